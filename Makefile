@@ -1,0 +1,59 @@
+# make quickstart: install FRED and run its main example.   make test: install everything and run the tests.
+# make golden: write anew what tests compare with (the editors' schema, pinned digests), after an intended change.
+# make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUNTIME := .venv/runtime.installed
+TEST := .venv/test.installed
+
+export FRED_DATA ?= $(wildcard ../shared/data)
+
+.PHONY: install quickstart lint format test bench golden reproduce lock clean
+
+install: $(RUNTIME)
+
+quickstart: $(RUNTIME)
+	$(BIN)/python -m fred run scenarios/quickstart.yaml
+
+lint: $(TEST)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(TEST)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: $(TEST)
+	$(BIN)/python -m pytest
+
+bench: $(RUNTIME)
+	$(BIN)/python -m benchmarks
+
+golden: $(TEST)
+	$(BIN)/python -m fred schema > scenarios/schema.json
+	$(BIN)/python -m tests.golden
+
+reproduce: $(RUNTIME)
+	$(BIN)/python -m reproductions
+
+lock:
+	uv pip compile setup.cfg --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements.lock
+	uv pip compile setup.cfg --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-test.lock
+
+clean:
+	rm -rf .venv
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(RUNTIME): $(BIN)/python requirements.lock setup.cfg pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(TEST): $(RUNTIME) requirements-test.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-test.lock
+	touch $@

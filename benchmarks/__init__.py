@@ -1,0 +1,1 @@
+"""Timings against stated limits, as ratios within one process: `python -m benchmarks [NAME ...]` (see `make bench`)."""

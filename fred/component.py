@@ -1,0 +1,100 @@
+"""What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from fred import registry
+from fred.errors import FredError
+
+C = TypeVar("C", bound="Component")
+
+
+class Component(BaseModel):
+    """Options with behaviour; hashable, comparable, refusing unknown keys, NaN and infinity.
+
+    Each required field carries `examples`, from which documentation, editors and the contract tests build instances.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((type(self), self.model_dump_json()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, options: Any) -> Any:
+        if isinstance(options, dict) and cls.model_config["extra"] == "forbid":
+            for key in options:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError(
+                        "unknown_key",
+                        "unknown key `{key}`{hint}; expected {known}",
+                        {
+                            "key": key,
+                            "hint": registry.nearest(str(key), cls.model_fields),
+                            "known": ", ".join(cls.model_fields) or "no options",
+                        },
+                    )
+        return options
+
+    @classmethod
+    def example(cls: type[C]) -> C:
+        """An instance made of the fields' first examples and defaults."""
+        given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
+        return cls.model_validate(given)
+
+
+ONE_OF = "x-one-of"
+
+
+class OneOf:
+    """Field annotation: a component of this registry table, written as `{name: ..., options}` or as its bare name."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {ONE_OF: self.kind}  # a placeholder: fred.schema puts the reference in its place
+
+    def dump(self, component: Component) -> dict[str, Any]:
+        """The component as a scenario writes it."""
+        return {"name": registry.name_of(self.kind, component), **component.model_dump()}
+
+    def _validate(self, value: Any, info: ValidationInfo) -> Component:
+        if isinstance(value, Component):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
+        options = {key: option for key, option in value.items() if key != "name"}
+        try:
+            cls = registry.lookup(self.kind, value["name"])
+            return cls.model_validate(options, context=info.context)
+        except FredError as error:
+            raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
+        except ValidationError as error:
+            nested = error.errors()
+            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
+            raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error

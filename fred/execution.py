@@ -1,0 +1,184 @@
+"""Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.inline import Inline
+from fred.learning.data.dataset import Data, Dataset
+from fred.learning.data.sampling import Minibatches
+from fred.learning.lower import lower
+from fred.learning.models.model import Params
+from fred.learning.problem import Arrays, Loss, initial_params, on_device
+from fred.learning.replay import replay
+from fred.learning.server import State
+from fred.points import Points
+from fred.scenario import Run, Task
+from fred.schedule import Recorder, Schedule
+from fred.timing.simulation import Simulation
+
+Progress = Callable[[float], None]  # told the fraction done
+Named = dict[str, NDArray]  # parameters by path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run with one seed came to."""
+
+    name: str
+    seed: int
+    run: Run
+    schedule: Schedule
+    metrics: pd.DataFrame  # one row per evaluation point
+    initial: Named  # parameters before the first update
+    final: Named
+    data_digest: str | None
+
+    @property
+    def params_digest(self) -> str | None:
+        """SHA-256 of the final parameters: the identity of the arithmetic."""
+        if not self.final:
+            return None
+        sha = hashlib.sha256()
+        for path, array in sorted(self.final.items()):
+            sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
+            sha.update(np.ascontiguousarray(array).tobytes())
+        return sha.hexdigest()
+
+
+def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Progress = lambda _: None) -> Outcome:
+    """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
+
+    Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
+    """
+    if run.task is None:
+        schedule = _record(_start(run, seed, Recorder(run.cluster.size, **_limits(run)), 0), run.stop.seconds)
+        return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)
+    problem = _Problem(run.task, seed, run.cluster.size)
+    schedule, measured, params = (_inline if inline else _replayed)(run, seed, problem, progress)
+    metrics = _metrics(run, schedule, measured)
+    return Outcome(name, seed, run, schedule, metrics, _named(problem.params), _named(params), problem.data.digest)
+
+
+class _Problem:
+    """A task made concrete for one seed."""
+
+    def __init__(self, task: Task, seed: int, workers: int):
+        self.data = _load(task.data, seed if task.data.generated else 0)
+        self.loss = Loss(task.model, self.data.classifies)
+        self.params = initial_params(task.model, self.data, seed)
+        self.size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # bytes of one model
+        self.examples, self.evaluation = _arrays(self.data)
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers)
+
+    def measure(self, params: Params) -> tuple[float, float]:
+        """Loss and error on the evaluation examples."""
+        loss, error = np.asarray(self.loss.evaluate(params, self.evaluation)).tolist()
+        return loss, error
+
+
+Measured = list[tuple[float, float]]  # loss and error at each point
+
+
+def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
+    """Record, then replay. If the target is reached on the way, the schedule is recorded again up to there."""
+    schedule = _record(_start(run, seed, Recorder(run.cluster.size, **_limits(run)), problem.size), run.stop.seconds)
+    unit, spacing = run.evaluate.spacing(run.stop)
+    points = Points.of(schedule, unit, spacing)
+    program = lower(schedule, points.rows)
+    measured: Measured = []
+    for state in replay(program, run.algorithm, problem.loss, problem.params, problem.examples, problem.batches):
+        measured.append(problem.measure(state.params))
+        progress(len(measured) / len(points.rows))
+        if _target_reached(run, measured) and len(measured) < len(points.rows):
+            last = len(measured) - 1
+            updates = math.inf if unit == "seconds" else int(points.updates[last])
+            recorder = Recorder(run.cluster.size, updates=updates)
+            schedule = _record(_start(run, seed, recorder, problem.size), points.seconds[last] if unit == "seconds" else None)
+            break
+    return schedule, measured, state.params
+
+
+def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
+    """Record and compute at once."""
+    measured: Measured = []
+
+    def observe(state: State) -> bool:
+        measured.append(problem.measure(state.params))
+        progress(min(1.0, recorder.updates / max(1.0, _limits(run)["updates"])))
+        return _target_reached(run, measured)
+
+    unit, spacing = run.evaluate.spacing(run.stop)
+    recorder = Inline(
+        run.cluster.size,
+        **_limits(run),
+        server=run.algorithm,
+        loss=problem.loss,
+        params=problem.params,
+        examples=problem.examples,
+        batches=problem.batches,
+        observe=observe,
+        every=(unit, spacing),
+    )
+    recorder.observe()
+    simulation = _start(run, seed, recorder, problem.size)
+    if unit == "seconds":
+        simulation.every(spacing, recorder.observe)
+    schedule = _record(simulation, run.stop.seconds)
+    while len(measured) < len(Points.of(schedule, unit, spacing).rows):  # the end, and points after the last update
+        recorder.observe()
+    return schedule, measured, recorder.state.params
+
+
+def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulation:
+    simulation = Simulation(run.cluster, recorder, seed, model_bytes)
+    run.protocol.start(simulation)
+    return simulation
+
+
+def _record(simulation: Simulation, seconds: float | None) -> Schedule:
+    simulation.run(seconds or math.inf)
+    return simulation.record.schedule(simulation.now)
+
+
+def _limits(run: Run) -> dict[str, Any]:
+    return {"updates": run.stop.updates or math.inf, "gradients": run.stop.gradients or math.inf}
+
+
+def _target_reached(run: Run, measured: Measured) -> bool:
+    """Whether the run is to stop here; the starting point never counts."""
+    return run.stop.target_loss is not None and len(measured) > 1 and measured[-1][0] <= run.stop.target_loss
+
+
+def _metrics(run: Run, schedule: Schedule, measured: Measured) -> pd.DataFrame:
+    """One row per evaluation point; without a task only the counts."""
+    points = Points.of(schedule, *run.evaluate.spacing(run.stop))
+    seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
+    frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
+    if measured:
+        frame[["loss", "error"]] = measured
+    return frame
+
+
+def _named(params: Params) -> Named:
+    """Each parameter array under its path, such as `layer0/weights`."""
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": np.asarray(leaf) for path, leaf in leaves}
+
+
+@lru_cache(maxsize=4)
+def _load(data: Data, seed: int) -> Dataset:
+    return data.load(seed)
+
+
+@lru_cache(maxsize=4)
+def _arrays(data: Dataset) -> tuple[Arrays, Arrays]:
+    return on_device(data.train), on_device(data.evaluation)

@@ -1,0 +1,169 @@
+"""Pictures of results: matplotlib figures that show themselves in a notebook and are saved as the same SVG bytes each time."""
+
+import io
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
+
+from fred.schedule import Schedule, Verb
+from fred.timing.durations import NANOSECONDS
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
+_STYLE: Any = {
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.hashsalt": "fred",
+    "svg.fonttype": "path",
+}
+
+
+def style() -> AbstractContextManager[None]:
+    """The look of all pictures, for the duration of a `with`."""
+    return matplotlib.rc_context(_STYLE)
+
+
+class Picture(Figure):
+    """A matplotlib figure that notebooks show without further ado."""
+
+    def save(self, path: Path) -> None:
+        """Write an SVG file (or what the name's ending says), the same bytes for the same picture."""
+        with style():
+            self.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+    def _repr_svg_(self) -> str:
+        buffer = io.StringIO()
+        with style():
+            self.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
+
+
+def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
+    """A quantity against updates and against virtual time: the seeds' median as a line, their range as a band."""
+    clocked = metrics["virtual_seconds"].notna().any()
+    panels = [("updates", "updates")] + ([("virtual_seconds", "virtual time, s")] if clocked else [])
+    with style():
+        figure = Picture(figsize=(4.6 * len(panels), 3.5), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axis, (column, label) in zip(axes, panels, strict=True):
+            for colour, (name, runs) in zip(_cycle(), metrics.groupby("run", sort=False), strict=False):
+                _band(axis, [own for _, own in runs.groupby("seed")], column, quantity, str(name), colour)
+            axis.set(xlabel=label)
+            if column == "updates" and _far_apart(metrics.groupby("run")[column].max()):
+                axis.set_xscale("symlog", linthresh=10)
+        axes[0].set(ylabel=quantity, yscale="log" if _far_apart(metrics[quantity]) else "linear")
+        for axis in (*[each.xaxis for each in axes], axes[0].yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        if axes[0].get_yscale() == "log":
+            axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center")
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return figure
+
+
+def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
+    """One histogram of staleness per run, on a shared scale."""
+    with style():
+        columns = min(3, len(stale))
+        rows = -(-len(stale) // columns)
+        figure = Picture(figsize=(3.1 * columns, 2.1 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+        largest = max((int(values.max(initial=0)) for values in stale.values()), default=0)
+        width = max(1, -(-(largest + 1) // 60))
+        bins = np.arange(0, largest + 1 + width, width) - 0.5
+        for axis, colour, (name, values) in zip(axes, _cycle(), stale.items(), strict=False):
+            axis.hist(values, bins=bins, color=colour, weights=np.full(len(values), 100 / max(1, len(values))))
+            axis.set(
+                title=f"{name}: mean {values.mean():.1f}, max {values.max()}" if len(values) else name, ylabel="% of gradients"
+            )
+        for axis in axes[len(stale) :]:
+            axis.set_axis_off()
+        for axis in axes[max(0, len(stale) - columns) : len(stale)]:
+            axis.set_xlabel("staleness, updates")
+            axis.xaxis.set_tick_params(labelbottom=True)
+    return figure
+
+
+def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
+    """Computing, sending and waiting of the first workers at the start of each run; ticks on top mark updates."""
+    with style():
+        figure = Picture(figsize=(9.2, 0.5 + 2.0 * max(1, len(schedules))), layout="constrained")
+        axes = figure.subplots(max(1, len(schedules)), 1, sharex=True, squeeze=False)[:, 0]
+        end = max((_window(schedule, workers) for schedule in schedules.values()), default=1.0)
+        for axis, (name, schedule) in zip(axes, schedules.items(), strict=False):
+            _spans(axis, schedule, min(workers, schedule.workers), end)
+            axis.set(title=name, ylabel="worker", xlim=(0, end), ylim=(min(workers, schedule.workers) - 0.4, -1.6))
+            axis.grid(False)
+        axes[-1].set_xlabel("virtual time, s")
+        figure.legend(handles=[Patch(color=_SPAN[k], label=k) for k in _SPAN], loc="outside upper right", ncols=4)
+    return figure
+
+
+_SPAN = {"computing": "#56B4E9", "computed in vain": "#D55E00", "on the network": "#B0B0B0", "update": "#222222"}
+
+
+def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
+    begin, stop, effect = (schedule[column] / NANOSECONDS for column in ("begin_ns", "end_ns", "time_ns"))
+    seen = (schedule["worker"] >= 0) & (schedule["worker"] < workers) & (begin < end)
+    verb = schedule["verb"]
+    gradient = seen & np.isin(verb, (Verb.PUSH, Verb.ADD))
+    for kind, chosen, left, right in (
+        ("computing", gradient, begin, stop),
+        ("computed in vain", seen & (verb == Verb.DROP), begin, stop),
+        ("on the network", gradient & (effect > stop), stop, effect),
+        ("on the network", seen & (verb == Verb.PULL) & (stop > begin), begin, stop),
+    ):
+        axis.barh(
+            schedule["worker"][chosen],
+            (right - left)[chosen],
+            0.72,
+            left[chosen],
+            color=_SPAN[kind],
+            edgecolor="white",
+            linewidth=0.4,
+        )
+    updates = effect[np.isin(verb, (Verb.PUSH, Verb.COMMIT)) & (effect < end)]
+    axis.vlines(updates, -1.4, -0.7, color=_SPAN["update"], linewidth=0.7)
+
+
+def _window(schedule: Schedule, workers: int) -> float:
+    """A stretch of virtual time in which the usual worker computes about six gradients, s."""
+    gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
+    return float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
+
+
+def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, name: str, colour: str) -> None:
+    reach = min(own[column].max() for own in seeds)
+    grid = np.linspace(0, reach, 200)
+    curves = np.stack([np.interp(grid, own[column], own[quantity]) for own in seeds])
+    axis.plot(grid, np.median(curves, axis=0), color=colour, label=name, linewidth=1.5)
+    if len(seeds) > 1:
+        axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
+
+
+def _far_apart(values: pd.Series) -> bool:
+    """Whether a linear axis would hide the small values."""
+    positive = values[np.isfinite(values) & (values > 0)]
+    return bool(len(positive) and positive.max() > 6 * positive.min())
+
+
+def _cycle() -> list[str]:
+    return list(COLOURS) * 10

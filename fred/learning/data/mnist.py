@@ -1,0 +1,56 @@
+"""MNIST [LeCun, Cortes, Burges 1998] and other image sets in its IDX format, read from the user's own files."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from fred.errors import FredError
+from fred.learning.data import files
+from fred.learning.data.dataset import Data, Dataset, Examples
+
+_MD5 = {  # of the unpacked files
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+
+
+class MNIST(Data):
+    """Handwritten digits, 28 x 28 grey pixels in [0, 1], 10 classes, from the four IDX files (plain or .gz)."""
+
+    directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/mnist")
+    canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
+    validation: int = Field(0, ge=0, description="hold out the last so many training images and evaluate on them instead")
+    evaluation: int | None = Field(None, ge=1, description="evaluate on the first so many images only")
+
+    def load(self, seed: int) -> Dataset:
+        train, evaluation = self._examples("train"), self._examples("t10k")
+        if self.validation >= len(train):
+            raise FredError(f"data `mnist`: `validation` ({self.validation}) leaves none of {len(train)} images to train on")
+        if self.validation:
+            train, evaluation = train[: -self.validation], train[-self.validation :]
+        return Dataset(train, evaluation[: self.evaluation], outputs=int(train.answers.max()) + 1)
+
+    def _examples(self, part: str) -> Examples:
+        images = self._array(f"{part}-images-idx3-ubyte")
+        labels = self._array(f"{part}-labels-idx1-ubyte")
+        return Examples(np.divide(images, 255, dtype=np.float32)[..., None], labels.astype(np.int32))
+
+    def _array(self, name: str) -> np.ndarray:
+        directory = files.folder(self.directory, "mnist")
+        content = files.read(directory, name, _MD5[name] if self.canonical else None)
+        return parse_idx(content, directory / name)
+
+
+def parse_idx(content: bytes, path: Path) -> np.ndarray:
+    """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
+    if len(content) < 4 or content[:3] != b"\0\0\x08":
+        raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
+    shape = struct.unpack_from(f">{content[3]}I", content, 4)
+    data = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
+    if data.size != int(np.prod(shape)):
+        raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
+    return data.reshape(shape)

@@ -1,0 +1,54 @@
+"""Generated data: known, cheap, and of any size."""
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy import special
+
+from fred import streams
+from fred.learning.data.dataset import Data, Dataset, Examples
+
+
+class _Synthetic(Data):
+    generated: ClassVar[bool] = True
+
+    examples: int = Field(2000, ge=2, description="number of examples, evaluation included")
+    features: int = Field(20, ge=1, description="inputs per example")
+    noise: float = Field(0.5, ge=0, description="standard deviation of what no model can explain")
+    evaluation: int = Field(500, ge=1, description="examples held out, the last ones")
+
+    def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
+        held_out = min(self.evaluation, self.examples - 1)
+        examples = Examples(inputs.astype(np.float32), answers)
+        return Dataset(examples[:-held_out], examples[-held_out:], outputs)
+
+
+class SyntheticClassification(_Synthetic):
+    """Normal clusters around random centres, one per class."""
+
+    classes: int = Field(10, ge=2, description="number of classes")
+
+    def load(self, seed: int) -> Dataset:
+        centres = _normal(seed, "centres", self.classes, self.features)
+        answers = (np.arange(self.examples) % self.classes).astype(np.int32)
+        inputs = centres[answers] + self.noise * _normal(seed, "inputs", self.examples, self.features)
+        return self._split(inputs, answers, self.classes)
+
+
+class SyntheticRegression(_Synthetic):
+    """A random linear map of normal inputs, plus noise."""
+
+    outputs: int = Field(1, ge=1, description="values per example")
+
+    def load(self, seed: int) -> Dataset:
+        inputs = _normal(seed, "inputs", self.examples, self.features)
+        weights = _normal(seed, "weights", self.features, self.outputs) / np.sqrt(self.features)
+        answers = inputs @ weights + self.noise * _normal(seed, "noise", self.examples, self.outputs)
+        return self._split(inputs, answers.astype(np.float32), self.outputs)
+
+
+def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:
+    """Standard normal draws [rows, columns]; more rows leave the earlier ones as they are."""
+    return special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))

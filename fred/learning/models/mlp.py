@@ -1,0 +1,36 @@
+"""Multilayer perceptron."""
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
+
+
+class MLP(Model):
+    """Fully connected layers; biases start at 0."""
+
+    hidden: tuple[Width, ...] = Field((32,), description="width of each hidden layer")
+    activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field("relu", description="of the hidden layers")
+    initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        widths = (math.prod(input_shape), *self.hidden, outputs)
+        draw = initialiser(self.initialisation)
+        keys = jax.random.split(key, len(widths) - 1)
+        return {
+            f"layer{i}": {"weights": draw(keys[i], (widths[i], widths[i + 1])), "biases": jnp.zeros(widths[i + 1])}
+            for i in range(len(widths) - 1)
+        }
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        activation = jnp.tanh if self.activation == "tanh" else getattr(jax.nn, self.activation)
+        x = inputs.reshape(len(inputs), -1)
+        for i in range(len(params)):
+            x = x @ params[f"layer{i}"]["weights"] + params[f"layer{i}"]["biases"]
+            if i < len(params) - 1:
+                x = activation(x)
+        return x

@@ -1,0 +1,85 @@
+"""What every algorithm is: a server that says what an update does to the parameters."""
+
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from pydantic import Field, field_validator
+
+from fred.component import Component
+from fred.learning import optimizer as optimizers
+from fred.learning.models.model import Params
+from fred.learning.optimizer import Optimizer, Transformation
+
+Rate = Annotated[float, Field(gt=0)]
+Scalar = jax.Array
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class State:
+    """A server's memory: `params`, `clock` (updates so far), `optimizer`, and what the algorithm adds; read as attributes."""
+
+    def __init__(self, **fields: Any):
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this server's state has no `{name}`; it has {', '.join(sorted(self.__dict__))}")
+
+    def replace(self, **changes: Any) -> "State":
+        """A copy with some fields changed or added."""
+        return State(**{**self.__dict__, **changes})
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        names = tuple(sorted(self.__dict__))
+        return [(jax.tree_util.GetAttrKey(name), self.__dict__[name]) for name in names], names
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], values: list[Any]) -> "State":
+        return cls(**dict(zip(names, values, strict=True)))
+
+
+class Server(Component):
+    """Asynchronous or synchronous, an algorithm is what `apply_update` does with a gradient.
+
+    Subclasses override `apply_update` (and `init` for more memory); who waits for whom is the protocol's business.
+    All functions are pure and traced by JAX: no Python branches on array values.
+    """
+
+    protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
+
+    learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
+    optimizer: Optimizer = Field(
+        (Transformation(name="sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
+    )
+
+    @field_validator("optimizer")
+    @classmethod
+    def _rate_enters(cls, optimizer: Optimizer) -> Optimizer:
+        if sum(part.takes_rate for part in optimizer) != 1:
+            raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
+        return optimizer
+
+    def init(self, params: Params) -> State:
+        """The state before the first update."""
+        transformation = optimizers.build(self.optimizer, self.learning_rate)
+        return State(params=params, clock=jnp.int32(0), optimizer=transformation.init(params))
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+        """One update with one worker's gradient, computed at the parameters of update `timestamp`."""
+        return self.step(state, grads)
+
+    def apply_round(self, state: State, grads: Params, timestamp: Scalar, count: Scalar) -> State:
+        """One update with the mean of `count` gradients."""
+        return self.apply_update(state, grads, timestamp, jnp.int32(-1))
+
+    def commit(self, state: State, total: Params, weight: Scalar, timestamp: Scalar, count: Scalar) -> State:
+        """Close a round whose gradients sum to `total`: apply_round with weight x total. Not to be overridden."""
+        return self.apply_round(state, jax.tree.map(lambda leaf: weight * leaf, total), timestamp, count)
+
+    def step(self, state: State, grads: Params, scale: float | Scalar = 1.0) -> State:
+        """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient."""
+        transformation = optimizers.build(self.optimizer, self.learning_rate)
+        updates, memory = transformation.update(grads, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, jax.tree.map(lambda update: scale * update, updates))
+        return state.replace(params=params, clock=state.clock + 1, optimizer=memory)

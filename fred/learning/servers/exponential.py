@@ -1,0 +1,18 @@
+"""Exponential staleness penalty [Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks"]."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Scalar, Server, State
+
+
+class ExponentialPenalty(Server):
+    """Multiply each gradient's step by rho to the power of its staleness."""
+
+    rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+        staleness = state.clock - timestamp  # tau, updates
+        return self.step(state, grads, scale=self.rho**staleness)

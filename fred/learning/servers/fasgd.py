@@ -1,0 +1,56 @@
+"""Faster asynchronous SGD [Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it]."""
+
+from typing import Annotated, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Scalar, Server, State
+from fred.learning.servers.sasgd import Divisor, divisor
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class FASGD(Server):
+    """Divide each parameter's step by a moving average v of its gradient's standard deviation, and by the staleness.
+
+    `std`: v averages the standard deviation sqrt(n - b^2 + epsilon), as the paper's prose says.
+    `published-code`: m averages |g| and stands for v + 0.001; the staleness divides as tau + 1.
+    `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
+    """
+
+    variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
+    gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
+    beta: Decay = Field(0.9, description="decay of v (of m, with `published-code`)")
+    epsilon: float = Field(1e-4, gt=0, description="added to the variance (`published-code` adds 0.001 to m instead)")
+    v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
+    divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
+
+    def init(self, params: Params) -> State:
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        state = super().init(params)
+        if self.variant == "published-code":
+            return state.replace(m=zeros)
+        return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+        staleness = state.clock - timestamp  # tau, updates
+        if self.variant == "published-code":
+            m = _average(self.beta, state.m, jax.tree.map(jnp.abs, grads))
+            scaled = jax.tree.map(lambda g, m: g / (m + 0.001), grads, m)
+            return self.step(state.replace(m=m), scaled, scale=1 / divisor("tau + 1", staleness))
+        n = _average(self.gamma, state.n, jax.tree.map(jnp.square, grads))  # eq. 4
+        b = _average(self.gamma, state.b, grads)  # eq. 5
+        deviation = jax.tree.map(lambda n, b: jnp.sqrt(n - b * b + self.epsilon), n, b)
+        if self.variant == "literal":
+            deviation = jax.tree.map(jnp.reciprocal, deviation)
+        v = _average(self.beta, state.v, deviation)  # eq. 6
+        scaled = jax.tree.map(jnp.divide, grads, v)
+        return self.step(state.replace(n=n, b=b, v=v), scaled, scale=1 / divisor(self.divisor, staleness))  # eqs. 7-8
+
+
+def _average(decay: float, old: Params, new: Params) -> Params:
+    """Exponential moving average."""
+    return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, old, new)

@@ -1,0 +1,26 @@
+"""Staleness-aware asynchronous SGD [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2]."""
+
+from typing import Literal
+
+import jax.numpy as jnp
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Scalar, Server, State
+
+Divisor = Literal["max(tau, 1)", "tau + 1"]
+
+
+def divisor(rule: Divisor, staleness: Scalar) -> Scalar:
+    """What a staleness of tau updates divides a step by; a fresh gradient has tau = 0, so tau itself will not do."""
+    return staleness + 1 if rule == "tau + 1" else jnp.maximum(staleness, 1)
+
+
+class SASGD(Server):
+    """Divide each gradient's step by its staleness, counted in server updates."""
+
+    divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+        staleness = state.clock - timestamp  # tau, updates
+        return self.step(state, grads, scale=1 / divisor(self.divisor, staleness))

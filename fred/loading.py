@@ -1,0 +1,201 @@
+"""Scenario files: YAML with line numbers -> shared settings merged with each run's -> a checked Scenario, or a clear error."""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from fred import registry
+from fred.errors import FredError
+from fred.registry import nearest
+from fred.scenario import Run, Scenario
+
+Keys = tuple[str | int, ...]  # where a value stands in a document
+_OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+
+
+def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
+    """Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
+
+    Raises FredError with the file, line, key, value and expectation of everything that is wrong.
+    """
+    registry.allow_import(imports)
+    source = _Source(Path(path), [_setting(text) for text in settings])
+    return validated(source.specification(), source.locate, folder=source.path.parent)
+
+
+def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
+    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it."""
+    try:
+        return Scenario.model_validate(specification, context={"folder": folder})
+    except ValidationError as error:
+        lines = [f"{locate(keys)}: {problem}" for keys, problem in _problems(error.errors())]
+        raise FredError("\n".join(dict.fromkeys(lines))) from None
+
+
+def merged(base: Any, override: Any) -> Any:
+    """Mappings merge key by key; a mapping with another `name` than the base's, or anything else, takes its place."""
+    if isinstance(base, str) and isinstance(override, dict):
+        base = {"name": base}
+    if not isinstance(base, dict) or not isinstance(override, dict):
+        return copy.deepcopy(override)
+    if "name" in override and override["name"] != base.get("name"):
+        return copy.deepcopy(override)
+    return {key: merged(base.get(key), override[key]) if key in override else copy.deepcopy(base[key]) for key in base} | {
+        key: copy.deepcopy(value) for key, value in override.items() if key not in base
+    }
+
+
+class _Source:
+    """A scenario file's content, its line numbers, and the settings that override it."""
+
+    def __init__(self, path: Path, settings: list[tuple[Keys, Any, str]]):
+        self.path = path
+        self.document, self._lines = _parse(path)
+        self._settings = settings
+        known = (*_OF_THE_FILE, *Run.model_fields)
+        for key in self.document:
+            if key not in known:
+                raise FredError(
+                    f"{self.locate((key,))}: unknown key `{key}`{nearest(str(key), known)}; expected {', '.join(known)}"
+                )
+        self.runs = self._named_runs()
+
+    def specification(self) -> dict[str, Any]:
+        """What the file and the settings say, every run complete."""
+        result: dict[str, Any] = {key: self.document[key] for key in ("title", "seeds") if key in self.document}
+        shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
+        result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
+        for keys, value, text in self._settings:
+            if keys[0] in ("title", "seeds"):
+                result[keys[0]] = value
+            elif keys[0] != "runs":
+                for run in result["runs"].values():
+                    _assign(run, keys, value, text)
+            elif len(keys) > 2 and keys[1] in self.runs:
+                _assign(result["runs"][keys[1]], keys[2:], value, text)
+            else:
+                raise FredError(f"--set {text}: expected runs.NAME.key=value with NAME one of {', '.join(self.runs)}")
+        return result
+
+    def locate(self, keys: Keys) -> str:
+        """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
+        for own, _, text in self._settings:
+            if _overlap(keys, own) or (keys[:1] == ("runs",) and _overlap(keys[2:], own)):
+                return f"--set {text}"
+        candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
+        depth, candidate = max(((self._depth(each), each) for each in candidates), key=lambda found: found[0])
+        line = self._lines[candidate[:depth]]
+        return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
+
+    def _depth(self, keys: Keys) -> int:
+        return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
+
+    def _named_runs(self) -> dict[str, Any]:
+        runs = self.document.get("runs")
+        if "runs" not in self.document:
+            algorithm = self.document.get("algorithm")
+            name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
+            return {str(name or "run").split(":")[-1]: {}}
+        if not isinstance(runs, dict) or not runs:
+            raise FredError(f"{self.locate(('runs',))}: found {runs!r}; expected run names, each with what it overrides")
+        for name, own in runs.items():
+            if not isinstance(name, str) or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+                raise FredError(f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`")
+            if own is not None and not isinstance(own, dict):
+                raise FredError(f"{self.locate(('runs', name))}: found {own!r}; expected settings that this run overrides")
+        return {name: own or {} for name, own in runs.items()}
+
+
+def _overlap(keys: Keys, own: Keys) -> bool:
+    """Whether one of two non-empty paths leads to or through the other."""
+    return bool(keys) and all(a == b for a, b in zip(keys, own, strict=False))
+
+
+def _parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        document, node = yaml.load(text), yaml.compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FredError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem or error.context}") from None
+    if not isinstance(document, dict):
+        raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {document!r}")
+    return document, dict(_lines(node, ()))
+
+
+def _lines(node: Node, keys: Keys) -> Iterator[tuple[Keys, int]]:
+    yield keys, node.start_mark.line + 1
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield from _lines(value, (*keys, key.value))
+            yield (*keys, key.value), key.start_mark.line + 1
+    elif isinstance(node, SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _lines(value, (*keys, index))
+
+
+def _setting(text: str) -> tuple[Keys, Any, str]:
+    path, equals, value = text.partition("=")
+    if not equals or not all(path.split(".")):
+        raise FredError(f"--set {text}: expected key.path=value, such as algorithm.learning_rate=0.1")
+    try:
+        parsed = YAML(typ="safe", pure=True).load(value)
+    except MarkedYAMLError:
+        raise FredError(f"--set {text}: the value is not valid YAML") from None
+    return tuple(int(key) if key.isdigit() else key for key in path.split(".")), parsed, text
+
+
+def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
+    """Put the value at its place in a run, making mappings on the way."""
+    place: Any = run
+    for key, following in itertools.pairwise(keys):
+        inner = place.get(key) if isinstance(place, dict) else place[key] if _in_list(place, key) else None
+        if isinstance(inner, str):
+            inner = {"name": inner}  # a bare name gets options
+        elif inner is None and not isinstance(following, int):
+            inner = {}
+        if not isinstance(inner, (dict, list)):
+            raise FredError(f"--set {text}: `{key}` has no `{following}`")
+        _put(place, key, inner, text)
+        place = inner
+    _put(place, keys[-1], value, text)
+
+
+def _put(place: Any, key: str | int, value: Any, text: str) -> None:
+    if isinstance(place, list) and not _in_list(place, key):
+        raise FredError(f"--set {text}: the list has {len(place)} items, counted from 0; there is no item {key}")
+    place[key] = value
+
+
+def _in_list(place: Any, key: str | int) -> bool:
+    return isinstance(place, list) and isinstance(key, int) and key < len(place)
+
+
+def _problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """Where each error is, and what to say about it; those inside a component come out one by one."""
+    for error in errors:
+        context = error.get("ctx", {})
+        keys = (*prefix, *error["loc"], *([context["key"]] if "key" in context else []))
+        if "nested" in context:
+            yield from _problems(context["nested"], keys)
+        elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
+            continue  # items that failed were not counted; they have errors of their own
+        elif error["type"] == "missing":
+            yield keys, f"missing key `{keys[-1]}`"
+        elif error["type"] in ("unknown_key", "component"):
+            yield keys, error["msg"]
+        else:
+            expectation = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            found = "" if isinstance(error["input"], (dict, list)) else f"found {error['input']!r}; "
+            yield keys, found + expectation

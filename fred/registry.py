@@ -1,0 +1,111 @@
+"""The one table of everything a scenario can name: a new entry is one line, which brings it under the contract tests."""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fred.errors import FredError
+
+REGISTRY: dict[str, dict[str, str]] = {
+    "algorithm": {
+        "ssgd": "fred.learning.servers.ssgd:SSGD",
+        "asgd": "fred.learning.servers.asgd:ASGD",
+        "sasgd": "fred.learning.servers.sasgd:SASGD",
+        "exponential": "fred.learning.servers.exponential:ExponentialPenalty",
+        "fasgd": "fred.learning.servers.fasgd:FASGD",
+    },
+    "protocol": {
+        "synchronous": "fred.timing.protocols.synchronous:Synchronous",
+        "asynchronous": "fred.timing.protocols.asynchronous:Asynchronous",
+        "dispatcher": "fred.timing.protocols.dispatcher:Dispatcher",
+    },
+    "selection": {
+        "uniform": "fred.timing.selection:Uniform",
+        "softmax": "fred.timing.selection:Softmax",
+        "shifting": "fred.timing.selection:Shifting",
+    },
+    "latency": {
+        "constant": "fred.timing.latency:Constant",
+        "uniform": "fred.timing.latency:Uniform",
+        "exponential": "fred.timing.latency:Exponential",
+        "shifted-exponential": "fred.timing.latency:ShiftedExponential",
+        "normal": "fred.timing.latency:Normal",
+        "lognormal": "fred.timing.latency:LogNormal",
+        "gamma": "fred.timing.latency:Gamma",
+        "weibull": "fred.timing.latency:Weibull",
+        "pareto": "fred.timing.latency:Pareto",
+        "bimodal": "fred.timing.latency:Bimodal",
+        "mixture": "fred.timing.latency:Mixture",
+        "empirical": "fred.timing.latency:Empirical",
+    },
+    "model": {
+        "softmax": "fred.learning.models.softmax:SoftmaxRegression",
+        "mlp": "fred.learning.models.mlp:MLP",
+        "cnn": "fred.learning.models.cnn:CNN",
+    },
+    "data": {
+        "digits": "fred.learning.data.digits:Digits",
+        "mnist": "fred.learning.data.mnist:MNIST",
+        "cifar10": "fred.learning.data.cifar10:CIFAR10",
+        "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
+        "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",
+    },
+}
+
+_importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
+
+
+def allow_import(modules: Iterable[str]) -> None:
+    """Let scenarios name classes of these modules as `module:Class`; nothing else of the user's is ever imported."""
+    for module in modules:
+        _importable.add(module)
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+
+
+def lookup(kind: str, name: str) -> type[Any]:
+    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError."""
+    if name in REGISTRY[kind]:
+        return _load(REGISTRY[kind][name])
+    if ":" not in name:
+        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
+    module = name.split(":")[0]
+    if module not in _importable:
+        raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
+    return _load(name)
+
+
+def name_of(kind: str, component: object) -> str:
+    """The name under which a scenario finds this component's class."""
+    cls = type(component)
+    target = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, known in REGISTRY[kind].items() if known == target), target)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A suggestion to append to a message: the nearest valid spelling, or nothing."""
+    match = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{match[0]}`?" if match else ""
+
+
+def summary(target: str) -> str:
+    """First line of the docstring that explains a table entry, read without importing it: its class, else its file."""
+    module, name = target.split(":")
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None, target
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    definition = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return (ast.get_docstring(definition) or ast.get_docstring(tree) or "").split("\n")[0]
+
+
+def _load(target: str) -> type[Any]:
+    module, name = target.split(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise FredError(f"cannot load `{target}`: {error}") from error

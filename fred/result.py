@@ -1,0 +1,152 @@
+"""What an experiment came to: metrics and schedules as data frames, a summary row per run and seed, figures."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fred import figures, registry
+from fred.errors import FredError
+from fred.execution import Outcome, execute
+from fred.scenario import Evaluate, Scenario
+from fred.schedule import Verb
+from fred.timing.durations import NANOSECONDS
+
+Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
+
+
+@dataclass(frozen=True)
+class Result:
+    """All runs of a scenario, each with every seed."""
+
+    scenario: Scenario
+    outcomes: list[Outcome]
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error."""
+        frames = [each.metrics.assign(run=each.name, seed=each.seed) for each in self.outcomes]
+        frame = pd.concat(frames, ignore_index=True)
+        return frame[["run", "seed", *(name for name in frame if name not in ("run", "seed"))]]
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests."""
+        return pd.json_normalize([summarise(each) for each in self.outcomes], sep="_")
+
+    def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
+        """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
+        return self.outcome(run, seed).schedule.frame()
+
+    def outcome(self, run: str, seed: int | None = None) -> Outcome:
+        """Everything about one run with one seed. Raises FredError for an unknown one."""
+        for each in self.outcomes:
+            if each.name == run and seed in (None, each.seed):
+                return each
+        known = ", ".join(dict.fromkeys(each.name for each in self.outcomes))
+        raise FredError(f"no run `{run}` with seed {seed} here{registry.nearest(run, known.split(', '))}; there are {known}")
+
+    def plot_loss(self) -> figures.Picture:
+        """Loss against updates and against virtual time, with the band of seeds."""
+        return figures.learning(self.metrics, "loss", self.scenario.title)
+
+    def plot_error(self) -> figures.Picture:
+        """Error against updates and against virtual time, with the band of seeds."""
+        return figures.learning(self.metrics, "error", self.scenario.title)
+
+    def plot_staleness(self) -> figures.Picture:
+        """How stale the gradients were that took part in updates, all seeds together."""
+        names = self._by_timing(self.outcomes)
+        stale = {
+            shared: np.concatenate([staleness(each) for each in self.outcomes if each.name == name])
+            for name, shared in names.items()
+        }
+        return figures.staleness(stale)
+
+    def plot_timeline(self) -> figures.Picture:
+        """What each worker did at the start of each run, with the first seed."""
+        names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
+        return figures.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
+
+    @staticmethod
+    def _by_timing(outcomes: list[Outcome]) -> dict[str, str]:
+        """One run of each different timing, and the names of all that share it."""
+        digests: dict[str, str] = {}
+        for each in outcomes:
+            digests[each.name] = digests.get(each.name, "") + each.schedule.digest()
+        sharing: dict[str, list[str]] = {}
+        for name, digest in digests.items():
+            sharing.setdefault(digest, []).append(name)
+        return {names[0]: ", ".join(names) for names in sharing.values()}
+
+
+def run(scenario: Scenario, only: Iterable[str] = (), inline: bool = False, progress: Progress = lambda *_: None) -> Result:
+    """Execute a scenario's runs (or `only` some of them) with every seed. Raises FredError for an unknown run.
+
+    Recording first and replaying afterwards is the default; `inline` does both at once, with the same result.
+    """
+    wanted = list(only) or list(scenario.runs)
+    for name in wanted:
+        if name not in scenario.runs:
+            raise FredError(f"no run `{name}`{registry.nearest(name, scenario.runs)}; there are {', '.join(scenario.runs)}")
+    outcomes = []
+    for name in wanted:
+        for seed in scenario.seeds:
+            progress(name, seed, 0.0)
+            outcomes.append(execute(name, scenario.runs[name], seed, inline, partial(progress, name, seed)))
+            progress(name, seed, 1.0)
+    return Result(scenario, outcomes)
+
+
+def staleness(outcome: Outcome) -> Any:
+    """Staleness of every gradient that took part in an update (or waits in an open round), updates."""
+    return outcome.schedule["staleness"][outcome.schedule.rows(Verb.PUSH, Verb.ADD)]
+
+
+def summarise(outcome: Outcome) -> dict[str, Any]:
+    """One run with one seed in numbers, as summary.json holds it."""
+    schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
+    counts = schedule.counts()
+    stale = staleness(outcome)
+    measured = "loss" in metrics
+    return {
+        "name": outcome.name,
+        "algorithm": registry.name_of("algorithm", run.algorithm),
+        "protocol": registry.name_of("protocol", run.protocol),
+        "seed": outcome.seed,
+        "workers": schedule.workers,
+        "updates": counts["updates"],
+        "gradients": {
+            "computed": counts["gradients"] + counts["dropped"],
+            "applied": counts["gradients"],
+            "dropped": counts["dropped"],
+            "in_flight": counts["in_flight"],
+        },
+        "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
+        "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
+        "bytes": int(schedule["bytes"].sum()),
+        "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
+        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
+        "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
+    }
+
+
+def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:
+    """When the loss, or else the error, first came down to its target; None without one."""
+    loss = evaluate.target_loss or stop_loss
+    column, goal = ("loss", loss) if loss else ("error", evaluate.target_error)
+    if goal is None:
+        return None
+    reached = metrics[metrics[column] <= goal]
+    first = None if reached.empty else reached.iloc[0]
+    seconds = None if first is None else _finite(first["virtual_seconds"])
+    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds}
+
+
+def _finite(value: float) -> float | None:
+    """None for what JSON cannot hold: a loss that diverged, the time of a run without a clock."""
+    return float(value) if np.isfinite(value) else None

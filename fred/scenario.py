@@ -1,0 +1,129 @@
+"""The shape of a scenario: shared settings, named runs that override what differs, seeds. Everything is checked here, early."""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from fred import registry
+from fred.component import Component, OneOf
+from fred.errors import FredError
+from fred.learning.data.sampling import Sampling
+from fred.timing.cluster import Cluster
+from fred.timing.latency import Positive
+from fred.timing.protocol import Protocol
+
+Unit = Literal["updates", "gradients", "seconds"]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Task(Component):
+    """What is learned."""
+
+    data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
+    model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
+    batch_size: Count = Field(8, description="examples per gradient")
+    sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
+
+
+class Stop(Component):
+    """When a run ends: at the first of the limits given."""
+
+    updates: Count | None = Field(None, description="updates of the parameters")
+    gradients: Count | None = Field(None, description="gradients that took part in an update")
+    seconds: Positive | None = Field(None, description="virtual time, s")
+    target_loss: Positive | None = Field(None, description="evaluation loss, looked at wherever `evaluate` says")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "Stop":
+        if self.updates is None and self.gradients is None and self.seconds is None:
+            raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (with `target_loss` too, as a bound)")
+        return self
+
+    @property
+    def bound(self) -> tuple[Unit, float]:
+        """The limit along which evaluation points are spread."""
+        if self.gradients is not None:
+            return "gradients", self.gradients
+        return ("updates", self.updates) if self.updates is not None else ("seconds", self.seconds or math.inf)
+
+
+class Evaluate(Component):
+    """How often the loss is measured, and which values to look for. The start and the end are always measured."""
+
+    points: Count | None = Field(None, description="so many times, evenly spread over the first limit in `stop` (default: 40)")
+    every_updates: Count | None = Field(None, description="each time so many updates have been made")
+    every_gradients: Count | None = Field(None, description="each time so many gradients have been used")
+    every_seconds: Positive | None = Field(None, description="each time so much virtual time has passed, s")
+    target_loss: Positive | None = Field(None, description="report when the loss first came down to this")
+    target_error: Positive | None = Field(None, description="report when the error first came down to this")
+
+    @model_validator(mode="after")
+    def _one_cadence(self) -> "Evaluate":
+        given = [name for name in ("points", "every_updates", "every_gradients", "every_seconds") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}, not all")
+        return self
+
+    def spacing(self, stop: Stop) -> tuple[Unit, float]:
+        """What is counted between two evaluations, and how much of it."""
+        if self.every_updates:
+            return "updates", self.every_updates
+        if self.every_gradients:
+            return "gradients", self.every_gradients
+        if self.every_seconds:
+            return "seconds", self.every_seconds
+        unit, limit = stop.bound
+        return unit, limit / (self.points or 40)
+
+
+class Run(Component):
+    """One run: an algorithm on a cluster, learning a task."""
+
+    task: Task | None = Field(None, description="absent: only the timing is simulated")
+    cluster: Cluster
+    algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
+    protocol: Annotated[Protocol, OneOf("protocol")] = Field(description="who waits for whom; absent: as the algorithm does")
+    stop: Stop
+    evaluate: Evaluate = Evaluate()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_protocol(cls, options: Any) -> Any:
+        """Name the algorithm's own protocol where none is named, so that a resolved run says everything."""
+        protocol = options.get("protocol") if isinstance(options, dict) else ""
+        if protocol is None or (isinstance(protocol, dict) and "name" not in protocol):
+            options = {**options, "protocol": {"name": _usual_protocol(options.get("algorithm")), **(protocol or {})}}
+        return options
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Run":
+        self.protocol.check(self.cluster)
+        if self.task is None and (self.stop.target_loss or self.evaluate.target_loss or self.evaluate.target_error):
+            raise ValueError("a target needs a `task`: without one only the timing is simulated")
+        return self
+
+
+class Scenario(Component):
+    """One experiment: named runs, each repeated with every seed."""
+
+    title: str = Field("", description="what the experiment shows")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
+    runs: dict[str, Run] = Field(min_length=1, description="the runs, by name")
+
+    @model_validator(mode="after")
+    def _distinct_seeds(self) -> "Scenario":
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("`seeds` must differ from each other")
+        return self
+
+
+def _usual_protocol(algorithm: Any) -> str:
+    """The name of the protocol that an algorithm, given as in a scenario, is meant for."""
+    if not isinstance(algorithm, Component):
+        name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
+        try:
+            algorithm = registry.lookup("algorithm", str(name))
+        except FredError:
+            return "asynchronous"  # the field's own check reports the algorithm
+    return str(algorithm.protocol)

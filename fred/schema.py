@@ -1,0 +1,56 @@
+"""The JSON Schema of scenario files, so that editors complete and check them while they are written."""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from fred import registry
+from fred.component import ONE_OF
+from fred.scenario import Run, Scenario
+
+
+def scenario_schema() -> dict[str, Any]:
+    """What an editor needs: every key with its description, every name with its options."""
+    classes = {kind: {name: registry.lookup(kind, name) for name in table} for kind, table in registry.REGISTRY.items()}
+    models: list[type[BaseModel]] = [Run, Scenario, *(cls for table in classes.values() for cls in table.values())]
+    mapping, combined = models_json_schema([(model, "validation") for model in dict.fromkeys(models)])
+    definitions = combined["$defs"]
+    for kind, table in classes.items():
+        options = [
+            _named(name, definitions[mapping[cls, "validation"]["$ref"].rsplit("/", 1)[1]]) for name, cls in table.items()
+        ]
+        own = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
+        definitions[kind] = {"anyOf": [{"enum": list(table)}, own, *options]}
+    definitions = _resolved(definitions)
+    shared = definitions["Run"]
+    whole = definitions["Scenario"]["properties"]
+    runs = {
+        "type": "object",
+        "additionalProperties": {"anyOf": [shared, {"type": "null"}]},
+        "description": whole["runs"]["description"],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "FRED scenario",
+        "type": "object",
+        "properties": {"title": whole["title"], "seeds": whole["seeds"], **shared["properties"], "runs": runs},
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _resolved(schema: Any) -> Any:
+    """References in the place of the components' placeholders; nothing required, as a file and its runs share settings out."""
+    if isinstance(schema, list):
+        return [_resolved(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
+    return {"$ref": f"#/$defs/{schema[ONE_OF]}", **result} if ONE_OF in schema else result
+
+
+def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A component's options with its name among them."""
+    properties = {"name": {"const": name}, **options.get("properties", {})}
+    return {**options, "title": name, "properties": properties}

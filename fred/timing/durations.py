@@ -1,0 +1,46 @@
+"""Durations in integer nanoseconds, handed out one at a time from each entity's counter-based stream."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred import streams
+from fred.timing.latency import Latency
+
+NANOSECONDS = 1_000_000_000  # per second
+_AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call, about; at least 16 each
+_LARGEST_BLOCK = 4096
+
+
+def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
+    """Seconds rounded to whole nanoseconds."""
+    return np.rint(np.asarray(seconds) * NANOSECONDS).astype(np.int64)
+
+
+def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Sequence[float]) -> list[Callable[[], int]]:
+    """For each entity a function that returns its next duration, ns: a draw of its latency divided by its speed.
+
+    The k-th call for entity i always returns the same value, whatever the other entities do.
+    """
+    first: dict[int, list[int]] = {}
+    size = min(max(16, _AT_THE_START // len(latencies)), _LARGEST_BLOCK)
+    for latency in {id(latency): latency for latency in latencies}.values():
+        members = np.array([i for i, own in enumerate(latencies) if own is latency])
+        draws = latency.sample(streams.uniforms(seed, purpose, members, 0, size))
+        block = nanoseconds(draws / np.asarray(speeds)[members, None])
+        first.update(zip(members.tolist(), block.tolist(), strict=True))
+    return [
+        _endless(seed, purpose, entity, latency, speeds[entity], first[entity]).__next__
+        for entity, latency in enumerate(latencies)
+    ]
+
+
+def _endless(seed: int, purpose: str, entity: int, latency: Latency, speed: float, block: list[int]) -> Iterator[int]:
+    position, size = 0, len(block)
+    while True:
+        yield from block
+        position += size
+        size = min(2 * size, _LARGEST_BLOCK)
+        draws = latency.sample(streams.uniforms(seed, purpose, entity, position, size))
+        block = nanoseconds(draws / speed).tolist()

@@ -1,0 +1,278 @@
+"""How long things take: distributions of a duration in seconds, each a function of one uniform draw per duration.
+
+One uniform per duration keeps draws counter-based, and makes two distributions under the same seed comparable draw by draw.
+"""
+
+import csv
+from abc import abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, model_validator
+from scipy import special
+
+from fred.component import Component, OneOf
+
+Uniforms = NDArray[np.float64]  # draws in (0, 1)
+Seconds = NDArray[np.float64]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Latency(Component):
+    """A distribution of durations, s."""
+
+    @abstractmethod
+    def sample(self, u: Uniforms) -> Seconds:
+        """The durations that uniform draws u stand for, s, none negative; same shape. Mostly the quantile function."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Expected duration, s (infinite where the distribution has none)."""
+
+
+AnyLatency = Annotated[Latency, OneOf("latency")]
+
+
+class Constant(Latency):
+    """Always the same duration."""
+
+    seconds: NonNegative = Field(examples=[0.1], description="duration, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.full_like(u, self.seconds)
+
+    @property
+    def mean(self) -> float:
+        return self.seconds
+
+
+class Uniform(Latency):
+    """Any duration between two bounds, equally likely."""
+
+    low: NonNegative = Field(examples=[0.1], description="shortest duration, s")
+    high: NonNegative = Field(examples=[0.3], description="longest duration, s")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Uniform":
+        if self.high < self.low:
+            raise ValueError(f"`high` ({self.high}) must not be below `low` ({self.low})")
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.low + (self.high - self.low) * u
+
+    @property
+    def mean(self) -> float:
+        return (self.low + self.high) / 2
+
+
+class Exponential(Latency):
+    """Memoryless durations."""
+
+    scale: Positive = Field(examples=[0.1], description="mean, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return -self.scale * np.log1p(-u)
+
+    @property
+    def mean(self) -> float:
+        return self.scale
+
+
+class ShiftedExponential(Latency):
+    """A fixed minimum plus an exponential rest: the usual model of a straggling worker."""
+
+    shift: NonNegative = Field(examples=[0.1], description="shortest duration, s")
+    scale: Positive = Field(examples=[0.05], description="mean of the exponential rest, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.shift - self.scale * np.log1p(-u)
+
+    @property
+    def mean(self) -> float:
+        return self.shift + self.scale
+
+
+class Normal(Latency):
+    """A normal distribution cut off below a positive floor (conditioned on lying above it, not clipped to it)."""
+
+    mu: Positive = Field(examples=[0.1], description="mean before the cut, s")
+    sigma: Positive = Field(examples=[0.02], description="standard deviation before the cut, s")
+    floor: Positive = Field(1e-3, description="shortest duration, s")
+
+    @cached_property
+    def _below(self) -> float:
+        return float(special.ndtr((self.floor - self.mu) / self.sigma))
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.maximum(self.floor, self.mu + self.sigma * special.ndtri(self._below + (1 - self._below) * u))
+
+    @property
+    def mean(self) -> float:
+        a = (self.floor - self.mu) / self.sigma
+        return self.mu + self.sigma * float(np.exp(-a * a / 2) / np.sqrt(2 * np.pi)) / (1 - self._below)
+
+
+class LogNormal(Latency):
+    """Durations whose logarithm is normal."""
+
+    median: Positive = Field(examples=[0.1], description="median, s")
+    sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.median * np.exp(self.sigma * special.ndtri(u))
+
+    @property
+    def mean(self) -> float:
+        return self.median * float(np.exp(self.sigma**2 / 2))
+
+
+class Gamma(Latency):
+    """The time of several memoryless stages in a row."""
+
+    shape: Positive = Field(examples=[4.0], description="number of stages, need not be whole")
+    scale: Positive = Field(examples=[0.025], description="mean of one stage, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.asarray(self.scale * special.gammaincinv(self.shape, u), np.float64)
+
+    @property
+    def mean(self) -> float:
+        return self.shape * self.scale
+
+
+class Weibull(Latency):
+    """Durations with a hazard that falls (shape < 1, heavy tail) or rises (shape > 1)."""
+
+    shape: Positive = Field(examples=[1.5], description="exponent of the hazard plus one")
+    scale: Positive = Field(examples=[0.1], description="63rd percentile, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.scale * (-np.log1p(-u)) ** (1 / self.shape)
+
+    @property
+    def mean(self) -> float:
+        return self.scale * float(special.gamma(1 + 1 / self.shape))
+
+
+class Pareto(Latency):
+    """A power-law tail: rare durations many times the shortest."""
+
+    minimum: Positive = Field(examples=[0.1], description="shortest duration, s")
+    alpha: Positive = Field(examples=[2.5], description="tail exponent; the mean is infinite for alpha <= 1")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.minimum * (1 - u) ** (-1 / self.alpha)
+
+    @property
+    def mean(self) -> float:
+        return self.minimum * self.alpha / (self.alpha - 1) if self.alpha > 1 else float("inf")
+
+
+class Bimodal(Latency):
+    """One of two fixed durations: most are fast, some are slow."""
+
+    fast: NonNegative = Field(examples=[0.1], description="the usual duration, s")
+    slow: NonNegative = Field(examples=[1.0], description="the other duration, s")
+    slow_fraction: Fraction = Field(examples=[0.05], description="share of slow ones")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.where(u < 1 - self.slow_fraction, self.fast, self.slow)
+
+    @property
+    def mean(self) -> float:
+        return self.fast + (self.slow - self.fast) * self.slow_fraction
+
+
+class Mixture(Latency):
+    """Each duration comes from one of several distributions, chosen with given weights."""
+
+    components: tuple[AnyLatency, ...] = Field(
+        min_length=1,
+        description="the distributions",
+        examples=[[{"name": "constant", "seconds": 0.1}, {"name": "exponential", "scale": 1.0}]],
+    )
+    weights: tuple[NonNegative, ...] = Field(examples=[[0.9, 0.1]], description="one per component; scaled to sum to 1")
+
+    @model_validator(mode="after")
+    def _matched(self) -> "Mixture":
+        if len(self.weights) != len(self.components):
+            raise ValueError(f"{len(self.components)} components need as many weights, not {len(self.weights)}")
+        if sum(self.weights) == 0:
+            raise ValueError("at least one of `weights` must be above zero")
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        edges = np.concatenate(([0.0], np.cumsum(self.weights) / sum(self.weights)))
+        chosen = np.searchsorted(edges[1:-1], u, side="right")
+        rest = np.clip((u - edges[chosen]) / (edges[chosen + 1] - edges[chosen]), 2.0**-53, 1 - 2.0**-53)
+        result = np.empty_like(u)
+        for index, component in enumerate(self.components):
+            mine = chosen == index
+            result[mine] = component.sample(rest[mine])
+        return result
+
+    @property
+    def mean(self) -> float:
+        return float(np.average([component.mean for component in self.components], weights=self.weights))
+
+
+class Empirical(Latency):
+    """Durations drawn, with replacement, from a list or from one column of a CSV file with a header."""
+
+    values: tuple[NonNegative, ...] = Field((), description="the durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
+    csv: Path | None = Field(None, description="file with a header line; relative to the scenario file")
+    column: str = Field("seconds", description="the column of `csv` that holds the durations, s")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("csv") or options.get("values"):
+            return options
+        path = Path((info.context or {}).get("folder", ".")) / str(options["csv"])
+        return {**options, "csv": path, "values": _read_column(path, str(options.get("column", "seconds")))}
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Empirical":
+        if not self.values:
+            raise ValueError("needs durations: give `values`, or `csv` with a `column`")
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self._durations[(u * len(self.values)).astype(np.intp)]
+
+    @cached_property
+    def _durations(self) -> Seconds:
+        return np.asarray(self.values)
+
+    @property
+    def mean(self) -> float:
+        return float(self._durations.mean())
+
+
+def _read_column(path: Path, column: str) -> list[float]:
+    """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if column not in (rows.fieldnames or ()):
+                raise ValueError(f"{path} has no column `{column}`; it has {', '.join(rows.fieldnames or ()) or 'none'}")
+            return [_duration(row[column], f"{path}:{rows.line_num}") for row in rows]
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _duration(text: str | None, where: str) -> float:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        seconds = float("nan")
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{where}: expected a duration in seconds, found {text!r}")
+    return seconds

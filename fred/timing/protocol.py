@@ -1,0 +1,21 @@
+"""What every protocol is: who waits for whom."""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from fred.component import Component
+from fred.timing.cluster import Cluster
+from fred.timing.simulation import Simulation
+
+
+class Protocol(Component):
+    """Starts the processes that pull, compute and push; says nothing about what an update does."""
+
+    has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
+
+    @abstractmethod
+    def start(self, sim: Simulation) -> None:
+        """Start the processes of every worker and server."""
+
+    def check(self, cluster: Cluster) -> None:
+        """Refuse, with ValueError, a cluster on which the protocol cannot run."""

@@ -1,0 +1,36 @@
+"""FRED's dispatcher [Odena 2016, section 3]: no clock; a selection rule draws which worker's gradient comes next."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.component import OneOf
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from fred.timing.selection import Selection, Uniform
+from fred.timing.simulation import Process, Simulation
+
+
+class Dispatcher(Protocol):
+    """One worker after another is selected, pushes the gradient at its copy of the parameters, and gets a new copy.
+
+    Compute times and the network of the cluster are not used: only the order of events is meant.
+    """
+
+    has_clock = False
+
+    selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="which worker comes next")
+
+    def check(self, cluster: Cluster) -> None:
+        self.selection.check(cluster)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._dispatch(sim))
+
+    def _dispatch(self, sim: Simulation) -> Process:
+        models = [sim.read(worker) for worker in range(sim.workers)]
+        for worker in self.selection.choices(sim.seed, sim.workers):
+            gradient = sim.compute(worker, models[worker], duration=0)
+            yield gradient.finished
+            sim.push(gradient)
+            models[worker] = sim.read(worker)

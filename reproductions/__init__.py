@@ -1,0 +1,1 @@
+"""The papers' figures and tables, measured again: `python -m reproductions [NAME ...]` (see `make reproduce`)."""

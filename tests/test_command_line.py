@@ -1,0 +1,207 @@
+"""The program as its users meet it: exit codes, files, what is written and above all what is not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fred import cli, folder
+from fred.schedule import Schedule
+from tests.conftest import ROOT
+
+SMALL = """
+title: small
+seeds: [1, 2]
+task: {data: {name: synthetic-classification, examples: 300, evaluation: 100}, model: {name: mlp, hidden: [5]}, batch_size: 4}
+cluster: {workers: 3, compute: {name: exponential, scale: 0.1}}
+stop: {gradients: 50}
+evaluate: {points: 4, target_error: 0.8}
+runs:
+  asgd: {algorithm: {name: asgd, learning_rate: 0.1}}
+  ssgd: {algorithm: {name: ssgd, learning_rate: 0.1}}
+"""
+
+
+def fred(*arguments: object, cwd: Path, env: dict | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "fred", *map(str, arguments)]
+    path = {"PYTHONPATH": str(ROOT), **(env or {})}
+    return subprocess.run(command, cwd=cwd, env={**os.environ, **path}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    """A folder in which the small scenario has been run."""
+    base = tmp_path_factory.mktemp("done")
+    (base / "small.yaml").write_text(SMALL)
+    finished = fred("run", "small.yaml", cwd=base)
+    assert finished.returncode == 0, finished.stderr
+    assert "asgd" in finished.stdout
+    assert "results/small" in finished.stdout
+    return base
+
+
+def test_result_folder_has_the_stable_format(done):
+    out = done / "results" / "small"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "asgd",
+        "figures",
+        "manifest.json",
+        "ssgd",
+        "summary.csv",
+        "summary.json",
+    ]
+    rows = json.loads((out / "summary.json").read_text())
+    assert [(row["name"], row["seed"]) for row in rows] == [("asgd", 1), ("asgd", 2), ("ssgd", 1), ("ssgd", 2)]
+    for row in rows:
+        files = out / row["name"] / f"seed-{row['seed']}"
+        schedule = Schedule.load(files / "schedule.parquet")
+        assert schedule.digest() == row["digests"]["schedule"]
+        frame, metrics = pd.read_parquet(files / "schedule.parquet"), pd.read_parquet(files / "metrics.parquet")
+        assert row["gradients"]["applied"] == frame["verb"].isin(["PUSH", "ADD"]).sum()
+        assert row["staleness"]["max"] == frame["staleness"].max()
+        assert row["virtual_seconds"] == pytest.approx(frame["time_ns"].max() / 1e9)
+        assert (row["loss"], row["error"]) == tuple(metrics[["loss", "error"]].iloc[-1])
+        reached = metrics[metrics["error"] <= 0.8]
+        assert row["target"]["updates"] == reached["updates"].iloc[0]
+        assert metrics["updates"].is_monotonic_increasing
+        np.testing.assert_allclose(pd.read_csv(files / "metrics.csv"), metrics)
+        with np.load(files / "params.npz", allow_pickle=False) as params:
+            assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
+    figures = {path.name for path in (out / "figures").iterdir()}
+    assert figures == {"loss.svg", "error.svg", "staleness.svg", "timeline.svg"}
+    environment = json.loads((out / "manifest.json").read_text())["environment"]
+    assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
+
+
+def test_running_again_gives_the_same_bytes(done, tmp_path):
+    assert fred("run", done / "small.yaml", "--out", tmp_path / "again", cwd=tmp_path).returncode == 0
+    for name in ("summary.json", "summary.csv", "manifest.json", "figures/loss.svg", "figures/timeline.svg"):
+        assert (tmp_path / "again" / name).read_bytes() == (done / "results/small" / name).read_bytes(), name
+
+
+def test_options_choose_seed_run_and_mode(done, tmp_path):
+    finished = fred("run", done / "small.yaml", "--seed", 2, "--only", "ssgd", "--inline", "--set", "title=x", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    (row,) = json.loads((tmp_path / "results/small.ssgd/summary.json").read_text())
+    whole = json.loads((done / "results/small/summary.json").read_text())
+    assert row == next(each for each in whole if (each["name"], each["seed"]) == ("ssgd", 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.yaml"], "cannot read nowhere.yaml"),
+        (["run", "small.yaml", "--set", "cluster.workers=0"], "--set cluster.workers=0: found 0"),
+        (["run", "small.yaml", "--only", "sgd"], "no run `sgd`; did you mean `ssgd`?; there are asgd, ssgd"),
+        (["run", "small.yaml", "--set", "task.data=mnist"], "set `directory:` in the scenario, or the variable FRED_DATA"),
+        (["run", "small.yaml", "--out", "."], "exists and is not a result folder"),
+        (["verify", "nowhere"], "nowhere is not a result folder"),
+    ],
+)
+def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(done, tmp_path, arguments, message):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    finished = fred(*arguments, cwd=tmp_path, env={"FRED_DATA": ""})
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr
+    assert message in finished.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"], "something was written"
+
+
+def test_an_error_in_the_middle_leaves_the_old_result_alone(done, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    assert cli.main(["run", "small.yaml", "--seed", "1"]) == 0
+    before = (tmp_path / "results/small/summary.json").read_bytes()
+    monkeypatch.setattr(folder, "_save_figures", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
+    assert (tmp_path / "results/small/summary.json").read_bytes() == before
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
+
+
+def test_interrupting_a_long_run_leaves_nothing(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    command = [sys.executable, "-m", "fred", "run", "small.yaml", "--set", "stop.gradients=3000000"]
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"interrupted; nothing was written" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["run", "--help"], ["--version"]])
+def test_help_and_list_are_quick_and_do_not_load_jax(arguments):
+    program = f"import sys, fred.cli\ntry: fred.cli.main({arguments})\nexcept SystemExit: pass\nprint('jax' in sys.modules)"
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - start)
+    assert finished.stdout.strip().endswith("False")
+    assert min(seconds) < 0.5
+
+
+class TestVerify:
+    @pytest.fixture
+    def copy(self, done, tmp_path) -> Path:
+        subprocess.run(["cp", "-r", str(done / "results" / "small"), str(tmp_path / "small")], check=True)
+        return tmp_path / "small"
+
+    def test_the_same_machine_gives_the_same_bits(self, done):
+        finished = fred("verify", done / "results" / "small", cwd=done)
+        assert (finished.returncode, finished.stdout) == (0, f"{done / 'results' / 'small'}: 4 runs, all digests the same\n")
+
+    def test_a_difference_in_timing_is_told_with_its_first_row(self, copy):
+        files = copy / "ssgd" / "seed-1"
+        frame = Schedule.load(files / "schedule.parquet")
+        columns = {**frame.columns, "time_ns": frame["time_ns"].copy()}
+        columns["time_ns"][17] += 5
+        changed = Schedule(columns, frame.workers, frame.replicas, frame.started, frame.end_ns)
+        changed.save(files / "schedule.parquet")
+        self._set_digest(copy, "schedule", changed.digest())
+        finished = fred("verify", copy, cwd=copy)
+        assert finished.returncode == 1
+        assert "ssgd/seed-1: timing differs: first at row 17" in finished.stderr
+
+    def test_a_difference_in_arithmetic_is_told_with_its_first_evaluation(self, copy):
+        self._set_digest(copy, "params", "0" * 64)
+        path = copy / "ssgd" / "seed-1" / "metrics.parquet"
+        metrics = pd.read_parquet(path)
+        metrics.loc[2, "loss"] *= 1.0001
+        metrics.to_parquet(path)
+        finished = fred("verify", copy, cwd=copy)
+        assert finished.returncode == 1
+        assert "ssgd/seed-1: arithmetic differs, timing is the same: first at evaluation 2" in finished.stderr
+
+    def test_another_environment_cannot_be_compared_and_is_described(self, copy):
+        finished = fred("verify", copy, cwd=copy, env={"FRED_THREADS": "2"})
+        assert finished.returncode == 2
+        assert "PJRT_NPROC: recorded '1', here '2'" in finished.stderr
+
+    def test_other_data_cannot_be_compared(self, copy):
+        manifest = json.loads((copy / "manifest.json").read_text())
+        manifest["data"]["asgd/seed-1"] = "0" * 64
+        (copy / "manifest.json").write_text(json.dumps(manifest))
+        finished = fred("verify", copy, cwd=copy)
+        assert finished.returncode == 2
+        assert "the data are not the recorded ones" in finished.stderr
+
+    def test_another_format_is_refused(self, copy):
+        (copy / "manifest.json").write_text('{"format": 99}')
+        finished = fred("verify", copy, cwd=copy)
+        assert finished.returncode == 2
+        assert "this version reads format 1" in finished.stderr
+
+    @staticmethod
+    def _set_digest(out: Path, which: str, digest: str) -> None:
+        rows = json.loads((out / "summary.json").read_text())
+        next(row for row in rows if (row["name"], row["seed"]) == ("ssgd", 1))["digests"][which] = digest
+        (out / "summary.json").write_text(json.dumps(rows))

@@ -1,0 +1,280 @@
+"""Every line of the registry buys these tests: an entry that breaks the contract cannot be added unnoticed."""
+
+import ast
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from fred import registry
+from fred.component import Component, OneOf
+from fred.errors import FredError
+from fred.execution import execute
+from fred.learning.server import Server
+from fred.scenario import Run
+from tests.conftest import ROOT, TASK, make_run
+
+ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
+
+
+def algorithm_run(name: str, **options) -> Run:
+    return make_run({"name": name, **registry.lookup("algorithm", name).example().model_dump()}, **options)
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+class TestEveryEntry:
+    def test_it_is_a_documented_component(self, kind, name):
+        cls = registry.lookup(kind, name)
+        assert issubclass(cls, Component)
+        assert registry.summary(registry.REGISTRY[kind][name]).endswith((".", ")"))
+        missing = [field for field, info in cls.model_fields.items() if not info.description and field != "name"]
+        assert not missing, f"fields without a description: {missing}"
+
+    def test_it_survives_being_written_and_read(self, kind, name):
+        component = registry.lookup(kind, name).example()
+        written = json.loads(json.dumps(OneOf(kind).dump(component)))
+        assert written.pop("name") == name
+        again = registry.lookup(kind, name).model_validate(written)
+        assert again == component
+        assert hash(again) == hash(component)
+
+    def test_it_refuses_unknown_options_and_says_which_it_knows(self, kind, name):
+        with pytest.raises(ValueError, match="unknown key `no_such_option`"):
+            registry.lookup(kind, name).model_validate({"no_such_option": 1})
+
+    def test_it_does_not_change(self, kind, name):
+        component = registry.lookup(kind, name).example()
+        for field in type(component).model_fields:
+            with pytest.raises(ValueError, match="frozen"):
+                setattr(component, field, None)
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY["algorithm"])
+class TestAlgorithm:
+    def test_the_first_line_of_its_file_cites_its_source(self, name):
+        path = Path(inspect.getfile(registry.lookup("algorithm", name)))
+        first = path.read_text(encoding="utf-8").split("\n")[0]
+        assert re.search(r"\[.*(19|20)\d\d.*\]", first), first
+
+    def test_it_learns(self, name):
+        outcome = execute("run", algorithm_run(name, stop={"gradients": 400}), 0)
+        losses = outcome.metrics["loss"]
+        assert np.isfinite(losses).all()
+        assert losses.iloc[-1] < 0.7 * losses.iloc[0]
+
+    def test_it_is_deterministic_and_follows_the_seed(self, name):
+        run = algorithm_run(name)
+        first, again, other = execute("run", run, 0), execute("run", run, 0), execute("run", run, 1)
+        assert first.params_digest == again.params_digest
+        assert first.params_digest != other.params_digest
+
+    def test_inline_equals_replay(self, name):
+        run = algorithm_run(name)
+        assert execute("run", run, 0).params_digest == execute("run", run, 0, inline=True).params_digest
+
+    def test_its_state_is_arrays_that_keep_their_shapes(self, name):
+        server: Server = registry.lookup("algorithm", name).example()
+        params = {"w": jax.numpy.ones((3, 2)), "b": jax.numpy.zeros(2)}
+        state = server.init(params)
+        after = server.apply_update(state, params, jax.numpy.int32(0), jax.numpy.int32(0))
+        assert jax.tree.structure(state) == jax.tree.structure(after)
+        shapes = [[(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(each)] for each in (state, after)]
+        assert shapes[0] == shapes[1]
+        assert int(after.clock) == int(state.clock) + 1
+
+    @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast"])
+    def test_it_refuses_impossible_rates(self, name, rate):
+        with pytest.raises(FredError, match="learning_rate"):
+            make_run({"name": name, "learning_rate": rate})
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY["protocol"])
+def test_protocols_run_with_any_number_of_workers(name):
+    for workers in (1, 2, 17):
+        counts = execute("run", make_run("asgd", protocol=name, cluster={"workers": workers}), 0).schedule.counts()
+        assert counts["gradients"] >= 60
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY["model"])
+def test_models_have_finite_parameters_that_follow_the_key(name):
+    model = registry.lookup("model", name).example()
+    shape = (8, 8, 1)
+    params = model.init(jax.random.key(0), shape, 5)
+    outputs = model.apply(params, jax.random.normal(jax.random.key(1), (7, *shape)))
+    assert outputs.shape == (7, 5)
+    assert np.isfinite(outputs).all()
+    again = model.init(jax.random.key(0), shape, 5)
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True))
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+
+
+NEW_LATENCY = '''
+"""Triangular durations."""
+
+from pydantic import Field
+
+from fred.timing.latency import Latency
+
+
+class Triangular(Latency):
+    """Sum of two uniform durations."""
+
+    width: float = Field(gt=0, examples=[0.1], description="half the longest duration, s")
+
+    def sample(self, u):
+        return self.width * (u * 2) ** 0.5 * (u < 0.5) + self.width * (2 - (2 - 2 * u) ** 0.5) * (u >= 0.5)
+
+    @property
+    def mean(self):
+        return self.width
+'''
+NEW_ALGORITHM = '''
+"""Signs of asynchronous gradients [Bernstein et al. 2018, arXiv:1802.04434]."""
+
+import jax
+import jax.numpy as jnp
+
+from fred.learning.server import Server
+
+
+class SignSGD(Server):
+    """One step of fixed length in each coordinate."""
+
+    def apply_update(self, state, grads, timestamp, client):
+        return self.step(state, jax.tree.map(jnp.sign, grads), scale=0.1)
+'''
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "target", "content", "wrong"),
+    [
+        ("latency", "timing/triangular.py", "fred.timing.triangular:Triangular", NEW_LATENCY, ("self.width\n", "7.0\n")),
+        ("algorithm", "learning/servers/sign.py", "fred.learning.servers.sign:SignSGD", NEW_ALGORITHM, ("[Bern", "(Bern")),
+    ],
+)
+def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind, path, target, content, wrong):
+    """In a copy of the project: the new entry's contract tests are found and pass, and fail if it breaks the contract."""
+    for part in ("fred", "tests", "setup.cfg"):
+        source = ROOT / part
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / part)
+    table = tmp_path / "fred" / "registry.py"
+    line = f'    "{kind}": {{\n        "new-entry": "{target}",\n'
+    table.write_text(table.read_text().replace(f'    "{kind}": {{\n', line, 1))
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-k", "new-entry"]
+    command += ["tests/test_contracts.py", "tests/test_latency.py"]
+
+    def contract(text: str) -> subprocess.CompletedProcess:
+        (tmp_path / "fred" / path).write_text(text.lstrip())
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    good = contract(content)
+    assert good.returncode == 0, good.stdout
+    assert int(re.search(r"(\d+) passed", good.stdout).group(1)) >= 8
+    assert contract(content.replace(*wrong)).returncode == 1
+
+
+def test_timing_never_imports_jax_and_learning_never_imports_simpy():
+    """By the text of every file, and by what really is loaded."""
+    for folder, forbidden in (("timing", ("jax", "optax", "fred.learning")), ("learning", ("simpy", "fred.timing"))):
+        for path in (ROOT / "fred" / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                assert not [name for name in names if name.startswith(forbidden)], path
+    program = "import sys, importlib\nfor m in {modules}: importlib.import_module(m)\nprint('{other}' in sys.modules)"
+    for folder, other in (("timing", "jax"), ("learning", "simpy")):
+        modules = [
+            ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            for path in (ROOT / "fred" / folder).rglob("*.py")
+            if path.name not in ("__init__.py", "adapters.py")
+        ]
+        loaded = subprocess.run(
+            [sys.executable, "-c", program.format(modules=modules, other=other)], capture_output=True, text=True, check=True
+        )
+        assert loaded.stdout.strip() == "False"
+
+
+def test_files_and_functions_stay_short():
+    """House rule: files mostly under 250 lines, functions mostly under 30. These are the outer limits."""
+    for path in (ROOT / "fred").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 320, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                assert node.end_lineno - node.lineno < 50, f"{path}:{node.lineno} {node.name}"
+
+
+def test_every_public_name_has_a_docstring():
+    for path in (ROOT / "fred").rglob("*.py"):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        assert ast.get_docstring(module) or not module.body, path
+        for node in module.body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
+                assert ast.get_docstring(node), f"{path}:{node.lineno} {node.name}"
+
+
+def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "my_servers", raising=False)
+    (tmp_path / "my_servers.py").write_text("from fred.learning.servers.asgd import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_importable", set())
+    options = {"name": "my_servers:Mine", "learning_rate": 0.1}
+    with pytest.raises(FredError, match="allow it with `--import my_servers`"):
+        make_run(options)
+    assert "my_servers" not in sys.modules
+    registry.allow_import(["my_servers"])
+    mine = execute("run", make_run(options), 0)
+    assert mine.params_digest == execute("run", make_run("asgd"), 0).params_digest
+    assert OneOf("algorithm").dump(mine.run.algorithm)["name"] == "my_servers:Mine"
+    with pytest.raises(FredError, match="cannot load `my_servers:Other`"):
+        make_run({"name": "my_servers:Other", "learning_rate": 0.1})
+
+
+@pytest.mark.parametrize("library", ["flax", "equinox"])
+def test_users_can_bring_a_flax_or_equinox_model(tmp_path, monkeypatch, library):
+    """A two-layer network in either library, trained by FRED, is what the same arithmetic in NumPy says."""
+    sources = {
+        "flax": """
+            from flax import linen as nn
+            from fred.learning.models.adapters import FlaxModel
+            class Net(FlaxModel):
+                "Two dense layers."
+                width: int = 5
+                def module(self):
+                    return nn.Sequential([nn.Dense(self.width), nn.relu, nn.Dense(4)])
+            """,
+        "equinox": """
+            import equinox as eqx, jax
+            from fred.learning.models.adapters import EquinoxModel
+            class Net(EquinoxModel):
+                "Two dense layers."
+                width: int = 5
+                def module(self, key):
+                    return eqx.nn.MLP(8, 4, self.width, 1, activation=jax.nn.relu, key=key)
+            """,
+    }
+    module = f"my_{library}_models"
+    (tmp_path / f"{module}.py").write_text(inspect.cleandoc(sources[library]))
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.allow_import([module])
+    run = make_run("asgd", task={**TASK, "model": {"name": f"{module}:Net", "width": 6}}, stop={"gradients": 400})
+    outcome = execute("run", run, 0)
+    losses = outcome.metrics["loss"].tolist()
+    assert losses[-1] < 0.5 * losses[0]
+    arrays = list(outcome.final.values())
+    inputs = run.task.data.load(0).evaluation.inputs
+    matrices = [a if library == "flax" else a.T for a in arrays if a.ndim == 2]
+    vectors = [a for a in arrays if a.ndim == 1]
+    matrices.sort(key=lambda m: m.shape[0] != 8)
+    vectors.sort(key=lambda v: v.size != 6)
+    scores = np.maximum(inputs @ matrices[0] + vectors[0], 0) @ matrices[1] + vectors[1]
+    error = (scores.argmax(1) != run.task.data.load(0).evaluation.answers).mean()
+    assert error == pytest.approx(outcome.metrics["error"].iloc[-1], abs=1e-6)

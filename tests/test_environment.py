@@ -1,0 +1,92 @@
+"""The same bits under other hash seeds, core counts and instruction sets; and the compiler fault that must not come back."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fred import environment
+from tests.conftest import ROOT
+from tests.golden import GOLDEN, digests, locked
+
+PROGRAM = """
+import json, fred
+settings = ["seeds=[2]", "stop.seconds=3"]
+result = fred.run(fred.load("scenarios/quickstart.yaml", settings))
+print(json.dumps(result.summary[["name", "digests_schedule", "digests_params"]].values.tolist()))
+"""
+
+
+def run(prefix: tuple[str, ...] = (), **variables: str) -> list:
+    env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
+    command = [*prefix, sys.executable, "-c", PROGRAM]
+    finished = subprocess.run(command, cwd=ROOT, env={**env, **variables}, capture_output=True, text=True, check=True)
+    return json.loads(finished.stdout)
+
+
+@pytest.fixture(scope="module")
+def reference() -> list:
+    return run()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONHASHSEED": "1"},
+        {"PYTHONHASHSEED": "77"},
+        {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
+        {"XLA_FLAGS": "--xla_cpu_max_isa=AVX512"},
+        {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"},
+        {"OMP_NUM_THREADS": "1"},
+    ],
+    ids=str,
+)
+def test_digests_do_not_depend_on(reference, variables):
+    assert run(**variables) == reference
+
+
+@pytest.mark.parametrize("cores", ["0", "0,1"])
+def test_digests_do_not_depend_on_the_number_of_cores(reference, cores):
+    if not shutil.which("taskset") or not {int(core) for core in cores.split(",")} <= os.sched_getaffinity(0):
+        pytest.skip(f"needs taskset and cores {cores}")
+    assert run(("taskset", "-c", cores)) == reference
+
+
+def test_jax_loaded_first_is_warned_about():
+    program = "import warnings, jax\nwarnings.simplefilter('error')\nimport fred"
+    env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert "jax was imported before fred, without PJRT_NPROC=1" in finished.stderr
+
+
+def test_a_users_other_flags_are_kept(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=1")
+    assert environment._wanted()["XLA_FLAGS"].split()[0] == "--xla_force_host_platform_device_count=1"
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 32_769), (jnp.float64, 16_385)])
+def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
+    """The fault of jax 0.10.2 (jax issue 39103), which silently gave wrong numbers."""
+    with jax.enable_x64(dtype == jnp.float64):
+        i = jnp.arange(rows, dtype=dtype)
+        x = jnp.stack((i, jnp.zeros_like(i), jnp.zeros_like(i)), axis=1)
+        matrix = jnp.eye(3, dtype=dtype)
+        computed = jax.jit(lambda x: jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(x))(x)
+        np.testing.assert_array_equal(np.asarray(computed), np.arange(rows, dtype=dtype) ** 2)
+
+
+def test_digests_are_the_pinned_ones():
+    """In the locked environment to the bit; elsewhere the test says so and checks that two runs agree."""
+    pinned = json.loads(GOLDEN.read_text())
+    differences = locked(pinned["environment"])
+    if differences:
+        assert digests() == digests()
+        pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
+    assert digests() == pinned["digests"]

@@ -1,0 +1,193 @@
+"""Data, models, losses and samplers against independent computations."""
+
+import gzip
+import struct
+
+import jax
+import numpy as np
+import pytest
+from scipy import signal
+
+from fred import batch_indices
+from fred.errors import FredError
+from fred.learning.data.cifar10 import CIFAR10
+from fred.learning.data.digits import Digits
+from fred.learning.data.mnist import MNIST
+from fred.learning.data.sampling import Minibatches
+from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
+from fred.learning.models.cnn import CNN
+from fred.learning.models.mlp import MLP
+from fred.learning.models.softmax import SoftmaxRegression
+from fred.learning.problem import Loss
+from tests.conftest import make_run
+from tests.recompute import gradient
+
+
+def named(params) -> dict:
+    leaves = jax.tree_util.tree_flatten_with_path(params)[0]
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+def test_mlp_gradient_is_backpropagation():
+    model = MLP(hidden=(7, 5))
+    params = model.init(jax.random.key(0), (3, 2), 4)
+    rng = np.random.default_rng(0)
+    inputs, answers = rng.normal(size=(50, 3, 2)).astype(np.float32), rng.integers(0, 4, 50).astype(np.int32)
+    indices = np.array([3, 1, 4, 1, 5, 9])
+    ours = named(Loss(model, classifies=True).gradient(params, (inputs, answers), indices))
+    reference = gradient({k: v.astype(float) for k, v in named(params).items()}, inputs[indices], answers[indices])
+    for path, value in reference.items():
+        np.testing.assert_allclose(ours[path], value, rtol=1e-4, atol=1e-6)
+
+
+def test_masked_gradient_is_that_of_the_real_examples():
+    model = SoftmaxRegression()
+    loss = Loss(model, classifies=True)
+    rng = np.random.default_rng(0)
+    examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 4, 20).astype(np.int32)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(0), (3,), 4))
+    masked = loss.gradient(params, examples, np.array([5, 6, 7, 7, 7]), count=3)
+    real = loss.gradient(params, examples, np.array([5, 6, 7]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), masked, real)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+def test_convolution_by_patches_is_a_convolution(kernel):
+    model = CNN(channels=(3,), kernel=kernel, hidden=4)
+    params = model.init(jax.random.key(0), (6, 6, 2), 5)
+    image = np.random.default_rng(0).normal(size=(6, 6, 2))
+    weights = np.asarray(params["convolution0"]["weights"]).reshape(kernel, kernel, 2, 3)
+    before = (kernel - 1) // 2
+    maps = np.zeros((6, 6, 3))
+    padded = np.pad(image, ((before, kernel // 2), (before, kernel // 2), (0, 0)))
+    for o in range(3):
+        for c in range(2):
+            maps[..., o] += signal.correlate2d(padded[..., c], weights[..., c, o], mode="valid")
+    pooled = np.maximum(maps, 0).reshape(3, 2, 3, 2, 3).max(axis=(1, 3)).ravel()
+    hidden = np.maximum(pooled @ np.asarray(params["hidden"]["weights"]), 0)
+    scores = hidden @ np.asarray(params["outputs"]["weights"])
+    np.testing.assert_allclose(model.apply(params, image[None].astype(np.float32))[0], scores, rtol=1e-4, atol=1e-5)
+
+
+def test_regression_reaches_the_least_squares_solution():
+    from fred.execution import execute
+
+    data = {"name": "synthetic-regression", "examples": 2000, "features": 5, "noise": 0.3, "evaluation": 1000}
+    task = {"data": data, "model": "softmax", "batch_size": 100}
+    cluster = {"workers": 4}
+    run = make_run({"name": "ssgd", "learning_rate": 0.1}, task=task, cluster=cluster, stop={"updates": 300})
+    outcome = execute("run", run, 3)
+    examples = run.task.data.load(3)
+    solution = np.linalg.lstsq(examples.train.inputs, examples.train.answers, rcond=None)[0]
+    residual = examples.evaluation.inputs @ solution - examples.evaluation.answers
+    assert outcome.metrics["loss"].iloc[-1] == pytest.approx(float((residual**2).mean()), rel=0.05)
+    assert outcome.metrics["error"].iloc[-1] == pytest.approx(np.sqrt(outcome.metrics["loss"].iloc[-1]), rel=1e-5)
+
+
+def test_initialisations_have_the_deviation_they_say():
+    for name, variance in (("standard_normal", 1.0), ("he_normal", 2 / 400), ("lecun_normal", 1 / 400)):
+        weights = MLP(hidden=(300,), initialisation=name).init(jax.random.key(0), (400,), 2)["layer0"]["weights"]
+        assert float(np.var(weights)) == pytest.approx(variance, rel=0.02)
+
+
+def test_generated_data_follow_the_seed_and_more_examples_leave_the_earlier_ones():
+    for kind in (SyntheticClassification, SyntheticRegression):
+        small, large = kind(examples=100, evaluation=10).load(1).train, kind(examples=200, evaluation=10).load(1).train
+        assert np.array_equal(small.inputs, large.inputs[:90])
+        assert not np.array_equal(small.inputs, kind(examples=100, evaluation=10).load(2).train.inputs)
+
+
+def test_digits_ship_with_the_library():
+    data = Digits().load(0)
+    assert data.train.inputs.shape == (1437, 8, 8, 1)
+    assert data.evaluation.inputs.shape == (360, 8, 8, 1)
+    assert (data.train.inputs.min(), data.train.inputs.max()) == (0, 1)
+
+
+class TestSampling:
+    def test_workers_parts_make_up_the_one_workers_batch(self):
+        for sampling in ("replacement", "shuffled"):
+            many = batch_indices(1, np.arange(4), 9, batch_size=3, examples=100, sampling=sampling, workers=4)
+            one = batch_indices(1, 0, 9, batch_size=12, examples=100, sampling=sampling, workers=1)
+            assert many.ravel().tolist() == one.tolist()
+
+    def test_replacement_is_uniform_and_adding_a_worker_moves_nobody(self):
+        indices = batch_indices(1, np.arange(50)[:, None], np.arange(100), batch_size=8, examples=10)
+        assert np.bincount(indices.ravel(), minlength=10).std() < 4 * np.sqrt(indices.size / 10)
+        fewer = batch_indices(1, np.arange(7)[:, None], np.arange(100), batch_size=8, examples=10, workers=7)
+        assert (indices[:7] == fewer).all()
+
+    def test_shuffled_visits_everything_once_per_epoch(self):
+        steps = np.arange(50)
+        seen = batch_indices(1, np.arange(4), steps[:, None], batch_size=2, examples=40, sampling="shuffled", workers=4)
+        epochs = seen.reshape(-1, 40)  # 50 steps of 8 are ten epochs of 40
+        assert (np.sort(epochs, axis=1) == np.arange(40)).all()
+        assert len({tuple(epoch) for epoch in epochs}) == 10
+
+    def test_sequential_takes_minibatches_in_file_order(self):
+        seen = batch_indices(1, 3, 0, batch_size=4, examples=10, sampling="sequential", ordinal=np.arange(4))
+        assert seen.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7]]
+
+    def test_one_at_a_time_is_the_same(self):
+        for sampling in ("replacement", "shuffled", "sequential"):
+            batches = Minibatches(2, batch_size=3, examples=50, sampling=sampling, workers=5)
+            for worker, step in [(0, 0), (0, 1), (4, 0), (0, 70), (0, 2), (4, 1)]:
+                assert batches.one(worker, step, 9).tolist() == batches.indices(worker, step, 9).tolist()
+
+
+def idx(array: np.ndarray) -> bytes:
+    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def tiny_mnist(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 10)):
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(rng.integers(0, 256, (count, 5, 4), np.uint8)))
+        labels = idx((np.arange(count) % 3).astype(np.uint8))
+        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    return tmp_path
+
+
+class TestFiles:
+    def test_idx_files_are_read_plain_and_packed(self, tiny_mnist):
+        data = MNIST(directory=tiny_mnist, canonical=False, validation=6, evaluation=4).load(0)
+        assert (data.train.inputs.shape, data.evaluation.inputs.shape, data.outputs) == ((24, 5, 4, 1), (4, 5, 4, 1), 3)
+        assert data.evaluation.answers.tolist() == [0, 1, 2, 0]
+        assert data.train.inputs.max() <= 1
+
+    def test_files_that_are_not_mnist_are_refused_unless_asked_for(self, tiny_mnist):
+        with pytest.raises(FredError, match=r"train-images-idx3-ubyte is not the canonical file: .* MD5 6bbc9ace"):
+            MNIST(directory=tiny_mnist).load(0)
+
+    def test_missing_files_say_where_to_put_them(self, tmp_path, monkeypatch):
+        with pytest.raises(FredError, match=f"put `train-images-idx3-ubyte` or .* into {tmp_path}"):
+            MNIST(directory=tmp_path).load(0)
+        with pytest.raises(FredError, match=f"put `data_batch.*` or .* into {tmp_path}"):
+            CIFAR10(directory=tmp_path).load(0)
+        monkeypatch.delenv("FRED_DATA", raising=False)
+        with pytest.raises(FredError, match="set `directory:` in the scenario, or the variable FRED_DATA"):
+            MNIST().load(0)
+
+    @pytest.mark.parametrize("content", [b"", b"\0\0\x0d\x01\0\0\0\1xxxx", b"\0\0\x08\x01\0\0\0\x09abc"])
+    def test_damaged_idx_files_are_named(self, tiny_mnist, content):
+        (tiny_mnist / "train-images-idx3-ubyte").write_bytes(content)
+        with pytest.raises(FredError, match="train-images-idx3-ubyte"):
+            MNIST(directory=tiny_mnist, canonical=False).load(0)
+
+    def test_real_mnist(self, data_folder):
+        data = MNIST(directory=data_folder / "mnist").load(0)
+        assert (len(data.train), len(data.evaluation)) == (60_000, 10_000)
+        assert np.bincount(data.evaluation.answers).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+    def test_real_cifar10(self, data_folder):
+        data = CIFAR10(directory=data_folder / "cifar10").load(0)
+        assert data.train.inputs.shape == (10_000, 32, 32, 3)
+        assert len(data.evaluation) == 1000
+        assert data.train.answers[:5].tolist() == [6, 9, 9, 4, 1]  # frog, truck, truck, deer, car
+
+    def test_damaged_cifar_files_are_named(self, tmp_path):
+        for name in ("data_batch_2.bin", "test_batch.bin"):
+            (tmp_path / name).write_bytes(b"abc")
+        with pytest.raises(FredError, match=r"data_batch_2.bin is not a CIFAR-10 file"):
+            CIFAR10(directory=tmp_path).load(0)

@@ -1,0 +1,208 @@
+"""Scenario files: merging, settings, and errors that say what, where, what was expected and what is nearest."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ruamel.yaml import YAML
+
+from fred.errors import FredError
+from fred.loading import load, merged
+from fred.schema import scenario_schema
+from tests.conftest import ROOT
+
+GOOD = """
+title: two
+cluster: {workers: 3, compute: {name: exponential, scale: 0.1}}
+stop: {gradients: 10}
+algorithm: {name: asgd, learning_rate: 1e-3}
+runs:
+  plain:
+  other:
+    algorithm: {learning_rate: 0.5}
+    cluster: {compute: constant, workers: 4}
+  third:
+    algorithm: {name: fasgd, learning_rate: 0.1}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "scenario.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_runs_override_what_differs(tmp_path):
+    text = GOOD.replace("constant", "{name: constant, seconds: 2}")
+    runs = load(write(tmp_path, text)).runs
+    assert [run.algorithm.learning_rate for run in runs.values()] == [1e-3, 0.5, 0.1]
+    assert type(runs["third"].algorithm).__name__ == "FASGD"
+    assert [run.cluster.size for run in runs.values()] == [3, 4, 3]
+    assert [run.cluster.compute.mean for run in runs.values()] == [0.1, 2.0, 0.1]
+    assert {type(run.protocol).__name__ for run in runs.values()} == {"Asynchronous"}
+
+
+def test_a_file_without_runs_is_one_run_named_after_its_algorithm(tmp_path):
+    scenario = load(write(tmp_path, "algorithm: {name: ssgd, learning_rate: 1}\ncluster: {workers: 2}\nstop: {updates: 1}"))
+    assert list(scenario.runs) == ["ssgd"]
+    assert type(scenario.runs["ssgd"].protocol).__name__ == "Synchronous"
+
+
+def test_settings_win_over_the_file(tmp_path):
+    path = write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}"))
+    scenario = load(path, ["cluster.workers=9", "runs.third.algorithm.v0=0.5", "algorithm.learning_rate=2e-2", "seeds=[7, 8]"])
+    assert [run.cluster.size for run in scenario.runs.values()] == [9, 9, 9]
+    assert [run.algorithm.learning_rate for run in scenario.runs.values()] == [0.02] * 3
+    assert scenario.runs["third"].algorithm.v0 == 0.5
+    assert scenario.seeds == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("base", "override", "result"),
+    [
+        ({"name": "a", "x": 1}, {"x": 2}, {"name": "a", "x": 2}),
+        ({"name": "a", "x": 1}, {"name": "b"}, {"name": "b"}),
+        ({"name": "a", "x": 1}, "b", "b"),
+        ("a", {"x": 1}, {"name": "a", "x": 1}),
+        ({"x": {"y": 1, "z": 2}}, {"x": {"y": 3}}, {"x": {"y": 3, "z": 2}}),
+        ({"x": [1, 2]}, {"x": [3]}, {"x": [3]}),
+        ({"x": 1}, {"x": None}, {"x": None}),
+        (None, {"x": 1}, {"x": 1}),
+    ],
+)
+def test_merging(base, override, result):
+    assert merged(base, override) == result
+
+
+START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "algorithm: {name: asgd, learning_rte: 0.1}\n" + START,
+            "scenario.yaml:1: algorithm.learning_rte: unknown key `learning_rte`; did you mean `learning_rate`?",
+        ),
+        (START + "algoritm: asgd", "scenario.yaml:3: algoritm: unknown key `algoritm`; did you mean `algorithm`?"),
+        (
+            START + "algorithm: {name: sagd, learning_rate: 1}",
+            "scenario.yaml:3: algorithm.name: expected one of ssgd, asgd, .*; did you mean `sasgd`?",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: -1}",
+            "scenario.yaml:3: algorithm.learning_rate: found -1; expected greater than 0",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: .nan}",
+            "scenario.yaml:3: algorithm.learning_rate: found nan; expected a finite number",
+        ),
+        (START + "algorithm: {name: asgd}", "scenario.yaml:3: algorithm.learning_rate: missing key `learning_rate`"),
+        (
+            "cluster: {workers: 0}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:1: cluster.workers: found 0; expected greater than or equal to 1",
+        ),
+        ("cluster: {workers: 2}\nalgorithm: {name: asgd, learning_rate: 1}", "scenario.yaml:1: stop: missing key `stop`"),
+        (
+            "cluster: {workers: 2}\nstop: {}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:2: stop: needs at least one of",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: adm}",
+            "scenario.yaml:3: algorithm.optimizer.*: optax has no gradient transformation `adm`; did you mean `adam`?",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: sgd, momntum: 1}}",
+            "`sgd` has no option `momntum` here; did you mean `momentum`?",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: [sgd, adam]}",
+            "exactly one transformation must take the learning rate",
+        ),
+        (
+            START + "algorithm: {name: my:Class, learning_rate: 1}",
+            "scenario.yaml:3: algorithm.name: a scenario alone never makes FRED import code: allow it with `--import my`",
+        ),
+        (
+            "runs:\n  a:\n    algorithm: {name: asgd, learning_rate: 0}\n" + START,
+            "scenario.yaml:3: runs.a.algorithm.learning_rate: found 0",
+        ),
+        ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name is made of"),
+        ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
+        ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
+        ("a: [1", "scenario.yaml:.*: not valid YAML"),
+        ("- 1", "scenario.yaml:1: expected a mapping"),
+        (START + "seeds: [1, 1]\nalgorithm: {name: asgd, learning_rate: 1}", "`seeds` must differ"),
+        (
+            START + "evaluate: {points: 3, every_updates: 2}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:3: evaluate: give one of `points`, `every_updates`",
+        ),
+        (START + "evaluate: {target_loss: 3}\nalgorithm: {name: asgd, learning_rate: 1}", "a target needs a `task`"),
+        (
+            "cluster: {workers: 3, speeds: [1, 2]}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "scenario.yaml:1: cluster: 3 workers need as many `speeds`, not 2",
+        ),
+        (
+            "cluster: {groups: [{workers: 3}], workers: 2}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "`groups` hold 3 workers, but `workers` says 2",
+        ),
+    ],
+)
+def test_errors_say_where_and_what(tmp_path, text, message):
+    with pytest.raises(FredError, match=message):
+        load(write(tmp_path, text))
+
+
+def test_all_errors_are_told_at_once_and_shared_ones_once(tmp_path):
+    text = "cluster: {workers: x}\nstop: {updates: 5}\nruns:\n  a: {algorithm: {name: asgd, learning_rate: 0}}\n  b: {algorithm: asgd}"
+    with pytest.raises(FredError) as error:
+        load(write(tmp_path, text))
+    lines = str(error.value).splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "cluster.workers",
+        "runs.a.algorithm.learning_rate",
+        "runs.b.algorithm.learning_rate",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("algorithm.learning_rate=-1", r"--set algorithm.learning_rate=-1: found -1; expected greater than 0"),
+        ("algorithm.rate=1", "--set algorithm.rate=1: unknown key `rate`"),
+        ("nonsense", "--set nonsense: expected key.path=value"),
+        ("runs.nobody.stop.updates=1", "expected runs.NAME.key=value with NAME one of plain, other, third"),
+        ("cluster.workers.more=1", "`workers` has no `more`"),
+        ("a.b=[1", "the value is not valid YAML"),
+    ],
+)
+def test_wrong_settings_name_themselves(tmp_path, setting, message):
+    with pytest.raises(FredError, match=message):
+        load(write(tmp_path, GOOD.replace("constant", "{name: constant, seconds: 2}")), [setting])
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(FredError, match=r"cannot read .*nowhere.yaml: No such file"):
+        load(tmp_path / "nowhere.yaml")
+
+
+SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_scenario_of_the_project_is_valid_and_says_what_to_look_for(path):
+    assert path.read_text().startswith("# Look for: ")
+    assert load(path).title
+    jsonschema.validate(YAML(typ="safe").load(path), scenario_schema())
+
+
+def test_the_schema_for_editors_is_current_and_finds_mistakes():
+    schema = scenario_schema()
+    assert json.loads((ROOT / "scenarios" / "schema.json").read_text()) == json.loads(json.dumps(schema)), (
+        "run: python -m fred schema > scenarios/schema.json"
+    )
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)

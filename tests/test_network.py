@@ -1,0 +1,72 @@
+"""Messages: transfer times, and the queue at a server's card against queueing theory."""
+
+import numpy as np
+import pytest
+import simpy
+
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.network import Card, Links, Network
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.synchronous import Synchronous
+from tests.test_protocols import record
+
+
+@pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
+def test_card_queues_like_m_d_1(load):
+    """Mean wait of Poisson arrivals at a server of constant speed: load / (2 (1 - load)) services."""
+    service = 1_000_000  # ns
+    card = Card(bandwidth=1e9)
+    arrivals = np.cumsum(np.random.default_rng(1).exponential(service / load, 400_000)).astype(int)
+    waits = np.array([card.passes(int(now), size=service) - int(now) - service for now in arrivals])
+    assert waits.mean() / service == pytest.approx(load / (2 * (1 - load)), rel=0.06)
+
+
+def transfer_times(network: Network, size: int) -> tuple[float, float]:
+    """Seconds of one upload and of one download, alone on the network."""
+    env = simpy.Environment()
+    links = Links(env, network, workers=1, servers=1, seed=0)
+    down = links.arrival(0, 0, size)
+    env.run(env.process(links.upload(0, 0, size)))
+    return env.now / 1e9, down / 1e9
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 0.01),
+        ({"bandwidth": 1e6}, 0.01 + 0.5),
+        ({"server_bandwidth": 2e6}, 0.01 + 0.25),
+        ({"bandwidth": 1e6, "server_bandwidth": 2e6}, 0.01 + 0.5),
+        ({"bandwidth": 4e6, "server_bandwidth": 2e6}, 0.01 + 0.25),
+    ],
+)
+def test_unhindered_message_takes_latency_plus_the_slower_of_link_and_card(options, seconds):
+    network = Network(latency={"name": "constant", "seconds": 0.01}, **options)
+    assert transfer_times(network, 500_000) == (pytest.approx(seconds), pytest.approx(seconds))
+
+
+def test_many_workers_share_the_servers_card():
+    """With compute times near zero the card is all that matters: one gradient per service time."""
+    cluster = Cluster(
+        workers=20,
+        compute={"name": "constant", "seconds": 1e-6},
+        network={"server_bandwidth": 1e5, "message_bytes": 1000},
+    )
+    schedule = record(Asynchronous(), cluster, gradients=500)
+    gaps = np.diff(schedule["time_ns"][schedule.rows(Verb.PUSH)])[50:] / 1e9
+    assert gaps == pytest.approx(np.full(len(gaps), 0.01), rel=1e-3)
+    assert schedule["bytes"].sum() == 1000 * np.isin(schedule["verb"], (Verb.PULL, Verb.PUSH)).sum()
+
+
+def test_synchronous_round_pays_for_both_ways():
+    cluster = Cluster(
+        workers=4,
+        compute={"name": "constant", "seconds": 1.0},
+        network={"latency": {"name": "constant", "seconds": 0.1}, "server_bandwidth": 1e4, "message_bytes": 1000},
+    )
+    schedule = record(Synchronous(), cluster, gradients=40)
+    rounds = np.diff(schedule["time_ns"][schedule.rows(Verb.COMMIT)]) / 1e9
+    # The last of four replies leaves after 4 services and takes 0.1 s; its gradient comes back as the last, through a card
+    # that the others' gradients have left by then.
+    assert rounds == pytest.approx(np.full(9, 4 * 0.1 + 0.1 + 1.0 + 0.1 + 0.1))

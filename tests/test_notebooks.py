@@ -1,0 +1,21 @@
+"""The notebooks run from top to bottom, and show what they say they show."""
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.conftest import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    pictures = [output for output in outputs if "image/svg+xml" in output.get("data", {})]
+    tables = [output for output in outputs if "text/html" in output.get("data", {})]
+    assert len(pictures) >= 3
+    assert len(tables) >= 2
+    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]

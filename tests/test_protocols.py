@@ -1,0 +1,198 @@
+"""Who waits for whom: closed forms, bounds, conservation, and a standstill that is told instead of hidden."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fred import registry
+from fred.errors import FredError
+from fred.schedule import NONE, Recorder, Schedule, Verb
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.dispatcher import Dispatcher
+from fred.timing.protocols.synchronous import Synchronous
+from fred.timing.selection import Shifting, Softmax
+from fred.timing.simulation import Process, Simulation
+from tests.conftest import make_run
+
+LATENCIES = st.sampled_from(
+    [
+        {"name": "constant", "seconds": 0.1},
+        {"name": "constant", "seconds": 0.0},
+        {"name": "exponential", "scale": 0.1},
+        {"name": "pareto", "minimum": 0.02, "alpha": 1.1},
+        {"name": "bimodal", "fast": 0.1, "slow": 2.0, "slow_fraction": 0.1},
+    ]
+)
+NETWORKS = st.none() | st.fixed_dictionaries(
+    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)}
+)
+CLUSTERS = st.builds(
+    lambda speeds, compute, network: Cluster(workers=len(speeds), speeds=speeds, compute=compute, network=network),
+    st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=1, max_size=7),
+    LATENCIES.filter(lambda latency: latency.get("seconds") != 0),
+    NETWORKS,
+)
+PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
+
+
+def record(protocol: Protocol, cluster: Cluster, gradients: float = np.inf, seconds: float = np.inf, seed: int = 0) -> Schedule:
+    recorder = Recorder(cluster.size, gradients=gradients)
+    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
+    protocol.start(simulation)
+    simulation.run(seconds)
+    return recorder.schedule(simulation.now)
+
+
+@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
+def test_every_schedule_is_consistent(protocol, cluster, seed):
+    schedule = record(registry.lookup("protocol", protocol).example(), cluster, gradients=80, seed=seed)
+    assert (np.diff(schedule["time_ns"]) >= 0).all(), "virtual time runs backwards"
+    counts = schedule.counts()
+    assert counts["gradients"] >= 80
+    assert counts["gradients"] + counts["dropped"] + counts["in_flight"] == schedule.started
+    assert 0 <= counts["in_flight"] <= cluster.size
+    pulls, uses = schedule.rows(Verb.PULL), schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    assert schedule["mailbox"][pulls].tolist() == list(range(len(pulls))), "a mailbox is written once, in order"
+    origin = pulls[schedule["mailbox"][uses]]
+    assert (origin < uses).all(), "used before it was pulled"
+    assert (schedule["worker"][origin] == schedule["worker"][uses]).all()
+    assert (schedule["timestamp"][origin] == schedule["timestamp"][uses]).all()
+    assert (schedule["end_ns"][origin] <= schedule["begin_ns"][uses]).all(), "computed before it arrived"
+    clock = np.cumsum(np.isin(schedule["verb"], (Verb.PUSH, Verb.COMMIT)))
+    before = np.insert(clock, 0, 0)[:-1]
+    assert (schedule["staleness"][uses] == before[uses] - schedule["timestamp"][uses]).all()
+    assert (schedule["timestamp"][pulls] == before[pulls]).all()
+
+
+@given(protocol=PROTOCOLS, cluster=CLUSTERS)
+def test_the_same_seed_gives_the_same_schedule_and_another_one_a_different_one(protocol, cluster):
+    protocol = registry.lookup("protocol", protocol).example()
+    first, again = (record(protocol, cluster, gradients=40, seed=3) for _ in range(2))
+    assert first.digest() == again.digest()
+    if cluster.compute.model_dump() != {"seconds": 0.1} and protocol.has_clock:
+        assert record(protocol, cluster, gradients=40, seed=4).digest() != first.digest()
+
+
+@pytest.mark.parametrize(("late", "backup"), [("finish", 0), ("interrupt", 0), ("interrupt", 3), ("interrupt", 9)])
+def test_round_time_is_the_order_statistic(late, backup):
+    workers, scale = 10, 0.3
+    cluster = Cluster(workers=workers, compute={"name": "exponential", "scale": scale})
+    schedule = record(Synchronous(backup_workers=backup, late=late), cluster, gradients=4000 * (workers - backup))
+    rounds = np.diff(schedule["time_ns"][schedule.rows(Verb.COMMIT)]) / 1e9
+    needed = workers - backup
+    expected = scale * sum(1 / (workers - k) for k in range(needed))  # mean of the needed-th of n exponentials
+    deviation = scale * np.sqrt(sum(1 / (workers - k) ** 2 for k in range(needed)))
+    assert rounds.mean() == pytest.approx(expected, abs=4 * deviation / np.sqrt(len(rounds)))
+
+
+def test_late_workers_finish_by_default_and_their_gradients_are_dropped_on_arrival():
+    cluster = Cluster(workers=3, speeds=[1, 1, 0.4], compute={"name": "constant", "seconds": 1.0})
+    schedule = record(Synchronous(backup_workers=1), cluster, seconds=10.5)
+    drops = schedule.rows(Verb.DROP)
+    assert (schedule["time_ns"][drops] / 1e9).tolist() == [2.5, 5.0, 7.5, 10.0]
+    # At 5 s and 10 s the late gradient, scheduled earlier, comes before that second's commit: it sees the older clock.
+    assert schedule["staleness"][drops].tolist() == [2, 2, 3, 2]
+    assert schedule.counts() == {"updates": 10, "gradients": 20, "dropped": 4, "in_flight": 3}
+
+
+def test_interrupted_workers_start_the_new_version_at_once():
+    cluster = Cluster(workers=3, speeds=[1, 1, 0.4], compute={"name": "constant", "seconds": 1.0})
+    schedule = record(Synchronous(backup_workers=1, late="interrupt"), cluster, seconds=10.5)
+    drops = schedule.rows(Verb.DROP)
+    assert (schedule["end_ns"][drops] / 1e9).tolist() == list(range(1, 11))
+    assert ((schedule["end_ns"] - schedule["begin_ns"])[drops] == 1_000_000_000).all(), "stopped after 1 s of 2.5"
+
+
+def test_equal_constant_latencies_make_asynchronous_round_robin():
+    schedule = record(Asynchronous(), Cluster(workers=7, compute={"name": "constant", "seconds": 0.1}), gradients=700)
+    pushes = schedule.rows(Verb.PUSH)
+    assert schedule["worker"][pushes].tolist() == list(range(7)) * 100
+    assert schedule["staleness"][pushes][7:].tolist() == [6] * 693
+    assert schedule["staleness"][pushes][:7].tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+@given(cluster=CLUSTERS.filter(lambda cluster: cluster.size > 1), seed=st.integers(0, 9))
+def test_asynchronous_staleness_adds_up_to_workers_less_one(cluster, seed):
+    """Between a worker's pulls every other worker's pushes count once: the staleness of all in flight sums exactly."""
+    schedule = record(Asynchronous(), cluster, gradients=300, seed=seed)
+    pushes, pulls = schedule.rows(Verb.PUSH), schedule.rows(Verb.PULL)
+    last_pull = {int(schedule["worker"][row]): int(schedule["timestamp"][row]) for row in pulls}
+    total = schedule["staleness"][pushes].sum()
+    if cluster.network is None:  # a pull follows its push at once: n clients count every update, less their own
+        unfinished = sum(len(pushes) - timestamp for worker, timestamp in last_pull.items())
+        own_last = int(schedule["worker"][pushes[-1]])
+        unfinished -= 0 if pulls[-1] > pushes[-1] else len(pushes) - 1 - last_pull[own_last] + 1
+        assert total + unfinished == (cluster.size - 1) * len(pushes)
+
+
+def test_dispatcher_staleness_is_geometric():
+    workers = 8
+    schedule = record(Dispatcher(), Cluster(workers=workers), gradients=60_000)
+    staleness = schedule["staleness"][schedule.rows(Verb.PUSH)][500:]
+    assert staleness.mean() == pytest.approx(workers - 1, rel=0.02)
+    expected = stats.geom(1 / workers, loc=-1).pmf(np.arange(30)) * len(staleness)
+    observed = np.bincount(staleness, minlength=30)[:30]
+    assert np.abs(observed - expected).max() < 5 * np.sqrt(expected.max())
+    assert (schedule["time_ns"] == 0).all(), "the dispatcher has no clock"
+
+
+def test_softmax_selects_in_proportion_to_exp_priority():
+    priorities = (0.0, 1.0, 2.0)
+    schedule = record(Dispatcher(selection=Softmax(priorities=priorities)), Cluster(workers=3), gradients=30_000)
+    share = np.bincount(schedule["worker"][schedule.rows(Verb.PUSH)]) / 30_000
+    np.testing.assert_allclose(share, np.exp(priorities) / np.exp(priorities).sum(), atol=0.01)
+
+
+def test_shifting_priorities_change_once_a_worker_has_been_selected():
+    even = record(Dispatcher(selection=Shifting(change=-1000.0)), Cluster(workers=5), gradients=100)
+    blocks = even["worker"][even.rows(Verb.PUSH)].reshape(-1, 5)
+    assert (np.sort(blocks, axis=1) == np.arange(5)).all(), "each worker comes once before any comes twice"
+    assert len({tuple(block) for block in blocks}) > 5, "in random order"
+    runaway = record(Dispatcher(selection=Shifting(change=1000.0)), Cluster(workers=5), gradients=100)
+    assert len(set(runaway["worker"][runaway.rows(Verb.PUSH)].tolist())) == 1
+
+
+def test_backup_workers_must_leave_somebody_to_wait_for():
+    with pytest.raises(FredError, match=r"`backup_workers` \(4\) must be below the number of workers \(4\)"):
+        make_run("ssgd", protocol={"backup_workers": 4})
+    with pytest.raises(FredError, match="4 workers need as many `priorities`, not 2"):
+        make_run("asgd", protocol={"name": "dispatcher", "selection": {"name": "softmax", "priorities": [1, 2]}})
+
+
+class Stuck(Protocol):
+    """Two workers who wait for a third that does not exist."""
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(2):
+            sim.process(self._work(sim, worker))
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        yield sim.compute(worker, sim.read(worker)).finished
+        yield from sim.wait(worker, sim.env.event(), "worker 2 to answer")
+
+
+def test_a_standstill_says_who_waits_for_whom():
+    cluster = Cluster(workers=2, compute={"name": "constant", "seconds": 1.5})
+    message = "nothing can happen any more after 1.5 s: worker 0 waits for worker 2 to answer; worker 1 waits"
+    with pytest.raises(FredError, match=message):
+        record(Stuck(), cluster, gradients=1)
+
+
+def test_time_limit_stops_before_what_happens_then():
+    cluster = Cluster(workers=1, compute={"name": "constant", "seconds": 1.0})
+    schedule = record(Asynchronous(), cluster, seconds=3.0)
+    assert len(schedule.rows(Verb.PUSH)) == 2
+    assert schedule.end_ns == 3_000_000_000
+
+
+def test_schedule_survives_its_file(tmp_path):
+    schedule = record(Synchronous(backup_workers=1), Cluster(workers=3, compute={"name": "exponential", "scale": 1}), 50)
+    schedule.save(tmp_path / "schedule.parquet")
+    loaded = Schedule.load(tmp_path / "schedule.parquet")
+    assert loaded.digest() == schedule.digest()
+    assert set(loaded.frame()["verb"]) == {"PULL", "ADD", "COMMIT", "DROP"}
+    assert (loaded["worker"][loaded.rows(Verb.COMMIT)] == NONE).all()

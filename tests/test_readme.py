@@ -1,0 +1,51 @@
+"""What the README shows works as shown."""
+
+import re
+import sys
+
+import pytest
+
+from fred import cli, registry
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str, containing: str) -> str:
+    return next(text for text in re.findall(rf"```{language}\n(.*?)```", README, re.S) if containing in text)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_importable", set())
+    monkeypatch.delitem(sys.modules, "my_servers", raising=False)
+    (tmp_path / "scenario.yaml").write_text(block("yaml", "one-backup").replace("seconds: 30", "seconds: 3"))
+    (tmp_path / "my_servers.py").write_text(block("python", "class Patient"))
+    return tmp_path
+
+
+def test_the_scenario_runs(folder, capsys):
+    assert cli.main(["run", "scenario.yaml"]) == 0
+    assert "one-backup" in capsys.readouterr().out
+    assert (folder / "results" / "scenario" / "summary.json").is_file()
+
+
+def test_the_algorithm_runs_when_its_import_is_allowed(folder, capsys):
+    scenario = folder / "mine.yaml"
+    scenario.write_text((folder / "scenario.yaml").read_text().split("runs:")[0])
+    mine = ["--set", "algorithm={name: my_servers:Patient, learning_rate: 0.1}"]
+    assert cli.main(["run", "mine.yaml", *mine]) == 2
+    assert "--import my_servers" in capsys.readouterr().err
+    assert cli.main(["run", "mine.yaml", *mine, "--import", "my_servers"]) == 0
+    assert cli.main(["verify", "results/mine", "--import", "my_servers"]) == 0
+    assert block("python", "class Patient").count("\n") <= 20
+
+
+def test_every_path_and_command_it_names_exists():
+    for path in re.findall(r"\]\(((?:docs|results|notebooks)[^)]*)\)", README):
+        assert (ROOT / path).exists(), path
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make ([a-z]+)", README):
+        assert f"\n{target}:" in makefile

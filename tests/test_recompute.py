@@ -1,0 +1,97 @@
+"""Runs recomputed by an independent NumPy program from the recorded schedule alone."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fred import batch_indices, folder, result
+from fred.execution import execute
+from fred.loading import load, validated
+from tests.conftest import make_run
+from tests.recompute import PlainFASGD, PlainSGD, largest_relative_error, recompute
+from tests.test_protocols import CLUSTERS
+
+
+@pytest.mark.parametrize("algorithm", ["sasgd", "fasgd"])
+def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
+    """Only the files are read: schedule.parquet, params.npz, and the public functions for data and minibatches."""
+    settings = ["seeds=[5]", "stop.seconds=4", "task.model.hidden=[12]"]
+    result_ = result.run(load("scenarios/quickstart.yaml", settings), only=[algorithm])
+    folder.save(result_, tmp_path / "out")
+    files = tmp_path / "out" / algorithm / "seed-5"
+    with np.load(files / "params.npz") as stored:
+        initial, final = (
+            {k.split("/", 1)[1]: stored[k] for k in stored.files if k.startswith(w)} for w in ("initial", "final")
+        )
+    initial = {k: v.astype(float) for k, v in initial.items()}
+    server = PlainSGD(initial, 0.5, lambda staleness: 1 / max(staleness, 1))
+    if algorithm == "fasgd":
+        server = PlainFASGD(initial, 0.05, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    inputs, answers = digits.images[:-360] / 16, digits.target[:-360]
+    schedule = pd.read_parquet(files / "schedule.parquet")
+    assert (schedule["verb"] == "PUSH").sum() > 400
+    params = recompute(
+        schedule,
+        server,
+        inputs,
+        answers,
+        lambda worker, step: batch_indices(5, worker, step, batch_size=8, examples=len(inputs)),
+    )
+    assert largest_relative_error(final, params) < 1e-4
+    assert largest_relative_error(final, initial) > 0.1, "the run moved the parameters"
+
+
+@settings(max_examples=12)
+@given(
+    cluster=CLUSTERS,
+    seed=st.integers(0, 9),
+    algorithm=st.sampled_from(["asgd", "ssgd", "backup", "dispatcher"]),
+    inline=st.booleans(),
+)
+def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inline):
+    backup = cluster.size // 3
+    protocol = {"backup": {"name": "synchronous", "backup_workers": backup}, "dispatcher": "dispatcher"}.get(algorithm)
+    name = {"backup": "ssgd", "dispatcher": "asgd"}.get(algorithm, algorithm)
+    run = make_run(name, cluster=cluster.model_dump(), protocol=protocol, stop={"gradients": 40})
+    outcome = execute("run", run, seed, inline)
+    data = run.task.data.load(seed).train
+    server = PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)
+    params = recompute(
+        outcome.schedule.frame(),
+        server,
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(seed, worker, step, batch_size=4, examples=len(data)),
+    )
+    assert largest_relative_error(outcome.final, params) < 1e-4
+
+
+def test_the_recomputation_notices_a_wrong_minibatch():
+    run = make_run("asgd")
+    outcome = execute("run", run, 0)
+    data = run.task.data.load(0).train
+
+    def params(offset: int) -> dict:
+        server = PlainSGD(copy.deepcopy({k: v.astype(float) for k, v in outcome.initial.items()}), 0.1)
+        return recompute(
+            outcome.schedule.frame(),
+            server,
+            data.inputs,
+            data.answers,
+            lambda worker, step: batch_indices(0, worker, step + offset, batch_size=4, examples=len(data)),
+        )
+
+    assert largest_relative_error(outcome.final, params(0)) < 1e-4
+    assert largest_relative_error(outcome.final, params(1)) > 1e-2
+
+
+def test_specifications_can_be_given_without_a_file():
+    scenario = validated({"runs": {"a": make_run("asgd").model_dump()}}, str)
+    assert scenario.runs["a"] == make_run("asgd")
