@@ -1,12 +1,14 @@
 """Odena 2016, figures 1 and 2: FASGD against SASGD on MNIST; and how much of the margin is the initialisation's."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 import pandas as pd
 
 import fred
-from reproductions.common import RESULTS, ROOT, say
+from fred import figures
+from reproductions.common import RESULTS, ROOT, say, table
 
 FIGURE_1 = ("128x1", "32x4", "16x8", "4x32")  # workers x batch size
 FIGURE_2 = ("250x128", "500x128", "1000x128", "10000x128")
@@ -34,7 +36,7 @@ PAPER = {
 
 
 def measure() -> None:
-    """About an hour on two cores. Writes the curves of every run, and the errors of every candidate rate."""
+    """About two hours on one core. Writes the curves of every run, and the errors of every candidate rate."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     chosen, tuning = _choose_rates()
     tuning.to_csv(TUNING, index=False)
@@ -149,12 +151,14 @@ def _text(last: pd.DataFrame, tuning: pd.DataFrame) -> str:
     best = rates.loc[rates.groupby(["initialisation", "algorithm"])["error"].idxmin()]
     chosen = [[row.initialisation, row.algorithm, f"{row.rate:g}", f"{row.error:.3f}"] for row in best.itertuples()]
     return TEXT.format(
-        first=table(["workers x batch", *(f"paper: {n}" for n in PUBLISHED), *(f"FRED: {n}" for n in PUBLISHED), "agrees"], first),
+        first=table(
+            ["workers x batch", *(f"paper: {n}" for n in PUBLISHED), *(f"FRED: {n}" for n in PUBLISHED), "agrees"], first
+        ),
         second=table(["workers x batch", "paper", "FRED: fasgd", "FRED: sasgd", "agrees"], second),
         grows="grows" if margins[-1] > margins[0] else "does not grow",
         both=table(header, both),
         chosen=table(["initialisation", "algorithm", "rate", "mean error"], chosen),
-        answer=_answer(error),
+        margins=_margins(error),
     )
 
 
@@ -162,8 +166,9 @@ def _columns() -> list[tuple[str, str]]:
     return [("published", "fasgd"), ("published", "sasgd"), ("chosen", "fasgd"), ("chosen", "fasgd-std"), ("chosen", "sasgd")]
 
 
-def _answer(error) -> str:
+def _margins(error: Callable[[str, str, str, str], float]) -> str:
     """The margin of FASGD over SASGD in each condition, mean over configurations, and what is left of it."""
+
     def margin(initialisation: str, rates: str, configurations: tuple[str, ...], algorithm: str = "fasgd") -> float:
         gaps = [error(initialisation, rates, "sasgd", c) - error(initialisation, rates, algorithm, c) for c in configurations]
         return float(np.mean(gaps))
