@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row, medians
 from fred.component import Component
-from fred.schedule import Recorder
+from fred.recorder import Recorder
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.synchronous import Synchronous

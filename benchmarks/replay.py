@@ -18,7 +18,8 @@ from fred.learning.replay import replay
 from fred.learning.server import Server
 from fred.learning.servers.fasgd import FASGD
 from fred.learning.servers.sasgd import SASGD
-from fred.schedule import Recorder, Schedule, Verb
+from fred.recorder import Recorder
+from fred.schedule import Schedule, Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.simulation import Simulation

@@ -12,17 +12,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred import streams
 from fred.inline import Inline
+from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.dataset import Data, Dataset
 from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import lower
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss, initial_params, on_device
 from fred.learning.replay import replay
-from fred.learning.server import State
 from fred.points import Points
+from fred.recorder import Recorder
 from fred.scenario import Run, Task
-from fred.schedule import Recorder, Schedule
+from fred.schedule import Schedule
 from fred.timing.simulation import Simulation
 
 Progress = Callable[[float], None]  # told the fraction done
@@ -60,9 +62,10 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Prog
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
     """
     if run.task is None:
-        schedule = _record(_start(run, seed, Recorder(run.cluster.size, **_limits(run)), 0), run.stop.seconds)
+        schedule = _record(_start(run, seed, Recorder(*_sizes(run), **_limits(run)), 0), run.stop.seconds)
         return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)
-    problem = _Problem(run.task, seed, run.cluster.size)
+    problem = _Problem(run.task, run, seed)
+    inline = inline or run.protocol.needs_values
     schedule, measured, params = (_inline if inline else _replayed)(run, seed, problem, progress)
     metrics = _metrics(run, schedule, measured)
     return Outcome(name, seed, run, schedule, metrics, _named(problem.params), _named(params), problem.data.digest)
@@ -71,13 +74,15 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Prog
 class _Problem:
     """A task made concrete for one seed."""
 
-    def __init__(self, task: Task, seed: int, workers: int):
+    def __init__(self, task: Task, run: Run, seed: int):
         self.data = _load(task.data, seed if task.data.generated else 0)
         self.loss = Loss(task.model, self.data.classifies)
-        self.params = initial_params(task.model, self.data, seed)
+        self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
+        self.params = self.models[0]
+        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, run.protocol.blocks(run.cluster))
         self.size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # bytes of one model
         self.examples, self.evaluation = _arrays(self.data)
-        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers)
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size)
 
     def measure(self, params: Params) -> tuple[float, float]:
         """Loss and error on the evaluation examples."""
@@ -90,39 +95,38 @@ Measured = list[tuple[float, float]]  # loss and error at each point
 
 def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
     """Record, then replay. If the target is reached on the way, the schedule is recorded again up to there."""
-    schedule = _record(_start(run, seed, Recorder(run.cluster.size, **_limits(run)), problem.size), run.stop.seconds)
+    schedule = _record(_start(run, seed, Recorder(*_sizes(run), **_limits(run)), problem.size), run.stop.seconds)
     unit, spacing = run.evaluate.spacing(run.stop)
     points = Points.of(schedule, unit, spacing)
     program = lower(schedule, points.rows)
     measured: Measured = []
-    for state in replay(program, run.algorithm, problem.loss, problem.params, problem.examples, problem.batches):
-        measured.append(problem.measure(state.params))
+    for params in replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches):
+        measured.append(problem.measure(params))
         progress(len(measured) / len(points.rows))
         if _target_reached(run, measured) and len(measured) < len(points.rows):
             last = len(measured) - 1
             updates = math.inf if unit == "seconds" else int(points.updates[last])
-            recorder = Recorder(run.cluster.size, updates=updates)
+            recorder = Recorder(*_sizes(run), updates=updates)
             schedule = _record(_start(run, seed, recorder, problem.size), points.seconds[last] if unit == "seconds" else None)
             break
-    return schedule, measured, state.params
+    return schedule, measured, params
 
 
 def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
     """Record and compute at once."""
     measured: Measured = []
 
-    def observe(state: State) -> bool:
-        measured.append(problem.measure(state.params))
+    def observe(params: Params) -> bool:
+        measured.append(problem.measure(params))
         progress(min(1.0, recorder.updates / max(1.0, _limits(run)["updates"])))
         return _target_reached(run, measured)
 
     unit, spacing = run.evaluate.spacing(run.stop)
     recorder = Inline(
-        run.cluster.size,
+        *_sizes(run),
         **_limits(run),
-        server=run.algorithm,
-        loss=problem.loss,
-        params=problem.params,
+        arithmetic=problem.arithmetic,
+        models=problem.models,
         examples=problem.examples,
         batches=problem.batches,
         observe=observe,
@@ -135,7 +139,7 @@ def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple
     schedule = _record(simulation, run.stop.seconds)
     while len(measured) < len(Points.of(schedule, unit, spacing).rows):  # the end, and points after the last update
         recorder.observe()
-    return schedule, measured, recorder.state.params
+    return schedule, measured, recorder.model()
 
 
 def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulation:
@@ -147,6 +151,17 @@ def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulat
 def _record(simulation: Simulation, seconds: float | None) -> Schedule:
     simulation.run(seconds or math.inf)
     return simulation.record.schedule(simulation.now)
+
+
+def _sizes(run: Run) -> tuple[int, int, int]:
+    """Workers, replicas, blocks."""
+    return run.cluster.size, run.protocol.replicas(run.cluster), run.protocol.blocks(run.cluster)
+
+
+def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
+    """What the replicas' first parameters are drawn with: all with the run's seed, unless they are to start apart."""
+    replicas = run.protocol.replicas(run.cluster) if task.replicas_start == "apart" else 1
+    return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
 
 
 def _limits(run: Run) -> dict[str, Any]:

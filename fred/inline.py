@@ -3,22 +3,21 @@
 It leaves the same schedule, and the same bits, as recording first and replaying afterwards.
 """
 
-from collections.abc import Callable
-from functools import partial, reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.sampling import Minibatches
-from fred.learning.lower import Kind, Op, padded
+from fred.learning.lower import padded
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays, Loss
-from fred.learning.replay import single
-from fred.learning.server import Server, State
+from fred.learning.problem import Arrays
+from fred.recorder import Block, Gradient, Model, Recorder
 from fred.scenario import Unit
-from fred.schedule import Gradient, Model, Recorder
 
 
 class Inline(Recorder):
@@ -26,70 +25,96 @@ class Inline(Recorder):
 
     def __init__(
         self,
-        workers: int,
+        *sizes: int,
         updates: float,
         gradients: float,
-        *,
-        server: Server,
-        loss: Loss,
-        params: Params,
+        arithmetic: Arithmetic,
+        models: Sequence[Params],
         examples: Arrays,
         batches: Minibatches,
-        observe: Callable[[State], bool],
+        observe: Callable[[Params], bool],
         every: tuple[Unit, float],
     ):
-        super().__init__(workers, updates=updates, gradients=gradients)
-        self._step = partial(single, server, loss)
-        self.state = server.init(params)
-        self._empty = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), params)  # one gradient slot
+        super().__init__(*sizes, updates=updates, gradients=gradients)
+        self._arithmetic = arithmetic
+        self._do = _jitted(arithmetic)
+        self.states = arithmetic.start(models, len(self.clocks))  # of each replica
         self._examples = examples
         self._batches = batches
-        self._round: list[Gradient] = []
-        self._observe = observe  # looks at the state; True: the target has been reached
+        self._observe = observe  # looks at the model; True: the target has been reached
         self._unit, self._spacing = every
         self._next = 1  # the next point is at this multiple of the spacing
 
+    def model(self) -> Params:
+        """What the run has come to."""
+        params = [state.params for state in self.states]
+        return self._arithmetic.consensus(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params))
+
     def observe(self) -> None:
-        """Look at the present state, and stop if the target has been reached."""
-        self.full = self._observe(self.state) or self.full
+        """Look at the present model, and stop if the target has been reached."""
+        self.full = self._observe(self.model()) or self.full
 
-    def pull(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int) -> Model:
-        model = super().pull(now, worker, replica, step, arrival, size)
-        return model._replace(params=self.state.params)
+    def statistic(self, replica: int = 0) -> float:
+        """What the algorithm lets timing depend on, of a replica's present state."""
+        return float(self._do["statistic"](self.states[replica]))
 
-    def push(self, now: int, gradient: Gradient, replica: int, size: int) -> None:
-        super().push(now, gradient, replica, size)
-        facts = {"timestamp": gradient.model.timestamp, "client": gradient.worker}
-        self._update(Op.APPLY, replica, self._value(gradient), **facts)
+    def pull(self, now: int, worker: int, replica: int, *facts: int) -> Model:
+        return super().pull(now, worker, replica, *facts)._replace(params=self.states[replica].params)
 
-    def add(self, now: int, gradient: Gradient, replica: int, size: int) -> None:
-        super().add(now, gradient, replica, size)
-        self._round.append(gradient)
+    def pull_block(self, now: int, worker: int, replica: int, *facts: int) -> Block:
+        return super().pull_block(now, worker, replica, *facts)._replace(params=self.states[replica].params)
+
+    def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
+        super().push(now, gradient, replica, size, messages)
+        state, grads = self.states[replica], self._part(self._value(gradient), replica)
+        self.states[replica] = self._do["apply"](state, grads, gradient.model.at(replica), gradient.worker)
+        self._observe_if_due()
 
     def commit(self, now: int, replica: int) -> None:
-        clock, members, self._round = self.clocks[replica], self._round, []
+        clock, members = self.clocks[replica], self._joined[replica]
         super().commit(now, replica)
-        if all(member.model.timestamp == clock and member.value is None for member in members):
+        fresh = all(member.model.at(replica) == clock and member.value is None for member in members)
+        if fresh and len(self.clocks) == 1:
             total, weight = self._flat(members), 1.0
         else:
-            total, weight = reduce(_add, map(self._value, members)), 1.0 / len(members)
-        self._update(Op.COMMIT, replica, total, weight=weight, timestamp=clock, count=len(members))
+            parts = [self._part(self._value(member), replica) for member in members]
+            total, weight = reduce(self._do["add"], parts), 1.0 / len(members)
+        self.states[replica] = self._do["commit"](self.states[replica], total, weight, len(members))
+        self._observe_if_due()
 
-    def _update(self, op: Op, replica: int, gradient: Params, **facts: float) -> None:
-        """Run the instruction, and observe if a point has been reached."""
-        carry = (self.state, gradient)
-        self.state, _ = self._step(Kind(op))(carry, self._examples, replica=replica, slot=0, **facts)
+    def mix(self, now: int, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
+        value = self._mixed([(model.params, weight) for model, weight in parts])
+        return super().mix(now, worker, parts)._replace(params=value)
+
+    def sync(self, now: int, worker: int, model: Model, keep: float, weight: float, size: int, messages: int) -> None:
+        super().sync(now, worker, model, keep, weight, size, messages)
+        state, value = self.states[worker], model.params
+        if keep or weight != 1.0:
+            value = self._mixed(([(state.params, keep)] if keep else []) + [(model.params, weight)])
+        self.states[worker] = state.replace(params=value, clock=state.clock + 1)
+
+    def _observe_if_due(self) -> None:
         reached = {"updates": self.updates, "gradients": self.gradients, "seconds": -1}[self._unit]
         if reached >= self._next * self._spacing:
             while reached >= self._next * self._spacing:
                 self._next += 1
             self.observe()
 
+    def _mixed(self, parts: Iterable[tuple[Params, float]]) -> Params:
+        value = None
+        for params, weight in parts:
+            value = self._do["scale"](params, weight) if value is None else self._do["add_scaled"](value, params, weight)
+        return value
+
+    def _part(self, grads: Params, replica: int) -> Params:
+        """The part of a gradient that belongs to a replica."""
+        return grads if self.blocks == 1 else grads[replica]
+
     def _value(self, gradient: Gradient) -> Params:
-        """The gradient by itself, in the form of one slot."""
+        """The gradient by itself."""
         if gradient.value is None:
             indices = self._batches.one(gradient.worker, gradient.step, gradient.ordinal)
-            gradient.value = self._compute(Kind(Op.GRADIENT), gradient.model, indices, 1)
+            gradient.value = self._compute(gradient.model, indices, 1, 1, False)
         return gradient.value
 
     def _flat(self, members: list[Gradient]) -> Params:
@@ -98,14 +123,20 @@ class Inline(Recorder):
         size = padded(len(members), self.workers)
         rows = members + members[-1:] * (size - len(members))
         indices = self._batches.indices(*np.array([(row.worker, row.step, row.ordinal) for row in rows]).T)
-        kind = Kind(Op.GRADIENT, size, masked=len(members) < size)
-        return self._compute(kind, members[0].model, indices.reshape(-1), len(members))
+        return self._compute(members[0].model, indices.reshape(-1), len(members), size, len(members) < size)
 
-    def _compute(self, kind: Kind, model: Model, indices: NDArray[np.int32], count: int) -> Params:
-        carry = (self.state.replace(params=model.params), self._empty)
-        return self._step(kind)(carry, self._examples, replica=0, slot=0, indices=indices, count=count)[1]
+    def _compute(self, model: Model, indices: Any, count: int, members: int, masked: bool) -> Params:
+        sources = [block.params for block in model.blocks] or [model.params]
+        return self._do["gradient"](sources, self._examples, indices, count, members, masked)
 
 
-@jax.jit
-def _add(a: Params, b: Params) -> Params:
-    return jax.tree.map(jnp.add, a, b)
+@lru_cache(maxsize=64)
+def _jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
+    """Each function compiled by itself; kept, because runs with several seeds share it."""
+    functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add")}
+    return functions | {
+        "gradient": jax.jit(arithmetic.gradient, static_argnames=("members", "masked")),
+        "scale": jax.jit(lambda params, weight: arithmetic.mix([params], [weight])),
+        "add_scaled": jax.jit(lambda value, params, weight: arithmetic.mix([params], [weight], value)),
+        "statistic": jax.jit(arithmetic.server.statistic),
+    }

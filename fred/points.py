@@ -29,7 +29,7 @@ class Points:
             moments = np.append(threshold_times(spacing, schedule.end_ns), schedule.end_ns)
             rows = np.append(np.searchsorted(times, moments[:-1], side="left"), len(schedule))
         else:
-            reached = np.arange(1, len(updates) + 1) if unit == "updates" else gradients
+            reached = np.arange(1, len(updates) + 1) // schedule.blocks if unit == "updates" else gradients
             last = reached[-1] if len(reached) else 0
             thresholds = spacing * np.arange(1, last // spacing + 2)
             at = np.unique(np.searchsorted(reached, thresholds[thresholds <= last], side="left"))
@@ -39,7 +39,7 @@ class Points:
         done = np.searchsorted(updates, rows, side="left")
         if len(done) > 1 and unit != "seconds" and done[-1] == done[-2]:  # the end adds nothing to the last point
             rows, moments, done = rows[:-1], moments[:-1], done[:-1]
-        return cls(rows, done, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
+        return cls(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
 
 
 def threshold_times(spacing: float, end_ns: int) -> NDArray[np.int64]:

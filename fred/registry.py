@@ -29,6 +29,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "softmax": "fred.timing.selection:Softmax",
         "shifting": "fred.timing.selection:Shifting",
     },
+    "contention": {
+        "markov-switching": "fred.timing.contention:MarkovSwitching",
+        "job": "fred.timing.contention:Job",
+        "random-delays": "fred.timing.contention:RandomDelays",
+    },
     "latency": {
         "constant": "fred.timing.latency:Constant",
         "uniform": "fred.timing.latency:Uniform",

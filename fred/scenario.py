@@ -24,6 +24,7 @@ class Task(Component):
     model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
+    replicas_start: Literal["equal", "apart"] = Field("equal", description="whether workers' own models are first the same")
 
 
 class Stop(Component):
@@ -101,6 +102,8 @@ class Run(Component):
         self.protocol.check(self.cluster)
         if self.task is None and (self.stop.target_loss or self.evaluate.target_loss or self.evaluate.target_error):
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
+        if self.task is None and self.protocol.needs_values:
+            raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         return self
 
 

@@ -26,8 +26,8 @@ def transfer_times(network: Network, size: int) -> tuple[float, float]:
     """Seconds of one upload and of one download, alone on the network."""
     env = simpy.Environment()
     links = Links(env, network, workers=1, servers=1, seed=0)
-    down = links.arrival(0, 0, size)
-    env.run(env.process(links.upload(0, 0, size)))
+    down = links.arrival(0, size)
+    env.run(env.process(links.upload(0, size)))
     return env.now / 1e9, down / 1e9
 
 

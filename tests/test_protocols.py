@@ -8,7 +8,8 @@ from scipy import stats
 
 from fred import registry
 from fred.errors import FredError
-from fred.schedule import NONE, Recorder, Schedule, Verb
+from fred.recorder import Recorder
+from fred.schedule import NONE, Schedule, Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous

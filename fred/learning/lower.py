@@ -4,8 +4,9 @@ A program is a sequence of phases; in each phase every kind of instruction runs 
 So one compiled loop per kind, nested in a loop over phases, executes any schedule without a branch.
 
 Where a gradient is computed decides what has to be stored. If the replica has not changed since its parameters were pulled,
-the gradient is computed when it is used; otherwise at the pull, from the parameters at hand, and the gradient is kept. No
-copy of the parameters is ever made. A round whose gradients all belong to the present version is one flat batch.
+the gradient is computed when it is used; otherwise at the pull, from the parameters at hand, and the gradient is kept. So
+versions of the parameters are kept only where other workers still have to read them (`versions.py`). A round of one server
+whose gradients all belong to the present version is one flat batch.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.learning.versions import Mix, Versions, colour, trace
 from fred.schedule import NONE, Schedule, Verb
 
 Ints = NDArray[np.int64]
@@ -26,10 +28,11 @@ class Op(IntEnum):
     """Instructions, in the order in which a phase runs them."""
 
     APPLY = 0  # replica <- apply_update(replica, slot)
-    TURN = 1  # APPLY, then GRADIENT of the same replica: what an asynchronous run does all the time
-    COMMIT = 2  # replica <- apply_round(replica, weight x slot)
-    GRADIENT = 3  # slot <- gradient at the replica's present parameters
-    ADD = 4  # slot <- slot + other slot
+    TURN = 1  # APPLY, then GRADIENT: what asynchronous and decentralised runs do all the time
+    COMMIT = 2  # replica <- apply_round(replica, weight x slot or sum)
+    MIX = 3  # register <- [register +] weighted sum of registers
+    GRADIENT = 4  # slot <- gradient at the parameters in registers
+    ADD = 5  # the replica's sum <- sum + slot
 
 
 @dataclass(frozen=True, order=True)
@@ -37,8 +40,8 @@ class Kind:
     """One kind of instruction: what it does, and the static shape of its operands."""
 
     op: Op
-    members: int = 1  # minibatches in one gradient
-    masked: bool = False  # whether only the first `count` of them are real
+    members: int = 1  # minibatches in one gradient, sources of one mix
+    special: bool = False  # GRADIENT: only the first `count` members are real; COMMIT: of a sum; MIX: adds to what is there
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class Program:
     operands: dict[Kind, Operands]  # of the instructions of each kind, in order: [instructions, ...]
     offsets: Ints  # [phases + 1, kinds]: instructions of each kind before the phase
     marks: Ints  # [breaks]: phases before each break
+    homes: Ints  # [breaks, replicas]: register of each replica's parameters there
+    registers: int  # versions of the parameters kept at a time
     slots: int  # gradients kept at a time
+    blocks: int  # of the parameters
 
 
 def padded(members: int, workers: int) -> int:
@@ -61,50 +67,51 @@ def padded(members: int, workers: int) -> int:
 def lower(schedule: Schedule, breaks: Ints) -> Program:
     """The program for a schedule. Phases never straddle a break: a row before which the state will be looked at."""
     uses = _Uses(schedule)
+    versions = trace(schedule, breaks, uses.rows[uses.first])
+    uses.place(versions)
     code = _Code()
     _emit_flat_rounds(code, schedule, uses)
-    _emit_gradients(code, schedule, uses)
-    _emit_updates(code, schedule, uses)
-    return code.program(breaks, uses.slots)
+    _emit_gradients(code, schedule, uses, versions)
+    _emit_mixes(code, versions.mixes)
+    _emit_updates(code, schedule, uses, versions)
+    kinds, operands, offsets, marks = code.phases(breaks)
+    return Program(kinds, operands, offsets, marks, versions.homes, versions.count, uses.slots, schedule.blocks)
 
 
 class _Uses:
     """The rows that use gradients, the gradients themselves, and the slot of each."""
 
     def __init__(self, schedule: Schedule):
-        rows = schedule.rows(Verb.PUSH, Verb.ADD)
-        key = schedule["worker"][rows] * (schedule["step"][rows].max(initial=0) + 1) + schedule["step"][rows]
-        known, first = np.unique(key, return_index=True)
+        everything = schedule.rows(Verb.PUSH, Verb.ADD)
+        known, first = np.unique(schedule.keys(everything), return_index=True)
         ordinal = np.argsort(np.argsort(first))
-        commit = _commit_of(schedule, rows)
-        settled = (schedule["verb"][rows] == Verb.PUSH) | (commit != NONE)
-        self.rows, self.commit = rows[settled], commit[settled]  # commit: row that closes the use's round
-        gradients, first, self.gradient, times = np.unique(
-            key[settled], return_index=True, return_inverse=True, return_counts=True
-        )
-        self.first = first  # [gradients], position in rows
+        self.rows, update = schedule.settled()
+        self.commit = np.where(schedule["verb"][self.rows] == Verb.ADD, update, NONE)  # row that closes the use's round
+        gradients, self.first, self.gradient, self.times = np.unique(
+            schedule.keys(self.rows), return_index=True, return_inverse=True, return_counts=True
+        )  # first: [gradients], position in rows
         self.ordinal = ordinal[np.searchsorted(known, gradients)]  # [gradients], rank in the order of first use
-        last = np.zeros_like(first)
-        np.maximum.at(last, self.gradient, np.arange(len(self.rows)))
-        fresh = schedule["staleness"][self.rows[first]] == 0
-        self.flat = self._flat(schedule, times)  # [gradients], part of a flat batch
-        self.late = fresh & ~self.flat  # computed when first used
-        self.born = np.where(fresh, self.rows[first], self._pulled(schedule, first))  # row where it is computed
-        brief = self.flat | (self.late & (times == 1))  # used at once and never again: slot 0
-        self.slot = np.zeros(len(first), np.int64)
-        self.slot[~brief] = 1 + _colour(self.born[~brief], self.rows[last][~brief])
-        self.sums = int(self.slot.max(initial=0)) + 1  # first of the slots that sum a round, one per replica
-        self.slots = self.sums + (schedule.replicas if (self.commit != NONE).any() and not self.flat.all() else 0)
+        self._stale = schedule["staleness"][self.rows] > 0
+        self._one_server = schedule.replicas == 1
 
-    def _flat(self, schedule: Schedule, times: Ints) -> NDArray[np.bool_]:
-        """Gradients of rounds in which every gradient is at the present version and used only here."""
-        good = (schedule["staleness"][self.rows] == 0) & (times[self.gradient] == 1) & (self.commit != NONE)
+    def place(self, versions: Versions) -> None:
+        """Decide where each gradient is computed, and find it a slot until its last use."""
+        last = np.zeros_like(self.first)
+        np.maximum.at(last, self.gradient, np.arange(len(self.rows)))
+        fresh = versions.fresh[self.rows[self.first]]
+        self.flat = self._flat()  # [gradients], part of a flat batch
+        self.late = fresh & ~self.flat  # computed when first used
+        self.born = np.where(fresh, self.rows[self.first], versions.pulled[self.rows[self.first]])  # row where it is computed
+        brief = self.flat | (self.late & (self.times == 1))  # used at once and never again: slot 0
+        self.slot = np.zeros(len(self.first), np.int64)
+        self.slot[~brief] = 1 + colour(self.born[~brief], self.rows[last][~brief])
+        self.slots = int(self.slot.max(initial=0)) + 1
+
+    def _flat(self) -> NDArray[np.bool_]:
+        """Gradients of one server's rounds in which every gradient is at the present version and used only here."""
+        good = ~self._stale & (self.times[self.gradient] == 1) & (self.commit != NONE) & self._one_server
         spoilt = np.unique(self.commit[~good])
         return ~np.isin(self.commit[self.first], spoilt) & (self.commit[self.first] != NONE)
-
-    def _pulled(self, schedule: Schedule, first: Ints) -> Ints:
-        """Row of the PULL that each gradient was computed from; the n-th PULL wrote mailbox n."""
-        return schedule.rows(Verb.PULL)[schedule["mailbox"][self.rows[first]]]
 
 
 class _Block(NamedTuple):
@@ -125,8 +132,8 @@ class _Code:
         if len(rows):
             self._blocks.append(_Block(kind, rows, within, operands))
 
-    def program(self, breaks: Ints, slots: int) -> Program:
-        """The instructions in the order of their rows, cut into phases."""
+    def phases(self, breaks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+        """The instructions in the order of their rows, cut into phases: kinds, operands, offsets, marks of a Program."""
         rows = np.concatenate([block.rows for block in self._blocks] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(block.rows), block.within) for block in self._blocks] or [rows])
         order = np.lexsort((within, rows))
@@ -135,7 +142,7 @@ class _Code:
         ranks = np.split(rank, np.cumsum([len(block.rows) for block in self._blocks])[:-1])
         cuts = np.searchsorted(rows[order], breaks)  # instructions before each break
         placed = _fuse_turns(_by_kind(self._blocks, ranks), cuts)
-        return _phases(placed, cuts, slots)
+        return _phases(placed, cuts)
 
 
 @dataclass(frozen=True)
@@ -162,23 +169,22 @@ def _by_kind(blocks: list[_Block], ranks: list[Ints]) -> dict[Kind, _Placed]:
 
 
 def _fuse_turns(placed: dict[Kind, _Placed], cuts: Ints) -> dict[Kind, _Placed]:
-    """Replace each APPLY followed at once, with no break between, by a GRADIENT of the same replica."""
+    """Make one instruction of each APPLY that is followed at once, with no break between, by a GRADIENT."""
     apply, gradient = placed.get(Kind(Op.APPLY)), placed.get(Kind(Op.GRADIENT))
     if apply is None or gradient is None:
         return placed
     following = np.searchsorted(gradient.position, apply.position + 1)
     following = np.minimum(following, len(gradient.position) - 1)
     fused = (gradient.position[following] == apply.position + 1) & ~np.isin(apply.position + 1, cuts)
-    fused &= gradient.operands["replica"][following] == apply.operands["replica"]
     taken = np.zeros(len(gradient.position), bool)
     taken[following[fused]] = True
     first, second = apply.only(fused), gradient.only(taken)
-    turns = _Placed(first.position, {**second.operands, **first.operands, "into": second.operands["slot"]})
+    turns = _Placed(first.position, {**first.operands, **second.operands})
     parts = {Kind(Op.APPLY): apply.only(~fused), Kind(Op.TURN): turns, Kind(Op.GRADIENT): gradient.only(~taken)}
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
 
-def _phases(placed: dict[Kind, _Placed], cuts: Ints, slots: int) -> Program:
+def _phases(placed: dict[Kind, _Placed], cuts: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
     """A new phase wherever the order of kinds would go backwards, at each cut, and before one gets too long."""
     kinds = tuple(sorted(placed))
     position = np.concatenate([placed[kind].position for kind in kinds] or [cuts[:0]])
@@ -193,7 +199,7 @@ def _phases(placed: dict[Kind, _Placed], cuts: Ints, slots: int) -> Program:
     counts = np.zeros((int(opens.sum()) + 1, len(kinds)), np.int64)
     np.add.at(counts, (phase + 1, which), 1)
     operands = {kind: placed[kind].operands for kind in kinds}
-    return Program(kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[cuts], slots)
+    return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[cuts]
 
 
 def _emit_flat_rounds(code: _Code, schedule: Schedule, uses: _Uses) -> None:
@@ -211,8 +217,8 @@ def _emit_flat_rounds(code: _Code, schedule: Schedule, uses: _Uses) -> None:
             Kind(Op.GRADIENT, int(size), bool((counts[own] < size).any())),
             commits[own],
             0,
-            replica=schedule["replica"][commits[own]],
-            slot=np.zeros(int(own.sum()), np.int64),
+            sources=np.zeros((int(own.sum()), 1), np.int64),
+            store=np.zeros(int(own.sum()), np.int64),
             worker=schedule["worker"][uses.rows[used]],
             step=schedule["step"][uses.rows[used]],
             ordinal=uses.ordinal[uses.gradient[used]],
@@ -220,7 +226,7 @@ def _emit_flat_rounds(code: _Code, schedule: Schedule, uses: _Uses) -> None:
         )
 
 
-def _emit_gradients(code: _Code, schedule: Schedule, uses: _Uses) -> None:
+def _emit_gradients(code: _Code, schedule: Schedule, uses: _Uses, versions: Versions) -> None:
     """All other gradients, one by one: before their first use, or after the pull."""
     for chosen, within in ((uses.late, 0), (~uses.late & ~uses.flat, 1)):
         rows = uses.rows[uses.first[chosen]]
@@ -228,8 +234,8 @@ def _emit_gradients(code: _Code, schedule: Schedule, uses: _Uses) -> None:
             Kind(Op.GRADIENT),
             uses.born[chosen],
             within,
-            replica=schedule["replica"][rows],
-            slot=uses.slot[chosen],
+            sources=versions.sources[rows],
+            store=uses.slot[chosen],
             worker=schedule["worker"][rows, None],
             step=schedule["step"][rows, None],
             ordinal=uses.ordinal[chosen, None],
@@ -237,52 +243,38 @@ def _emit_gradients(code: _Code, schedule: Schedule, uses: _Uses) -> None:
         )
 
 
-def _emit_updates(code: _Code, schedule: Schedule, uses: _Uses) -> None:
+def _emit_mixes(code: _Code, mixes: list[Mix]) -> None:
+    for width, continues in {(len(mix.sources), mix.continues) for mix in mixes}:
+        own = [mix for mix in mixes if (len(mix.sources), mix.continues) == (width, continues)]
+        code.emit(
+            Kind(Op.MIX, width, continues),
+            np.array([mix.row for mix in own]),
+            1,
+            into=np.array([mix.into for mix in own]),
+            sources=np.array([mix.sources for mix in own]),
+            weights=np.array([mix.weights for mix in own]),
+        )
+
+
+def _emit_updates(code: _Code, schedule: Schedule, uses: _Uses, versions: Versions) -> None:
     """APPLY for every PUSH; COMMIT for every round, and ADD for the gradients of rounds that are not flat."""
     slot = uses.slot[uses.gradient]
     pushes = uses.commit == NONE
     rows = uses.rows[pushes]
     replica, timestamp, client = (schedule[name][rows] for name in ("replica", "timestamp", "worker"))
-    code.emit(Kind(Op.APPLY), rows, 1, replica=replica, slot=slot[pushes], timestamp=timestamp, client=client)
+    clock = timestamp + schedule["staleness"][rows]
+    state = {"replica": replica, "source": versions.read[rows], "into": versions.made[rows], "clock": clock}
+    code.emit(Kind(Op.APPLY), rows, 1, **state, slot=slot[pushes], timestamp=timestamp, client=client)
     adds = ~pushes & ~uses.flat[uses.gradient]
     rows = uses.rows[adds]
-    total = uses.sums + schedule["replica"][rows]
     opens = np.zeros(len(rows), bool)
     opens[np.unique(uses.commit[adds], return_index=True)[1]] = True
-    code.emit(Kind(Op.ADD), rows, 1, slot=slot[adds], total=total, opens=opens)
+    code.emit(Kind(Op.ADD), rows, 1, replica=schedule["replica"][rows], slot=slot[adds], opens=opens)
     commits, counts = np.unique(uses.commit[~pushes], return_counts=True)
     summed = np.isin(commits, uses.commit[adds])
-    replica, timestamp = schedule["replica"][commits], schedule["timestamp"][commits]
-    weight = np.where(summed, schedule["weight"][commits], 1.0)
-    source = np.where(summed, uses.sums + replica, 0)
-    code.emit(Kind(Op.COMMIT), commits, 1, replica=replica, slot=source, weight=weight, timestamp=timestamp, count=counts)
-
-
-def _commit_of(schedule: Schedule, rows: Ints) -> Ints:
-    """For each of these rows the COMMIT row that closes the round it joined; NONE for a PUSH or a round never closed."""
-    result = np.full(len(rows), NONE, np.int64)
-    commits = schedule.rows(Verb.COMMIT)
-    joins = schedule["verb"][rows] == Verb.ADD
-    for replica in np.unique(schedule["replica"][commits]):
-        own = commits[schedule["replica"][commits] == replica]
-        mine = np.flatnonzero(joins & (schedule["replica"][rows] == replica))
-        position = np.searchsorted(own, rows[mine])
-        result[mine[position < len(own)]] = own[position[position < len(own)]]
-    return result
-
-
-def _colour(begin: Ints, end: Ints) -> Ints:
-    """A slot for each interval of rows (begin, end] such that no two that overlap share one; as few slots as possible."""
-    slots = np.empty(len(begin), np.int64)
-    free: list[int] = []
-    used = 0
-    events = np.lexsort((np.repeat((1, 0), len(begin)), np.concatenate((begin, end))))  # ends before begins
-    for event in events.tolist():
-        if event >= len(begin):
-            free.append(int(slots[event - len(begin)]))
-        else:
-            if not free:
-                free.append(used)
-                used += 1
-            slots[event] = free.pop()
-    return slots
+    for chosen, special in ((summed, True), (~summed, False)):
+        rows = commits[chosen]
+        replica, clock = schedule["replica"][rows], schedule["timestamp"][rows]
+        weight = schedule["weight"][rows] if special else np.ones(len(rows))
+        state = {"replica": replica, "source": versions.read[rows], "into": versions.made[rows], "clock": clock}
+        code.emit(Kind(Op.COMMIT, 1, special), rows, 1, **state, weight=weight, count=counts[chosen])

@@ -1,50 +1,83 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import LONGEST_PHASE, Kind, Op, Program
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays, Loss
-from fred.learning.server import Server, State
+from fred.learning.problem import Arrays
+from fred.learning.server import State
 
-Carry = tuple[State, Params]  # the replicas' state, and the gradient slots [slots, ...]
 Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about
 
 
+class Carry(NamedTuple):
+    """What instructions read and write."""
+
+    registers: Params  # versions of the parameters [registers, ...]
+    memory: dict[str, Any]  # what each replica's server remembers beside them [replicas, ...]
+    slots: Params  # gradients [slots, ...]
+    sums: Params  # of each replica's open round [replicas, ...]
+
+
 def replay(
-    program: Program, server: Server, loss: Loss, params: Params, examples: Arrays, batches: Minibatches
-) -> Iterator[State]:
-    """Execute the program; yields the state at each of its marks, in order."""
-    run = compiled(server, loss, program.kinds)
-    state = jax.tree.map(jnp.array, server.init(params))  # own copies: they are donated
-    carry = (state, jax.tree.map(lambda p: jnp.zeros((program.slots, *p.shape), p.dtype), params))
+    program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batches: Minibatches
+) -> Iterator[Params]:
+    """Execute the program from these models on; yields the model that it has come to at each of its marks, in order."""
+    run = compiled(arithmetic, program.kinds)
+    carry = _start(program, arithmetic, models)
     phase = 0
-    for mark in program.marks.tolist():
+    for mark, homes in zip(program.marks.tolist(), program.homes, strict=True):
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
-        yield carry[0]
+        yield arithmetic.consensus(jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers))
+
+
+def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -> Carry:
+    """At first replica r's parameters lie in register r."""
+    replicas = program.homes.shape[1]
+    states = [dict(vars(state)) for state in arithmetic.start(models, replicas)]
+    params = [state.pop("params") for state in states]
+    for state in states:
+        del state["clock"]  # operands bring it
+    empty = program.registers - replicas
+    stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
+    registers = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stack(*params))
+    gradient = models[0] if arithmetic.blocks == 1 else arithmetic.cut(models[0])
+    rows = replicas if any(kind.op == Op.ADD for kind in program.kinds) else 0
+    part = models[0] if arithmetic.blocks == 1 else gradient[0]
+    return Carry(registers, stack(*states), _zeros(gradient, program.slots), _zeros(part, rows))
+
+
+def _zeros(like: Params, rows: int) -> Params:
+    return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), like)
 
 
 @lru_cache(maxsize=64)
-def compiled(server: Server, loss: Loss, kinds: tuple[Kind, ...]) -> Callable[..., Carry]:
+def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., Carry]:
     """The loop nest for these kinds of instructions, compiled once for all runs that share them."""
-    steps = [_STEPS[kind.op](server, loss, kind) for kind in kinds]
 
     @partial(jax.jit, donate_argnums=0)
     def run(carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, phases: jax.Array) -> Carry:
         def phase(i: jax.Array, carry: Carry) -> Carry:
-            for k, step in enumerate(steps):
-                body = partial(_indexed, step, operands[k], examples)
+            for k, kind in enumerate(kinds):
+
+                def body(j: jax.Array, carry: Carry, k: int = k, kind: Kind = kind) -> Carry:
+                    instruction = {name: operand[j] for name, operand in operands[k].items()}
+                    for step in _STEPS[kind.op]:
+                        carry = step(arithmetic, kind, carry, examples, instruction)
+                    return carry
+
                 carry = jax.lax.fori_loop(offsets[i, k], offsets[i + 1, k], body, carry)
             return carry
 
@@ -53,86 +86,81 @@ def compiled(server: Server, loss: Loss, kinds: tuple[Kind, ...]) -> Callable[..
     return run
 
 
-@lru_cache(maxsize=64)
-def single(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    """One instruction by itself: (carry, examples, **operands) -> carry."""
-    return jax.jit(_STEPS[kind.op](server, loss, kind))
+def _apply(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
+    grads = _part(arithmetic, carry.slots, operands["slot"], operands["replica"])
+    state = arithmetic.apply(_state(carry, operands), grads, operands["timestamp"], operands["client"])
+    return _stored(carry, state, operands)
 
 
-def _indexed(step: Callable[..., Carry], operands: Operands, examples: Arrays, i: jax.Array, carry: Carry) -> Carry:
-    return step(carry, examples, **{name: operand[i] for name, operand in operands.items()})
+def _commit(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
+    total = _row(carry.sums, operands["replica"]) if kind.special else _row(carry.slots, 0)
+    return _stored(carry, arithmetic.commit(_state(carry, operands), total, operands["weight"], operands["count"]), operands)
 
 
-def _apply(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    def step(carry: Carry, _: Arrays, replica: Any, slot: Any, timestamp: Any, client: Any) -> Carry:
-        state, slots = carry
-        return server.apply_update(state, _row(slots, slot), timestamp, client), slots
-
-    return step
-
-
-def _turn(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    apply, gradient = _apply(server, loss, kind), _gradient(server, loss, kind)
-
-    def step(
-        carry: Carry,
-        examples: Arrays,
-        replica: Any,
-        slot: Any,
-        timestamp: Any,
-        client: Any,
-        into: Any,
-        indices: Any,
-        count: Any,
-    ) -> Carry:
-        carry = apply(carry, examples, replica, slot, timestamp, client)
-        return gradient(carry, examples, replica, into, indices, count)
-
-    return step
+def _mix(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
+    sources = [_row(carry.registers, operands["sources"][i]) for i in range(kind.members)]
+    weights = [operands["weights"][i] for i in range(kind.members)]
+    into = _row(carry.registers, operands["into"]) if kind.special else None
+    return carry._replace(registers=_put(carry.registers, operands["into"], arithmetic.mix(sources, weights, into)))
 
 
-def _commit(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    def step(carry: Carry, _: Arrays, replica: Any, slot: Any, weight: Any, timestamp: Any, count: Any) -> Carry:
-        state, slots = carry
-        return server.commit(state, _row(slots, slot), weight, timestamp, count), slots
-
-    return step
+def _gradient(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
+    sources = [_row(carry.registers, operands["sources"][i]) for i in range(arithmetic.blocks)]
+    grads = arithmetic.gradient(sources, examples, operands["indices"], operands["count"], kind.members, kind.special)
+    return carry._replace(slots=_put(carry.slots, operands["store"], grads))
 
 
-def _gradient(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    def step(carry: Carry, examples: Arrays, replica: Any, slot: Any, indices: Any, count: Any) -> Carry:
-        state, slots = carry
-        real = count * (len(indices) // kind.members) if kind.masked else None
-        return state, _put(slots, slot, loss.gradient(state.params, examples, indices, real))
-
-    return step
-
-
-def _add(server: Server, loss: Loss, kind: Kind) -> Callable[..., Carry]:
-    def step(carry: Carry, _: Arrays, slot: Any, total: Any, opens: Any) -> Carry:
-        state, slots = carry
-        sums = jax.tree.map(lambda a, b: jnp.where(opens, b, a + b), _row(slots, total), _row(slots, slot))
-        return state, _put(slots, total, sums)
-
-    return step
+def _add(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
+    replica = operands["replica"]
+    grads = _part(arithmetic, carry.slots, operands["slot"], replica)
+    total = arithmetic.add(_row(carry.sums, replica), grads)
+    total = jax.tree.map(lambda first, sum_: jnp.where(operands["opens"], first, sum_), grads, total)
+    return carry._replace(sums=_put(carry.sums, replica, total))
 
 
-_STEPS = {Op.APPLY: _apply, Op.TURN: _turn, Op.COMMIT: _commit, Op.GRADIENT: _gradient, Op.ADD: _add}
+_STEPS = {
+    Op.APPLY: (_apply,),
+    Op.TURN: (_apply, _gradient),
+    Op.COMMIT: (_commit,),
+    Op.MIX: (_mix,),
+    Op.GRADIENT: (_gradient,),
+    Op.ADD: (_add,),
+}
 
 
-def _row(slots: Params, index: jax.Array) -> Params:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), slots)
+def _state(carry: Carry, operands: Operands) -> State:
+    params = _row(carry.registers, operands["source"])
+    return State(params=params, clock=operands["clock"], **_row(carry.memory, operands["replica"]))
 
 
-def _put(slots: Params, index: jax.Array, row: Params) -> Params:
-    return jax.tree.map(lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, index, 0), slots, row)
+def _stored(carry: Carry, state: State, operands: Operands) -> Carry:
+    memory = {name: getattr(state, name) for name in carry.memory}
+    registers = _put(carry.registers, operands["into"], state.params)
+    return carry._replace(registers=registers, memory=_put(carry.memory, operands["replica"], memory))
+
+
+def _part(arithmetic: Arithmetic, slots: Params, slot: jax.Array, replica: jax.Array) -> Params:
+    """The part of a kept gradient that belongs to a replica."""
+    return _row(slots, slot) if arithmetic.blocks == 1 else _row(_row(slots, slot), replica)
+
+
+def _row(rows: Params, index: Any) -> Params:
+    return jax.tree.map(
+        lambda leaf: leaf[0] if len(leaf) == 1 else jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), rows
+    )
+
+
+def _put(rows: Params, index: Any, row: Params) -> Params:
+    return jax.tree.map(
+        lambda leaf, new: new[None] if len(leaf) == 1 else jax.lax.dynamic_update_index_in_dim(leaf, new, index, 0), rows, row
+    )
 
 
 def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], jax.Array]:
     """The next phases that fit the compiled loop's fixed sizes: where they end, their operands, their offsets."""
     offsets = program.offsets
     batch = batches.batch_size
-    capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // (kind.members * batch))) for kind in program.kinds]
+    capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // (_minibatches(kind) * batch))) for kind in program.kinds]
     end = min(mark, phase + 4096)
     for k, capacity in enumerate(capacities):
         end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
@@ -144,6 +172,10 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
             part["indices"] = indices.reshape(len(indices), kind.members * batch)
         operands.append({name: _padded(array, capacity) for name, array in part.items()})
     return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
+
+
+def _minibatches(kind: Kind) -> int:
+    return kind.members if kind.op == Op.GRADIENT else 1
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

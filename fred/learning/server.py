@@ -73,9 +73,13 @@ class Server(Component):
         """One update with the mean of `count` gradients."""
         return self.apply_update(state, grads, timestamp, jnp.int32(-1))
 
-    def commit(self, state: State, total: Params, weight: Scalar, timestamp: Scalar, count: Scalar) -> State:
-        """Close a round whose gradients sum to `total`: apply_round with weight x total. Not to be overridden."""
-        return self.apply_round(state, jax.tree.map(lambda leaf: weight * leaf, total), timestamp, count)
+    def model(self, params: Params) -> Params:
+        """The model that a state's `params` stand for: what gradients are computed at and losses measured at."""
+        return params
+
+    def statistic(self, state: State) -> Scalar:
+        """A number that a protocol may let timing depend on; a run that does is computed while it is simulated."""
+        raise NotImplementedError
 
     def step(self, state: State, grads: Params, scale: float | Scalar = 1.0) -> State:
         """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient."""

@@ -1,10 +1,12 @@
 """The simulated machines: how many workers, how fast each is, and how they reach the servers."""
 
 from functools import cached_property
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fred.component import Component
+from fred.component import Component, OneOf
+from fred.timing.contention import Contention, Load
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
 
@@ -24,6 +26,9 @@ class Cluster(Component):
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
+    servers: int = Field(1, ge=1, description="parameter servers, which hold equal parts of the model")
+    nodes: int | None = Field(None, ge=1, description="machines, among which the workers are spread evenly, in order")
+    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
 
     @model_validator(mode="after")
@@ -37,6 +42,9 @@ class Cluster(Component):
             raise ValueError("give `speeds` or `groups`, not both")
         if self.speeds and len(self.speeds) != self.size:
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
+        if self.nodes and self.nodes > self.size:
+            raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
+        self.loads(0)
         return self
 
     @cached_property
@@ -55,3 +63,8 @@ class Cluster(Component):
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
         return list(self.speeds) or [1.0] * self.size
+
+    def loads(self, seed: int) -> list[Load]:
+        """Every contention regime at work."""
+        regimes = enumerate(self.contention)
+        return [regime.start(seed, f"contention {number}", self.size, self.nodes or 1) for number, regime in regimes]

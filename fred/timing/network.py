@@ -1,7 +1,8 @@
-"""Links between workers and servers, and the servers' network cards, where messages queue."""
+"""Links between workers, to servers and to each other, and the network cards where messages queue."""
 
+import math
 from collections.abc import Generator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import simpy
 from pydantic import Field
@@ -13,22 +14,46 @@ from fred.timing.latency import AnyLatency, Constant
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
+class Collective(NamedTuple):
+    """What one member of a collective operation spends."""
+
+    nanoseconds: int
+    bytes: int  # sent
+    messages: int
+
+
 class Network(Component):
-    """Every worker's link to the servers, and the card that each server's messages share. Absent: messages take no time.
+    """Every worker's link to the servers and to other workers, and the servers' cards. Absent: messages take no time.
 
     A message takes a latency, drawn for each message, plus size / bandwidth. Where `server_bandwidth` is given, messages to
     (and, on their own, from) a server pass its card one at a time, first come first served, each holding it for size /
-    server_bandwidth; link and card work at the same time, so an unhindered message takes the slower of the two.
+    server_bandwidth; link and card work at the same time, so an unhindered message takes the slower of the two. What a worker
+    sends to other workers leaves it one message at a time. A collective among n workers takes, with the mean latency a and
+    the time b of one model at `bandwidth`: ring 2 (n-1) (a + b/n); recursive doubling log2(n) (a + b); Rabenseifner
+    2 log2(n) a + 2 (n-1)/n b [Thakur, Rabenseifner, Gropp 2005].
     """
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
+    pull_latency: AnyLatency | None = Field(None, description="of servers' messages to workers; absent: `latency`")
     bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
     server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
     message_bytes: int | None = Field(None, ge=1, description="size of a full model or gradient; absent: 4 per parameter")
+    collective: Literal["ring", "recursive-doubling", "rabenseifner"] = Field("ring", description="how an allreduce is done")
+
+    def allreduce(self, members: int, size: int) -> Collective:
+        """The cost of an allreduce of `size` bytes among so many workers."""
+        rounds = math.ceil(math.log2(members))
+        messages, moved = {
+            "ring": (2 * (members - 1), 2 * (members - 1) * size / members),
+            "recursive-doubling": (rounds, rounds * size),
+            "rabenseifner": (2 * rounds, 2 * (members - 1) * size / members),
+        }[self.collective]
+        seconds = messages * self.latency.mean + (moved / self.bandwidth if self.bandwidth else 0.0)
+        return Collective(round(seconds * NANOSECONDS), round(moved), messages)
 
 
 class Card:
-    """One direction of a server's network card: a first-come-first-served queue."""
+    """One direction of a network card: a first-come-first-served queue."""
 
     def __init__(self, bandwidth: float | None):
         self.bandwidth = bandwidth  # bytes/s; None: unlimited
@@ -43,30 +68,39 @@ class Card:
 
 
 class Links:
-    """The network at work: transfers between workers and servers as SimPy generators."""
+    """The network at work: when messages arrive. Several servers get (and send) equal parts of a message."""
 
     def __init__(self, env: simpy.Environment, network: Network, workers: int, servers: int, seed: int):
         self._env = env
         self._bandwidth = network.bandwidth
         self._inward = [Card(network.server_bandwidth) for _ in range(servers)]
         self._outward = [Card(network.server_bandwidth) for _ in range(servers)]
-        latencies, speeds = [network.latency] * workers, [1.0] * workers
-        self._up = durations(seed, "uplink", latencies, speeds)
-        self._down = durations(seed, "downlink", latencies, speeds)
+        self._sideways = [Card(network.bandwidth) for _ in range(workers)]
+        speeds = [1.0] * workers
+        self._up = durations(seed, "uplink", [network.latency] * workers, speeds)
+        self._down = durations(seed, "downlink", [network.pull_latency or network.latency] * workers, speeds)
+        self._across = durations(seed, "peers", [network.latency] * workers, speeds)
 
-    def upload(self, worker: int, server: int, size: int) -> Generator[simpy.Event, Any, None]:
-        """Bring `size` bytes from a worker to a server; ends when the last byte has arrived."""
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, None]:
+        """Bring `size` bytes from a worker to one server, or to all; ends when the last byte has arrived."""
         yield self._env.timeout(self._up[worker]())
         now = int(self._env.now)
-        done = max(self._inward[server].passes(now, size), now + self._serialisation(size))
+        cards = self._inward if server is None else [self._inward[server]]
+        done = max(card.passes(now, round(size / len(cards))) for card in cards)
+        done = max(done, now + self._serialisation(size))
         if done > now:
             yield self._env.timeout(done - now)
 
-    def arrival(self, worker: int, server: int, size: int) -> int:
-        """When `size` bytes that the server sends to a worker now have arrived, ns."""
+    def arrival(self, worker: int, size: int, server: int | None = None) -> int:
+        """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
         now = int(self._env.now)
-        sent = max(self._outward[server].passes(now, size), now + self._serialisation(size))
-        return sent + self._down[worker]()
+        cards = self._outward if server is None else [self._outward[server]]
+        sent = max(card.passes(now, round(size / len(cards))) for card in cards)
+        return max(sent, now + self._serialisation(size)) + self._down[worker]()
+
+    def across(self, worker: int, size: int) -> int:
+        """When `size` bytes that one worker sends to another now have arrived, ns."""
+        return self._sideways[worker].passes(int(self._env.now), size) + self._across[worker]()
 
     def _serialisation(self, size: int) -> int:
         return 0 if self._bandwidth is None else round(size / self._bandwidth * NANOSECONDS)

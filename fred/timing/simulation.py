@@ -1,16 +1,17 @@
 """The event loop: virtual time, the cluster and the network at work, and the verbs that protocols use."""
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import simpy
 
 from fred.errors import FredError
-from fred.schedule import Gradient, Model, Recorder
+from fred.recorder import Block, Gradient, Model, Recorder
 from fred.timing.cluster import Cluster
+from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.network import Links
+from fred.timing.network import Collective, Links, Network
 
 Process = Generator[simpy.Event, Any, Any]
 
@@ -23,10 +24,12 @@ class Simulation:
         self.workers = cluster.size
         self.seed = seed
         self.record = recorder
-        network = cluster.network
-        self._links = None if network is None else Links(self.env, network, self.workers, len(recorder.clocks), seed)
-        self._size = (network and network.message_bytes) or model_bytes  # bytes of one model or gradient
+        self.servers = cluster.servers
+        self.network = network = cluster.network
+        self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
+        self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
+        self._loads = cluster.loads(seed)
         self._steps = [0] * self.workers  # gradients begun by each worker
         self._waiting: dict[int, str] = {}  # worker -> what it waits for
 
@@ -41,28 +44,46 @@ class Simulation:
 
     # What a worker does, network included.
 
-    def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Model]:
-        """The server sends its present parameters; ends when they have arrived."""
-        arrival = None if self._links is None else self._links.arrival(worker, replica, self._size)
-        model = self.read(worker, replica, arrival)
+    def pull(self, worker: int) -> Generator[simpy.Event, Any, Model]:
+        """The servers send their present parameters; ends when they have arrived."""
+        arrival = None if self._links is None else self._links.arrival(worker, self.model_bytes)
+        model = self.read(worker, 0, arrival, self.servers)
         if arrival is not None:
             yield self.env.timeout(arrival - self.now)
         return model
 
-    def compute(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
-        """Begin a gradient at the model; wait for its `finished`. The duration, ns, is the worker's next draw if not given."""
-        env, step = self.env, self._steps[worker]
+    def begin(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
+        """A gradient at the model that begins now. The duration, ns, is the worker's next draw if not given."""
+        step, now = self._steps[worker], self.now
         self._steps[worker] = step + 1
         self.record.started += 1
         if duration is None:
             duration = self._durations[worker]()
-        now = int(env.now)
-        return Gradient(worker, step, model, now, now + duration, env.timeout(duration))
+            if self._loads:
+                duration = finish(self._loads, worker, step, now, duration) - now
+        return Gradient(worker, step, model, now, now + duration)
 
-    def send(self, gradient: Gradient, server: int = 0) -> Process:
-        """Bring a finished gradient to the server; ends when it has arrived."""
+    def compute(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
+        """Begin a gradient; wait for its `finished`."""
+        gradient = self.begin(worker, model, duration)
+        gradient.finished = self.env.timeout(gradient.end - gradient.begin)
+        return gradient
+
+    def send(self, gradient: Gradient, server: int | None = None) -> Process:
+        """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
         if self._links is not None:
-            yield from self._links.upload(gradient.worker, server, self._size)
+            size = self.model_bytes if server is None else self.block_bytes
+            yield from self._links.upload(gradient.worker, size, server)
+
+    def transfer(self, worker: int) -> simpy.Event:
+        """A model on its way from a worker to another; happens when it has arrived."""
+        arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
+        return self.env.timeout(arrival - self.now)
+
+    def allreduce(self, members: int) -> Collective:
+        """What an allreduce of models among so many workers costs each of them."""
+        network = self.network or Network()
+        return network.allreduce(members, self.model_bytes)
 
     def wait(self, worker: int, event: simpy.Event, reason: str) -> Process:
         """Wait for an event; the reason is reported if nothing can happen any more."""
@@ -70,29 +91,66 @@ class Simulation:
         yield event
         del self._waiting[worker]
 
-    # What happens at a server, at once.
+    @property
+    def block_bytes(self) -> int:
+        """Size of one server's part of a model or gradient."""
+        return -(-self.model_bytes // self.servers)
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None) -> Model:
-        """The present parameters, which arrive at `arrival`, ns (at once if not given)."""
+    # What happens to a replica, at once.
+
+    def read(self, worker: int, replica: int = 0, arrival: int | None = None, messages: int = 1) -> Model:
+        """The present parameters, sent in so many messages, which arrive at `arrival`, ns (at once if not given)."""
         now = self.now
-        return self.record.pull(now, worker, replica, self._steps[worker], now if arrival is None else arrival, self._size)
+        size = self.model_bytes if messages else 0
+        arrival = now if arrival is None else arrival
+        return self.record.pull(now, worker, replica, self._steps[worker], arrival, size, messages)
 
-    def push(self, gradient: Gradient, replica: int = 0) -> None:
-        """The gradient makes one update."""
-        self.record.push(self.now, gradient, replica, self._size)
+    def own(self, worker: int) -> Model:
+        """The worker's own replica as it is; nothing is sent."""
+        return self.read(worker, worker, None, 0)
 
-    def add(self, gradient: Gradient, replica: int = 0) -> None:
+    def publish(self, worker: int, copies: int) -> Model:
+        """The worker's own replica as it is, for so many others to whom it is sent."""
+        now = self.now
+        return self.record.pull(now, worker, worker, self._steps[worker], now, copies * self.model_bytes, copies)
+
+    def read_block(self, worker: int, server: int) -> tuple[Block, int]:
+        """A server's present block on its way to a worker, and when it arrives, ns."""
+        now = self.now
+        arrival = now if self._links is None else self._links.arrival(worker, self.block_bytes, server)
+        step = self._steps[worker]
+        return self.record.pull_block(now, worker, server, step, arrival, self.block_bytes), arrival
+
+    def push(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
+        """The gradient, sent in so many messages (as many as there are servers), makes one update."""
+        self.record.push(self.now, gradient, replica, *self._traffic(messages))
+
+    def add(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
         """The gradient joins the open round."""
-        self.record.add(self.now, gradient, replica, self._size)
+        self.record.add(self.now, gradient, replica, *self._traffic(messages))
 
     def commit(self, replica: int = 0) -> None:
         """The round's mean gradient makes one update."""
         self.record.commit(self.now, replica)
 
-    def drop(self, gradient: Gradient, replica: int = 0) -> None:
+    def mix(self, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
+        """The weighted sum of models, added up in this order by the worker (or by several together)."""
+        return self.record.mix(self.now, worker, parts)
+
+    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Collective | None = None) -> None:
+        """The worker's own replica becomes keep x itself + weight x the model, for which it sent what `cost` says."""
+        self.record.sync(self.now, worker, model, keep, weight, cost.bytes if cost else 0, cost.messages if cost else 0)
+
+    def drop(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
         """The gradient is not used; if it was still being computed it ends now."""
         gradient.end = min(gradient.end, self.now)
-        self.record.drop(self.now, gradient, replica, self._size)
+        self.record.drop(self.now, gradient, replica, *self._traffic(messages))
+
+    def _traffic(self, messages: int | None) -> tuple[int, int]:
+        """Bytes and messages of a gradient; where servers are replicas, each gets its block."""
+        if messages == 0:
+            return 0, 0
+        return (self.model_bytes, self.servers) if self.record.blocks == 1 else (self.block_bytes, 1)
 
     def run(self, seconds: float = math.inf) -> None:
         """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""

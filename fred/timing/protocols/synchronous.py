@@ -5,7 +5,7 @@ from typing import Literal
 import simpy
 from pydantic import Field
 
-from fred.schedule import Gradient
+from fred.recorder import Gradient
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation

@@ -1,0 +1,149 @@
+"""Contention: what slows workers down from time to time, beside the randomness of each single compute time."""
+
+from abc import abstractmethod
+from bisect import bisect_right
+from functools import cache
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fred import streams
+from fred.component import Component
+from fred.timing.durations import NANOSECONDS
+from fred.timing.latency import Positive
+
+FOREVER = 1 << 62  # ns
+Slowdown = Annotated[float, Field(ge=1)]
+
+
+class Load:
+    """One regime at work on one run's cluster; by default it does nothing."""
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        """By what the worker's compute times are multiplied now, and until when, ns."""
+        return 1.0, FOREVER
+
+    def delay(self, worker: int, step: int) -> int:
+        """What is added to the worker's compute time of this step, ns."""
+        return 0
+
+
+class Contention(Component):
+    """A regime; several may be at work at once."""
+
+    @abstractmethod
+    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
+        """The regime on a cluster; what is random about it comes from the streams of this name."""
+
+
+class MarkovSwitching(Contention):
+    """A fast and a slow state, in which workers, nodes or the whole cluster dwell for exponential times, from stationarity."""
+
+    slowdown: Slowdown = Field(description="compute times are multiplied by it in the slow state", examples=[3.0])
+    fast_seconds: Positive = Field(description="mean time in the fast state, s", examples=[20.0])
+    slow_seconds: Positive = Field(description="mean time in the slow state, s", examples=[10.0])
+    of: Literal["worker", "node", "cluster"] = Field("worker", description="what is slow or fast as one")
+
+    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
+        entity_of = {"worker": lambda w: w, "node": lambda w: w * nodes // workers, "cluster": lambda w: 0}[self.of]
+        return _Switching(self, seed, name, [entity_of(worker) for worker in range(workers)])
+
+
+class _Switching(Load):
+    def __init__(self, regime: MarkovSwitching, seed: int, name: str, entity_of: list[int]):
+        self._regime, self._entity_of = regime, entity_of
+        self._draw = lambda entity, start, count: streams.uniforms(seed, name, entity, start, count)
+        share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
+        self._first_slow = {e: bool(self._draw(e, 0, 1)[0] < share) for e in set(entity_of)}
+        self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of change, ns
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        entity = self._entity_of[worker]
+        switches = self._switches[entity]
+        while not switches or switches[-1] <= now:
+            self._extend(entity, switches)
+        past = bisect_right(switches, now)
+        slow = self._first_slow[entity] ^ bool(past % 2)
+        return (self._regime.slowdown if slow else 1.0), switches[past]
+
+    def _extend(self, entity: int, switches: list[int], count: int = 16) -> None:
+        means = self._regime.fast_seconds, self._regime.slow_seconds
+        draws = -np.log(self._draw(entity, 1 + len(switches), count))
+        start = switches[-1] if switches else 0
+        slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
+        dwell = np.maximum(1, np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS)).astype(np.int64)
+        switches += (start + np.cumsum(dwell)).tolist()
+
+
+class Job(Contention):
+    """A competing job that slows some nodes down from one moment to another."""
+
+    nodes: tuple[Annotated[int, Field(ge=0)], ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
+    slowdown: Slowdown = Field(description="compute times are multiplied by it", examples=[2.0])
+    begin: float = Field(0.0, ge=0, description="s")
+    end: Positive | None = Field(None, description="s; absent: it never ends")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Job":
+        if self.end is not None and self.end <= self.begin:
+            raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
+        return self
+
+    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
+        if max(self.nodes, default=0) >= nodes:
+            raise ValueError(f"there are {nodes} nodes, numbered from 0; `nodes` names {max(self.nodes)}")
+        return _Occupied(self, [worker * nodes // workers in self.nodes for worker in range(workers)])
+
+
+class _Occupied(Load):
+    def __init__(self, job: Job, slowed: list[bool]):
+        self._slowed, self._factor = slowed, job.slowdown
+        self._begin = round(job.begin * NANOSECONDS)
+        self._end = FOREVER if job.end is None else round(job.end * NANOSECONDS)
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        if not self._slowed[worker] or now >= self._end:
+            return 1.0, FOREVER
+        return (1.0, self._begin) if now < self._begin else (self._factor, self._end)
+
+
+class RandomDelays(Contention):
+    """At every step some workers, drawn anew, take longer by a fixed time [Li et al. 2021, section 5.2]."""
+
+    workers: int = Field(ge=1, description="how many at each step", examples=[1])
+    seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
+
+    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
+        if self.workers > workers:
+            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {workers}")
+        return _Delayed(self, seed, name, workers)
+
+
+class _Delayed(Load):
+    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+        self._delay = round(regime.seconds * NANOSECONDS)
+
+        @cache
+        def chosen(step: int) -> frozenset[int]:
+            draws = streams.words(seed, name, step, np.arange(workers))
+            return frozenset(np.argsort(draws, kind="stable")[: regime.workers].tolist())
+
+        self._chosen = chosen
+
+    def delay(self, worker: int, step: int) -> int:
+        return self._delay if worker in self._chosen(step) else 0
+
+
+def finish(loads: list[Load], worker: int, step: int, begin: int, work: int) -> int:
+    """When a computation of `work` ns at full speed that begins now is over, ns: slowdowns multiply, delays add."""
+    now, remaining = begin, float(work)
+    while True:
+        states = [load.slowdown(worker, now) for load in loads]
+        factor = float(np.prod([state[0] for state in states]))
+        until = min(state[1] for state in states)
+        if now + remaining * factor <= until:
+            break
+        remaining -= (until - now) / factor
+        now = until
+    return now + round(remaining * factor) + sum(load.delay(worker, step) for load in loads)
