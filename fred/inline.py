@@ -16,6 +16,7 @@ from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import padded
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
+from fred.learning.server import State
 from fred.recorder import Block, Gradient, Model, Recorder
 from fred.scenario import Unit
 
@@ -66,9 +67,9 @@ class Inline(Recorder):
 
     def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
         super().push(now, gradient, replica, size, messages)
-        state, grads = self.states[replica], self._part(self._value(gradient), replica)
-        self.states[replica] = self._do["apply"](state, grads, gradient.model.at(replica), gradient.worker)
-        self._observe_if_due()
+        grads = self._part(self._value(gradient), replica)
+        state = self._do["apply"](self.states[replica], grads, gradient.model.at(replica), gradient.worker)
+        self._changed(replica, state)
 
     def commit(self, now: int, replica: int) -> None:
         clock, members = self.clocks[replica], self._joined[replica]
@@ -79,8 +80,7 @@ class Inline(Recorder):
         else:
             parts = [self._part(self._value(member), replica) for member in members]
             total, weight = reduce(self._do["add"], parts), 1.0 / len(members)
-        self.states[replica] = self._do["commit"](self.states[replica], total, weight, len(members))
-        self._observe_if_due()
+        self._changed(replica, self._do["commit"](self.states[replica], total, weight, len(members)))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
         value = self._mixed([(model.params, weight) for model, weight in parts])
@@ -91,9 +91,11 @@ class Inline(Recorder):
         state, value = self.states[worker], model.params
         if keep or weight != 1.0:
             value = self._mixed(([(state.params, keep)] if keep else []) + [(model.params, weight)])
-        self.states[worker] = state.replace(params=value, clock=state.clock + 1)
+        self.states[worker] = state.replace(params=value, clock=np.int32(self.clocks[worker]))
 
-    def _observe_if_due(self) -> None:
+    def _changed(self, replica: int, state: State) -> None:
+        """Keep a replica's new state, and observe if a point has been reached."""
+        self.states[replica] = state.replace(clock=np.int32(self.clocks[replica]))
         reached = {"updates": self.updates, "gradients": self.gradients, "seconds": -1}[self._unit]
         if reached >= self._next * self._spacing:
             while reached >= self._next * self._spacing:

@@ -47,8 +47,11 @@ def trace(schedule: Schedule, breaks: Ints, first_uses: Ints) -> Versions:
     if schedule.replicas > 1 or len(schedule.rows(Verb.MIX, Verb.SYNC)):
         return _Tracer(schedule, first_uses).run(breaks)
     zeros = np.zeros(len(schedule), np.int64)
+    pulls = schedule.rows(Verb.PULL)
+    rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 2, np.int64)  # the last one for PULLs of no mailbox
+    rows_of[schedule["mailbox"][pulls]] = pulls
     pulled = zeros.copy()
-    pulled[first_uses] = schedule.rows(Verb.PULL)[schedule["mailbox"][first_uses]]  # the n-th PULL wrote mailbox n
+    pulled[first_uses] = rows_of[schedule["mailbox"][first_uses]]
     homes = np.zeros((len(breaks), 1), np.int64)
     return Versions(zeros[:, None], pulled, schedule["staleness"] == 0, zeros, zeros, [], homes, 1)
 
