@@ -37,23 +37,21 @@ class Inline(Recorder):
         every: tuple[Unit, float],
     ):
         super().__init__(*sizes, updates=updates, gradients=gradients)
-        self._arithmetic = arithmetic
         self._do = _jitted(arithmetic)
         self.states = arithmetic.start(models, len(self.clocks))  # of each replica
         self._examples = examples
         self._batches = batches
-        self._observe = observe  # looks at the model; True: the target has been reached
+        self._observe = observe  # looks at the replicas; True: the target has been reached
         self._unit, self._spacing = every
         self._next = 1  # the next point is at this multiple of the spacing
 
-    def model(self) -> Params:
-        """What the run has come to."""
-        params = [state.params for state in self.states]
-        return self._arithmetic.consensus(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params))
+    def replicas(self) -> Params:
+        """All replicas' present parameters [replicas, ...]."""
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.params for state in self.states))
 
     def observe(self) -> None:
-        """Look at the present model, and stop if the target has been reached."""
-        self.full = self._observe(self.model()) or self.full
+        """Look at the present parameters, and stop if the target has been reached."""
+        self.full = self._observe(self.replicas()) or self.full
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on, of a replica's present state."""

@@ -82,6 +82,13 @@ class Arithmetic:
             return self.model(list(replicas))
         return self.model([jax.tree.map(lambda leaf: leaf[0] if len(leaf) == 1 else leaf.mean(0), replicas)])
 
+    @partial(jax.jit, static_argnums=0)
+    def disagreement(self, replicas: Params) -> jax.Array:
+        """Root mean square distance of the replicas' models from their mean."""
+        models = jax.vmap(self.server.model)(replicas)
+        squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
+        return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
+
     def cut(self, params: Params) -> jax.Array:
         """All parameters in a row, in the order of their paths, cut into equal blocks [blocks, size]; the end is padded."""
         flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params)])

@@ -31,7 +31,7 @@ class Carry(NamedTuple):
 def replay(
     program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batches: Minibatches
 ) -> Iterator[Params]:
-    """Execute the program from these models on; yields the model that it has come to at each of its marks, in order."""
+    """Execute the program from these models on; yields the replicas' parameters [replicas, ...] at each of its marks."""
     run = compiled(arithmetic, program.kinds)
     carry = _start(program, arithmetic, models)
     phase = 0
@@ -40,7 +40,7 @@ def replay(
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
-        yield arithmetic.consensus(jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers))
+        yield jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers)
 
 
 def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -> Carry:

@@ -48,7 +48,7 @@ class Simulation:
     def pull(self, worker: int) -> Generator[simpy.Event, Any, Model]:
         """The servers send their present parameters; ends when they have arrived."""
         arrival = None if self._links is None else self._links.arrival(worker, self.model_bytes)
-        model = self.read(worker, 0, arrival, self.servers)
+        model = self.read(worker, 0, arrival)
         if arrival is not None:
             yield self.env.timeout(arrival - self.now)
         return model
@@ -108,16 +108,16 @@ class Simulation:
 
     # What happens to a replica, at once.
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None, messages: int = 1) -> Model:
-        """The present parameters, sent in so many messages, which arrive at `arrival`, ns (at once if not given)."""
+    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Model:
+        """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = self.now
-        size = self.model_bytes if messages else 0
+        size, messages = (self.model_bytes, self.servers) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, self._steps[worker], arrival, size, messages)
 
     def own(self, worker: int) -> Model:
         """The worker's own replica as it is; nothing is sent."""
-        return self.read(worker, worker, None, 0)
+        return self.read(worker, worker, sent=False)
 
     def publish(self, worker: int, copies: int) -> Model:
         """The worker's own replica as it is, for so many others to whom it is sent."""

@@ -13,7 +13,7 @@ class Allreduce(Protocol):
     def _rounds(self, sim: Simulation) -> Process:
         cost = sim.allreduce(sim.workers)
         while True:
-            gradients = [sim.begin(worker, sim.read(worker, messages=0)) for worker in range(sim.workers)]
+            gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             yield sim.env.timeout(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)

@@ -31,7 +31,7 @@ class Cutoff(Protocol):
         rule = self.rule.start(sim.workers)
         while True:
             began = sim.now
-            gradients = [sim.begin(worker, sim.read(worker, messages=0)) for worker in range(sim.workers)]
+            gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             times = np.array([gradient.end - began for gradient in gradients])
             waited_for = rule.choose(times)
             order = np.argsort(times, kind="stable")
