@@ -108,7 +108,7 @@ class Inline(Recorder):
 
     def _part(self, grads: Params, replica: int) -> Params:
         """The part of a gradient that belongs to a replica."""
-        return grads if self.blocks == 1 else grads[replica]
+        return grads if self.blocks == 1 else self._do["block"](grads, replica)
 
     def _value(self, gradient: Gradient) -> Params:
         """The gradient by itself."""
@@ -133,7 +133,9 @@ class Inline(Recorder):
 @lru_cache(maxsize=64)
 def _jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Each function compiled by itself; kept, because runs with several seeds share it."""
-    functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add")}
+    functions: dict[str, Callable[..., Any]] = {
+        name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add", "block")
+    }
     return functions | {
         "gradient": jax.jit(arithmetic.gradient, static_argnames=("members", "masked")),
         "scale": jax.jit(lambda params, weight: arithmetic.mix([params], [weight])),

@@ -35,17 +35,28 @@ class PlainSGD:
 
 
 class PlainShard(PlainSGD):
-    """One server's block of all parameters; steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
+    """One server's equal part of every array; steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
 
     def __init__(self, params: dict, rate: float, number: int, servers: int):
-        flat = np.concatenate([params[k].ravel() for k in sorted(params)])
-        size = -(-len(flat) // servers)
-        padded = np.pad(flat, (0, size * servers - len(flat)))
-        super().__init__({"block": padded[number * size : (number + 1) * size]}, rate)
+        super().__init__(self.cut(params, number, servers), rate)
         self.like = params
 
     def update(self, grads: dict, staleness: int, count: int = 1) -> None:
-        self.params = {"block": self.params["block"] - self.rate * count * grads["block"]}
+        self.params = {k: p - self.rate * count * grads[k] for k, p in self.params.items()}
+
+    @staticmethod
+    def cut(params: dict, number: int, servers: int) -> dict:
+        """The number-th of equal runs of every array's elements."""
+        sizes = {k: -(-p.size // servers) for k, p in params.items()}
+        return {
+            k: np.resize(np.append(p, [0] * servers), sizes[k] * servers).reshape(servers, -1)[number]
+            for k, p in params.items()
+        }
+
+    @staticmethod
+    def join(shards: list, like: dict) -> dict:
+        """Arrays shaped `like` these from all servers' parts."""
+        return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
 
 
 class PlainPush(PlainSGD):
@@ -83,10 +94,10 @@ class PlainFASGD(PlainSGD):
 def recompute(schedule: pd.DataFrame, servers: list, inputs: np.ndarray, answers: np.ndarray, minibatch, model=dict) -> list:
     """Walk through the rows and do what they say; `minibatch(worker, step)` gives example indices.
 
-    One server per replica. With several servers whose parameters are single vectors (`block`), each holds a block of all
-    parameters. `model` makes the model of a replica's parameters. Returns each replica's parameters at the end.
+    One server per replica; several PlainShards hold parts of the parameters. `model` makes the model of a replica's
+    parameters. Returns each replica's parameters at the end.
     """
-    sharded = "block" in servers[0].params
+    sharded = isinstance(servers[0], PlainShard)
     mailboxes: dict = {}  # number -> replica -> (parameters, clock); a mix has replica None
     owner: dict = {}
     joined: list = [[] for _ in servers]
@@ -100,17 +111,9 @@ def recompute(schedule: pd.DataFrame, servers: list, inputs: np.ndarray, answers
             return gradient(model(params), inputs[indices], answers[indices]), timestamp
         known = sorted(number for number in mailboxes if owner[number] == row.worker and number <= row.mailbox)
         parts = {replica: part for number in known for replica, part in mailboxes[number].items()}  # later ones win
-        params = join([parts[replica][0]["block"] for replica in range(len(servers))])
-        block = cut(gradient(params, inputs[indices], answers[indices]), len(servers))[row.replica]
-        return {"block": block}, parts[row.replica][1]
-
-    def cut(params: dict, blocks: int) -> np.ndarray:
-        flat = np.concatenate([params[k].ravel() for k in sorted(params)])
-        size = -(-len(flat) // blocks)
-        return np.pad(flat, (0, size * blocks - len(flat))).reshape(blocks, size)
-
-    def join(blocks: list) -> dict:
-        return unflatten(np.concatenate(blocks), servers[0].like)
+        params = PlainShard.join([parts[replica][0] for replica in range(len(servers))], servers[0].like)
+        grads = gradient(params, inputs[indices], answers[indices])
+        return PlainShard.cut(grads, row.replica, len(servers)), parts[row.replica][1]
 
     for row in schedule.itertuples():
         if row.verb == "PULL" and row.mailbox >= 0:
@@ -140,15 +143,6 @@ def recompute(schedule: pd.DataFrame, servers: list, inputs: np.ndarray, answers
             servers[row.replica].params = {k: row.keep * own[k] + row.weight * mixed[k] for k in own}
             clocks[row.replica] += 1
     return [server.params for server in servers]
-
-
-def unflatten(flat: np.ndarray, like: dict) -> dict:
-    """Parameters shaped `like` these from all of them in a row, in the order of their names."""
-    result, start = {}, 0
-    for k in sorted(like):
-        result[k] = flat[start : start + like[k].size].reshape(like[k].shape)
-        start += like[k].size
-    return result
 
 
 def largest_relative_error(params: dict, reference: dict) -> float:

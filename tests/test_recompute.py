@@ -12,7 +12,7 @@ from fred import batch_indices, folder, result
 from fred.execution import execute
 from fred.loading import load, validated
 from tests.conftest import make_run
-from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute, unflatten
+from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.test_protocols import CLUSTERS
 
 
@@ -108,7 +108,7 @@ def test_systems_are_what_their_schedules_say(name, inline):
         model=PlainPush.model if name == "sgp" else dict,
     )
     if name == "psp-sgd":
-        params = unflatten(np.concatenate([replica["block"] for replica in final]), initial)
+        params = PlainShard.join(final, initial)
     else:
         params = {k: np.mean([replica[k] for replica in final], axis=0) for k in final[0]}
         params = PlainPush.model(params) if name == "sgp" else params

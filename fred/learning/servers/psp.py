@@ -1,4 +1,4 @@
-"""Partially synchronous parallel SGD [PSP-SGD, algorithm 1, line 13, as docs/errata.md item 9 reads it; 2019]."""
+"""Partially synchronous parallel SGD ["PSP-SGD", algorithm 1, extending Pan et al. 2017; docs/errata.md, item 9]."""
 
 from typing import ClassVar
 
