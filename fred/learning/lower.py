@@ -34,6 +34,7 @@ class Op(IntEnum):
     MIX = 4  # register <- [register +] weighted sum of registers
     GRADIENT = 5  # slot <- gradient at the parameters in registers
     ADD = 6  # the replica's sum <- sum + slot
+    COLLECT = 7  # GRADIENT, then ADD to every replica's sum
 
 
 @dataclass(frozen=True, order=True)
@@ -75,7 +76,7 @@ def lower(schedule: Schedule, breaks: Ints) -> Program:
     _emit_gradients(code, schedule, uses, versions)
     _emit_mixes(code, versions.mixes)
     _emit_updates(code, schedule, uses, versions)
-    kinds, operands, offsets, marks = code.phases(breaks)
+    kinds, operands, offsets, marks = code.phases(breaks, schedule.replicas)
     return Program(kinds, operands, offsets, marks, versions.homes, versions.count, uses.slots, schedule.blocks)
 
 
@@ -103,7 +104,9 @@ class _Uses:
         self.flat = self._flat()  # [gradients], part of a flat batch
         self.late = fresh & ~self.flat  # computed when first used
         self.born = np.where(fresh, self.rows[self.first], versions.pulled[self.rows[self.first]])  # row where it is computed
-        brief = self.flat | (self.late & (self.times == 1))  # used at once and never again: slot 0
+        in_a_row = self.rows[last] - self.rows[self.first] == self.times - 1
+        once = (self.times == 1) | (in_a_row & (self.commit[self.first] != NONE))  # or once for every block
+        brief = self.flat | (self.late & once)  # used where it is computed and never again: slot 0
         self.slot = np.zeros(len(self.first), np.int64)
         self.slot[~brief] = 1 + colour(self.born[~brief], self.rows[last][~brief])
         self.slots = int(self.slot.max(initial=0)) + 1
@@ -133,7 +136,7 @@ class _Code:
         if len(rows):
             self._blocks.append(_Block(kind, rows, within, operands))
 
-    def phases(self, breaks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+    def phases(self, breaks: Ints, replicas: int) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
         """The instructions in the order of their rows, cut into phases: kinds, operands, offsets, marks of a Program."""
         rows = np.concatenate([block.rows for block in self._blocks] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(block.rows), block.within) for block in self._blocks] or [rows])
@@ -144,6 +147,7 @@ class _Code:
         cuts = np.searchsorted(rows[order], breaks)  # instructions before each break
         placed = _fuse(_by_kind(self._blocks, ranks), Op.GRADIENT, Op.APPLY, Op.STEP, cuts)
         placed = _fuse(placed, Op.APPLY, Op.GRADIENT, Op.TURN, cuts)
+        placed = _collect(placed, replicas, cuts)
         return _phases(placed, cuts)
 
 
@@ -185,6 +189,27 @@ def _fuse(placed: dict[Kind, _Placed], first: Op, second: Op, both: Op, cuts: In
     one, other = before.only(fused), after.only(taken)
     together = _Placed(one.position, {**one.operands, **other.operands})
     parts = {Kind(first): before.only(~fused), Kind(both): together, Kind(second): after.only(~taken)}
+    return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
+
+
+def _collect(placed: dict[Kind, _Placed], replicas: int, cuts: Ints) -> dict[Kind, _Placed]:
+    """Make one instruction of a gradient that joins every replica's round at once, and is kept no longer."""
+    gradient, add = placed.get(Kind(Op.GRADIENT)), placed.get(Kind(Op.ADD))
+    if gradient is None or add is None or len(add.position) < replicas:
+        return placed
+    first = np.minimum(np.searchsorted(add.position, gradient.position), len(add.position) - replicas)
+    all_adds = first[:, None] + np.arange(replicas)  # [gradients, replicas]
+    together = (add.position[all_adds] == gradient.position[:, None] + 1 + np.arange(replicas)).all(1)
+    together &= (add.operands["slot"][all_adds] == 0).all(1) & (gradient.operands["store"] == 0)
+    together &= (add.operands["replica"][all_adds] == np.arange(replicas)).all(1)
+    together &= np.searchsorted(cuts, gradient.position + replicas, "right") == np.searchsorted(
+        cuts, gradient.position, "right"
+    )
+    left = np.ones(len(add.position), bool)
+    left[all_adds[together]] = False
+    one = gradient.only(together)
+    both = _Placed(one.position, {**one.operands, "opens": add.operands["opens"][all_adds[together]]})
+    parts = {Kind(Op.GRADIENT): gradient.only(~together), Kind(Op.ADD): add.only(left), Kind(Op.COLLECT): both}
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
 

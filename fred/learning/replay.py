@@ -54,7 +54,7 @@ def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -
     stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
     registers = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stack(*params))
     gradient = models[0] if arithmetic.blocks == 1 else arithmetic.cut(models[0])
-    rows = replicas if any(kind.op == Op.ADD for kind in program.kinds) else 0
+    rows = replicas if any(kind.op in (Op.ADD, Op.COLLECT) for kind in program.kinds) else 0
     part = models[0] if arithmetic.blocks == 1 else arithmetic.block(gradient, 0)
     return Carry(registers, stack(*states), _zeros(gradient, program.slots), _zeros(part, rows))
 
@@ -74,9 +74,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 
                 def body(j: jax.Array, carry: Carry, k: int = k, kind: Kind = kind) -> Carry:
                     instruction = {name: operand[j] for name, operand in operands[k].items()}
-                    for step in _STEPS[kind.op]:
-                        carry = step(arithmetic, kind, carry, examples, instruction)
-                    return carry
+                    return _STEPS[kind.op](arithmetic, kind, carry, examples, instruction)
 
                 carry = jax.lax.fori_loop(offsets[i, k], offsets[i + 1, k], body, carry)
             return carry
@@ -87,9 +85,16 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 
 
 def _apply(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    grads = _part(arithmetic, carry.slots, operands["slot"], operands["replica"])
-    state = arithmetic.apply(_state(carry, operands), grads, operands["timestamp"], operands["client"])
-    return _stored(carry, state, operands)
+    return _updated(arithmetic, carry, operands, _part(arithmetic, carry.slots, operands["slot"], operands["replica"]))
+
+
+def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
+    return _gradient(arithmetic, kind, _apply(arithmetic, kind, carry, examples, operands), examples, operands)
+
+
+def _step(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
+    grads = _computed(arithmetic, kind, carry, examples, operands)
+    return _updated(arithmetic, carry, operands, grads if arithmetic.blocks == 1 else _row(grads, operands["replica"]))
 
 
 def _commit(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
@@ -105,8 +110,7 @@ def _mix(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: 
 
 
 def _gradient(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    sources = [_row(carry.registers, operands["sources"][i]) for i in range(arithmetic.blocks)]
-    grads = arithmetic.gradient(sources, examples, operands["indices"], operands["count"], kind.members, kind.special)
+    grads = _computed(arithmetic, kind, carry, examples, operands)
     return carry._replace(slots=_put(carry.slots, operands["store"], grads))
 
 
@@ -114,19 +118,41 @@ def _add(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: 
     replica = operands["replica"]
     grads = _part(arithmetic, carry.slots, operands["slot"], replica)
     total = arithmetic.add(_row(carry.sums, replica), grads)
-    total = jax.tree.map(lambda first, sum_: jnp.where(operands["opens"], first, sum_), grads, total)
+    total = jax.tree.map(lambda first, more: jnp.where(operands["opens"], first, more), grads, total)
     return carry._replace(sums=_put(carry.sums, replica, total))
 
 
+def _collect(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
+    grads = _computed(arithmetic, kind, carry, examples, operands)
+    grads = jax.tree.map(lambda leaf: leaf[None], grads) if arithmetic.blocks == 1 else grads
+    opens = operands["opens"]
+    total = jax.tree.map(
+        lambda new, old: jnp.where(opens.reshape(-1, *(1,) * (new.ndim - 1)), new, old),
+        grads,
+        arithmetic.add(carry.sums, grads),
+    )
+    return carry._replace(sums=total)
+
+
 _STEPS = {
-    Op.APPLY: (_apply,),
-    Op.TURN: (_apply, _gradient),
-    Op.STEP: (_gradient, _apply),
-    Op.COMMIT: (_commit,),
-    Op.MIX: (_mix,),
-    Op.GRADIENT: (_gradient,),
-    Op.ADD: (_add,),
+    Op.APPLY: _apply,
+    Op.TURN: _turn,
+    Op.STEP: _step,
+    Op.COMMIT: _commit,
+    Op.MIX: _mix,
+    Op.GRADIENT: _gradient,
+    Op.ADD: _add,
+    Op.COLLECT: _collect,
 }
+
+
+def _computed(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Params:
+    sources = [_row(carry.registers, operands["sources"][i]) for i in range(arithmetic.blocks)]
+    return arithmetic.gradient(sources, examples, operands["indices"], operands["count"], kind.members, kind.special)
+
+
+def _updated(arithmetic: Arithmetic, carry: Carry, operands: Operands, grads: Params) -> Carry:
+    return _stored(carry, arithmetic.apply(_state(carry, operands), grads, operands["timestamp"], operands["client"]), operands)
 
 
 def _state(carry: Carry, operands: Operands) -> State:

@@ -98,9 +98,10 @@ class _OrderStatistics(Chooser):
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         observed = np.sort(times[finished]).astype(float)
-        z = self._z[: len(observed)] - self._z[: len(observed)].mean()
-        slope = float(z @ observed / (z @ z)) if len(observed) > 1 else 0.0
-        self._fits.append((float(observed.mean() - slope * self._z[: len(observed)].mean()), slope))
+        z = self._z[: len(observed)]
+        mean, centred = math.fsum(z) / len(z), z - math.fsum(z) / len(z)  # fsum: the same bits on every machine
+        slope = math.fsum(centred * observed) / math.fsum(centred**2) if len(observed) > 1 else 0.0
+        self._fits.append((math.fsum(observed) / len(observed) - slope * mean, slope))
 
 
 class Oracle(CutoffRule):
