@@ -70,10 +70,11 @@ def _run(options: argparse.Namespace) -> int:
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
-    out = options.out or Path("results") / ".".join((options.scenario.stem, *options.only))
+    only = tuple(dict.fromkeys(options.only))
+    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     folder.check_free(out)
     with report.progress() as progress:
-        outcome = result.run(scenario, options.only, options.inline, progress)
+        outcome = result.run(scenario, only, options.inline, progress)
     folder.save(outcome, out, options.inline)
     report.print_summary(outcome, out)
     return 0

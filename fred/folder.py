@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from fred.result import Result, summarise
 
 FORMAT = 1  # of the folder, raised when a reader would have to change
 _MANIFEST = "manifest.json"
+_KEYS = {"format", "fred", "inline", "environment", "data", "scenario"}  # of the manifest
+_OURS = re.compile(r"manifest\.json|summary\.(json|csv)|figures/\w+\.svg|[^/]+/seed-\d+/(schedule|metrics|params)\.\w+")
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
@@ -43,9 +46,21 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def check_free(path: Path) -> None:
-    """Refuse to write where something lies that is not a result of FRED's. Raises FredError."""
-    if path.exists() and not (path / _MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
-        raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
+    """Refuse a place where the folder cannot be written, or where anything but a result of FRED's lies. Raises FredError.
+
+    A file that somebody added to a result is refused too, by name: it would be gone when the result is replaced.
+    """
+    with _said(path):
+        path = Path(os.path.realpath(path))
+        if path.exists() and not _is_result(path) and (not path.is_dir() or any(path.iterdir())):
+            raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
+        files = [file.relative_to(path).as_posix() for file in sorted(path.rglob("*")) if not file.is_dir()]
+        foreign = next((file for file in files if not _OURS.fullmatch(file)), None)
+        if foreign:
+            raise FredError(f"{path / foreign} is not a file of FRED's; move it elsewhere, or choose another folder with --out")
+        trial = next(folder for folder in path.parents if folder.exists()) / _beside(path, "partial").name
+        trial.mkdir()
+        trial.rmdir()
 
 
 def run_folder(outcome: Outcome) -> str:
@@ -53,20 +68,44 @@ def run_folder(outcome: Outcome) -> str:
     return f"{outcome.name}/seed-{outcome.seed}"
 
 
+def _is_result(path: Path) -> bool:
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.keys() >= _KEYS
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """The system's objections to a place as FredErrors."""
+    try:
+        yield
+    except OSError as error:
+        raise FredError(f"cannot write {path}: {error.strerror or error}; choose another folder with --out") from error
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.parent / f".{path.name}.{os.getpid()}.{what}"
+
+
 @contextmanager
 def _staged(path: Path) -> Iterator[Path]:
     """A folder beside `path` that takes its place if nothing goes wrong, and vanishes otherwise."""
     check_free(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stage = path.parent / f".{path.name}.{os.getpid()}.partial"
-    old = path.parent / f".{path.name}.{os.getpid()}.old"
+    path = Path(os.path.realpath(path))
+    stage, old = _beside(path, "partial"), _beside(path, "old")
     try:
-        stage.mkdir()
-        yield stage
-        if path.exists():
-            path.rename(old)
-        stage.rename(path)
+        with _said(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stage.mkdir()
+            yield stage
+            if path.exists():
+                path.rename(old)
+            stage.rename(path)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(stage, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 

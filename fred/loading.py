@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fred.scenario import Run, Scenario
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+_RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
@@ -102,12 +104,16 @@ class _Source:
         if "runs" not in self.document:
             algorithm = self.document.get("algorithm")
             name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-            return {str(name or "run").split(":")[-1]: {}}
+            name = str(name or "run").split(":")[-1]
+            return {name if _RUN_NAME.fullmatch(name) else "run": {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {runs!r}; expected run names, each with what it overrides")
         for name, own in runs.items():
-            if not isinstance(name, str) or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-                raise FredError(f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`")
+            if not isinstance(name, str) or not _RUN_NAME.fullmatch(name):
+                raise FredError(
+                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most; "
+                    "`figures` and the names of the result's files are taken"
+                )
             if own is not None and not isinstance(own, dict):
                 raise FredError(f"{self.locate(('runs', name))}: found {own!r}; expected settings that this run overrides")
         return {name: own or {} for name, own in runs.items()}

@@ -104,6 +104,8 @@ class Run(Component):
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
+        if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
+            raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
         return self
 
 

@@ -1,7 +1,9 @@
 """The program as its users meet it: exit codes, files, what is written and above all what is not."""
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import cli, folder
+from fred import cli, figures, folder
+from fred.errors import FredError
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
@@ -102,6 +105,9 @@ def test_options_choose_seed_run_and_mode(done, tmp_path):
         (["run", "small.yaml", "--only", "sgd"], "no run `sgd`; did you mean `ssgd`?; there are asgd, ssgd"),
         (["run", "small.yaml", "--set", "task.data=mnist"], "set `directory:` in the scenario, or the variable FRED_DATA"),
         (["run", "small.yaml", "--out", "."], "exists and is not a result folder"),
+        (["run", "small.yaml", "--out", "small.yaml/sub"], "cannot write small.yaml/sub: Not a directory; choose another"),
+        (["run", "small.yaml", "--out", "/proc/x"], "cannot write /proc/x"),
+        (["run", "small.yaml", "--out", "x" * 250], "File name too long"),
         (["verify", "nowhere"], "nowhere is not a result folder"),
     ],
 )
@@ -123,6 +129,50 @@ def test_an_error_in_the_middle_leaves_the_old_result_alone(done, monkeypatch, t
     assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
     assert (tmp_path / "results/small/summary.json").read_bytes() == before
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
+
+
+def test_an_old_result_survives_a_failed_replacement(done, monkeypatch, tmp_path):
+    out = tmp_path / "result"
+    shutil.copytree(done / "results" / "small", out)
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda self, to: Path("nowhere").stat() if "partial" in self.name else rename(self, to))
+    with pytest.raises(FredError, match="cannot write"), folder._staged(out):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+    assert (out / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("foreign", ["notes.md", "asgd/seed-1/notes.md"])
+def test_what_others_put_there_is_never_deleted(done, tmp_path, foreign):
+    shutil.copytree(done / "results" / "small", tmp_path / "result")
+    folder.check_free(tmp_path / "result")
+    (tmp_path / "result" / foreign).write_text("mine")
+    with pytest.raises(FredError, match=f"{foreign} is not a file of FRED's"):
+        folder.check_free(tmp_path / "result")
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "app"}')
+    with pytest.raises(FredError, match="exists and is not a result folder"):
+        folder.check_free(tmp_path / "web")
+
+
+def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path, capsys):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "real")
+    title = "$_{$ a [red] b [/x]"
+    options = ["--seed", "1", "--only", "asgd", "--only", "asgd", "--set", "stop.gradients=5"]
+    assert cli.main(["run", "../small.yaml", *options, "--set", f"title={title}", "--out", "."]) == 0
+    assert title in capsys.readouterr().out
+    assert cli.main(["run", "../small.yaml", *options, "--out", str(tmp_path / "link")]) == 0
+    assert len(json.loads((tmp_path / "real/summary.json").read_text())) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real", "small.yaml"]
+
+
+def test_every_run_is_in_the_legend():
+    frame = pd.DataFrame({"run": "_odd", "seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]})
+    (legend,) = figures.learning(frame, "loss", "").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["_odd"]
 
 
 def test_interrupting_a_long_run_leaves_nothing(tmp_path):
@@ -164,7 +214,7 @@ class TestVerify:
         frame = Schedule.load(files / "schedule.parquet")
         columns = {**frame.columns, "time_ns": frame["time_ns"].copy()}
         columns["time_ns"][17] += 5
-        changed = Schedule(columns, frame.workers, frame.replicas, frame.started, frame.end_ns)
+        changed = dataclasses.replace(frame, columns=columns)
         changed.save(files / "schedule.parquet")
         self._set_digest(copy, "schedule", changed.digest())
         finished = fred("verify", copy, cwd=copy)

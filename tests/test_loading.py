@@ -129,6 +129,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "scenario.yaml:3: runs.a.algorithm.learning_rate: found 0",
         ),
         ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name is made of"),
+        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are taken"),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
         ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
         ("a: [1", "scenario.yaml:.*: not valid YAML"),
@@ -137,6 +138,10 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (
             START + "evaluate: {points: 3, every_updates: 2}\nalgorithm: {name: asgd, learning_rate: 1}",
             "scenario.yaml:3: evaluate: give one of `points`, `every_updates`",
+        ),
+        (
+            "cluster: {workers: 2}\nstop: {seconds: 1}\nprotocol: dispatcher\nalgorithm: {name: asgd, learning_rate: 1}",
+            "this protocol has no clock: stop by `updates` or `gradients`",
         ),
         (START + "evaluate: {target_loss: 3}\nalgorithm: {name: asgd, learning_rate: 1}", "a target needs a `task`"),
         (
