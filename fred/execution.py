@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import streams
+from fred.errors import FredError
 from fred.inline import Inline
 from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.dataset import Data, Dataset
@@ -25,6 +26,7 @@ from fred.points import Points
 from fred.recorder import Recorder
 from fred.scenario import Run, Task
 from fred.schedule import Schedule
+from fred.timing.durations import LONGEST
 from fred.timing.simulation import Simulation
 
 Progress = Callable[[float], None]  # told the fraction done
@@ -149,8 +151,11 @@ def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulat
 
 
 def _record(simulation: Simulation, seconds: float | None) -> Schedule:
-    simulation.run(seconds or math.inf)
-    return simulation.record.schedule(simulation.now)
+    try:
+        simulation.run(seconds or math.inf)
+        return simulation.record.schedule(simulation.now)
+    except OverflowError as error:
+        raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
 
 
 def _sizes(run: Run) -> tuple[int, int, int]:

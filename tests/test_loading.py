@@ -143,6 +143,12 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "cluster: {workers: 2}\nstop: {seconds: 1}\nprotocol: dispatcher\nalgorithm: {name: asgd, learning_rate: 1}",
             "this protocol has no clock: stop by `updates` or `gradients`",
         ),
+        (
+            "cluster: {workers: 2}\nstop: {seconds: 5}\nevaluate: {every_seconds: 1e-9}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "more than 1,000,000 points",
+        ),
+        (START + "task: {data: digits, model: mlp, batch_size: 100000000000000}", "batch_size: .* less than 2147483648"),
+        (START + "protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}}", "change: found 1e.308; expected less"),
         (START + "evaluate: {target_loss: 3}\nalgorithm: {name: asgd, learning_rate: 1}", "a target needs a `task`"),
         (
             "cluster: {workers: 3, speeds: [1, 2]}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
