@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import streams
+from fred.blame import blamed
 from fred.errors import FredError
 from fred.inline import Inline
 from fred.learning.arithmetic import Arithmetic
@@ -63,6 +64,11 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Prog
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
     """
+    with blamed(name, run):
+        return _execute(name, run, seed, inline, progress)
+
+
+def _execute(name: str, run: Run, seed: int, inline: bool, progress: Progress) -> Outcome:
     if run.task is None:
         schedule = _record(_start(run, seed, Recorder(*_sizes(run), **_limits(run)), 0), run.stop.seconds)
         return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)

@@ -42,7 +42,11 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
 
 def check_median(latency: Latency, speed: float) -> None:
     """Refuse, with ValueError, a latency whose usual draw is no duration; rare draws are checked when they come up."""
-    if _WRONG in _whole(latency.sample(np.array([0.5])) / speed):
+    try:
+        draw = latency.sample(np.array([0.5])) / speed
+    except Exception as error:  # in a user's own class
+        raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
+    if _WRONG in _whole(draw):
         raise ValueError(_not_a_duration(latency))
 
 

@@ -60,7 +60,7 @@ class Shifting(Softmax):
     Negative changes even the workers out (towards round-robin), positive ones let the favourites run ahead.
     """
 
-    change: float = Field(ge=-1e6, le=1e6, examples=[-1.0], description="added to a worker's priority whenever it has been selected")
+    change: float = Field(ge=-1e6, le=1e6, examples=[-1.0], description="added to a worker's priority when it is selected")
 
     def _selected(self, priorities: np.ndarray, worker: int) -> None:
         priorities[worker] += self.change
