@@ -1,6 +1,7 @@
 """Scenario files: merging, settings, and errors that say what, where, what was expected and what is nearest."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -121,6 +122,19 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "exactly one transformation must take the learning rate",
         ),
         (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: sgd, momentum: .nan}}",
+            "option `momentum` of `sgd`: found nan; expected a finite number",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: sgd, momentum: abc}}",
+            "optax.sgd cannot be used with these options",
+        ),
+        (START + "algorithm: {name: asgd, learning_rate: 1, optimizer: lbfgs}", "optax.lbfgs cannot be used"),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: adam, learning_rate: 1}}",
+            "the learning rate is the algorithm's own option `learning_rate`, not one of `adam`",
+        ),
+        (
             START + "algorithm: {name: my:Class, learning_rate: 1}",
             "scenario.yaml:3: algorithm.name: a scenario alone never makes FRED import code: allow it with `--import my`",
         ),
@@ -148,7 +162,10 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "more than 1,000,000 points",
         ),
         (START + "task: {data: digits, model: mlp, batch_size: 100000000000000}", "batch_size: .* less than 2147483648"),
-        (START + "protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}}", "change: found 1e.308; expected less"),
+        (
+            START + "protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}}",
+            "change: found 1e.308; expected less",
+        ),
         (START + "evaluate: {target_loss: 3}\nalgorithm: {name: asgd, learning_rate: 1}", "a target needs a `task`"),
         (
             "cluster: {workers: 3, speeds: [1, 2]}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
@@ -214,6 +231,14 @@ def test_the_schema_for_editors_is_current_and_finds_mistakes():
         "run: python -m fred schema > scenarios/schema.json"
     )
     jsonschema.Draft202012Validator.check_schema(schema)
+    readme = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    for text in (
+        *readme,
+        "algorithm: {optimizer: adam}",
+        "algorithm: {optimizer: [adam]}",
+        "algorithm: {name: 'my:Own', x: 1}",
+    ):
+        jsonschema.validate(YAML(typ="safe").load(text), schema)
     for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
