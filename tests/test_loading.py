@@ -57,6 +57,7 @@ def test_settings_win_over_the_file(tmp_path):
     assert [run.algorithm.learning_rate for run in scenario.runs.values()] == [0.02] * 3
     assert scenario.runs["third"].algorithm.v0 == 0.5
     assert scenario.seeds == (7, 8)
+    assert load(path, ["seeds=[7, 8]", "seeds.0=5"]).seeds == (5, 8)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,9 @@ def test_settings_win_over_the_file(tmp_path):
     [
         ({"name": "a", "x": 1}, {"x": 2}, {"name": "a", "x": 2}),
         ({"name": "a", "x": 1}, {"name": "b"}, {"name": "b"}),
+        ({"x": 1}, {"name": "b"}, {"x": 1, "name": "b"}),
+        ({"x": 1}, "b", {"x": 1, "name": "b"}),
+        ({"name": "a", "x": 1}, "a", {"name": "a", "x": 1}),
         ({"name": "a", "x": 1}, "b", "b"),
         ("a", {"x": 1}, {"name": "a", "x": 1}),
         ({"x": {"y": 1, "z": 2}}, {"x": {"y": 3}}, {"x": {"y": 3, "z": 2}}),
@@ -148,6 +152,11 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
         ("a: [1", "scenario.yaml:.*: not valid YAML"),
         ("- 1", "scenario.yaml:1: expected a mapping"),
+        ("", "scenario.yaml:1: expected a mapping"),
+        ("title: 2020-13-45", "scenario.yaml:1: not valid YAML: month must be in 1..12"),
+        ("title: a\1b", "scenario.yaml:1: not valid YAML: .*not allowed"),
+        ("a: &x {b: *x}", "scenario.yaml:1: not valid YAML: it is nested too deeply, or contains itself"),
+        ("cluster: {? [1, 2] : 3}", "scenario.yaml:1: (cluster.*unknown key|not valid YAML)"),
         (START + "seeds: [1, 1]\nalgorithm: {name: asgd, learning_rate: 1}", "`seeds` must differ"),
         (
             START + "evaluate: {points: 3, every_updates: 2}\nalgorithm: {name: asgd, learning_rate: 1}",
@@ -203,6 +212,12 @@ def test_all_errors_are_told_at_once_and_shared_ones_once(tmp_path):
         ("runs.nobody.stop.updates=1", "expected runs.NAME.key=value with NAME one of plain, other, third"),
         ("cluster.workers.more=1", "`workers` has no `more`"),
         ("a.b=[1", "the value is not valid YAML"),
+        ("²=1", "--set ²=1: unknown key `²`"),
+        ("title=\1", "the value is not valid YAML"),
+        ("title.x=foo", "--set title.x=foo: expected a valid string"),
+        ("seeds.0=5", "`seeds` has no `0`"),
+        ("algorithm.optimizer.momentum=0.5", "--set algorithm.optimizer.momentum=0.5: missing key `name`"),
+        ("cluster.network.bandwith=1", "--set cluster.network.bandwith=1: unknown key `bandwith`"),
     ],
 )
 def test_wrong_settings_name_themselves(tmp_path, setting, message):
