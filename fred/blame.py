@@ -1,4 +1,4 @@
-"""Faults in classes of the user's own, told as what they are: the run, the class, the error, its place."""
+"""Whose fault an error is: the run, and if classes of the user's own take part in it, the class and the line."""
 
 import traceback
 from collections.abc import Iterator
@@ -12,11 +12,14 @@ from fred.scenario import Run
 
 @contextmanager
 def blamed(name: str, run: Run) -> Iterator[None]:
-    """Turn whatever goes wrong in a run with classes of the user's own into a FredError; FRED's own faults stay as they are."""
+    """Name the run in FredErrors, and turn any other error in a run with classes of the user's own into one.
+
+    FRED's own faults stay as they are.
+    """
     try:
         yield
-    except FredError:
-        raise
+    except FredError as error:
+        raise FredError(f"run `{name}`: {error}") from error
     except Exception as error:
         own = sorted(_own_classes(run.model_dump()))
         if not own:

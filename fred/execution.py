@@ -50,13 +50,25 @@ class Outcome:
     @property
     def params_digest(self) -> str | None:
         """SHA-256 of the final parameters: the identity of the arithmetic."""
-        if not self.final:
-            return None
-        sha = hashlib.sha256()
-        for path, array in sorted(self.final.items()):
-            sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
-            sha.update(np.ascontiguousarray(array).tobytes())
-        return sha.hexdigest()
+        return digest(self.final)
+
+
+def digest(params: Named) -> str | None:
+    """SHA-256 of parameters; None if there are none."""
+    if not params:
+        return None
+    sha = hashlib.sha256()
+    for path, array in sorted(params.items()):
+        sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def check(name: str, run: Run, seed: int) -> None:
+    """Find out before anything runs whether the data are there and the model fits them. Raises FredError."""
+    with blamed(name, run):
+        if run.task is not None:
+            _Problem(run.task, run, seed)
 
 
 def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Progress = lambda _: None) -> Outcome:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fred import figures, registry
 from fred.errors import FredError
-from fred.execution import Outcome, execute
+from fred.execution import Outcome, check, execute
 from fred.scenario import Evaluate, Scenario
 from fred.schedule import Verb
 from fred.timing.durations import NANOSECONDS
@@ -100,6 +100,8 @@ def run(
     for name in wanted:
         if name not in scenario.runs:
             raise FredError(f"no run `{name}`{registry.nearest(name, scenario.runs)}; there are {', '.join(scenario.runs)}")
+    for name in wanted:
+        check(name, scenario.runs[name], scenario.seeds[0])
     outcomes = []
     for name in wanted:
         for seed in scenario.seeds:

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import cli, figures, folder
+from fred import cli, figures, folder, verify
 from fred.errors import FredError
+from fred.execution import digest
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
@@ -222,8 +223,13 @@ class TestVerify:
         assert "ssgd/seed-1: timing differs: first at row 17" in finished.stderr
 
     def test_a_difference_in_arithmetic_is_told_with_its_first_evaluation(self, copy):
-        self._set_digest(copy, "params", "0" * 64)
-        path = copy / "ssgd" / "seed-1" / "metrics.parquet"
+        files = copy / "ssgd" / "seed-1"
+        with np.load(files / "params.npz") as stored:
+            arrays = {name: stored[name] + np.float32(0.5) for name in stored.files}
+        np.savez(files / "params.npz", **arrays)
+        final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
+        self._set_digest(copy, "params", digest(final))
+        path = files / "metrics.parquet"
         metrics = pd.read_parquet(path)
         metrics.loc[2, "loss"] *= 1.0001
         metrics.to_parquet(path)
@@ -243,6 +249,39 @@ class TestVerify:
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
         assert "the data are not the recorded ones" in finished.stderr
+
+    def test_an_altered_file_is_noticed_before_anything_runs(self, copy, monkeypatch):
+        monkeypatch.setattr(verify, "execute", None)
+        files = copy / "ssgd" / "seed-1"
+        schedule = Schedule.load(files / "schedule.parquet")
+        dataclasses.replace(schedule, started=schedule.started + 1).save(files / "schedule.parquet")
+        said = "ssgd/seed-1/schedule.parquet: the stored file does not match its recorded digest; was it changed?"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 1}'), "Manifest fred: Field required"),
+            (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
+            (
+                lambda out: (out / "asgd/seed-1/params.npz").write_bytes(b"PK\3\4 damaged"),
+                "cannot read .*asgd/seed-1/params.npz",
+            ),
+            (lambda out: (out / "asgd/seed-1/params.npz").unlink(), "cannot read .*asgd/seed-1/params.npz"),
+            (lambda out: (out / "asgd/seed-2/metrics.parquet").write_bytes(b"no"), "cannot read .*asgd/seed-2/metrics.parquet"),
+            (
+                lambda out: (out / "summary.json").write_text(
+                    (out / "summary.json").read_text().replace('"asgd",', '"other",', 1)
+                ),
+                "do not name the same runs",
+            ),
+        ],
+    )
+    def test_a_damaged_folder_is_refused(self, copy, damage, message):
+        damage(copy)
+        with pytest.raises(FredError, match=message):
+            verify.verify(copy)
 
     def test_another_format_is_refused(self, copy):
         (copy / "manifest.json").write_text('{"format": 99}')
