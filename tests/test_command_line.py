@@ -17,6 +17,8 @@ import pytest
 from fred import cli, figures, folder, verify
 from fred.errors import FredError
 from fred.execution import digest
+from fred.loading import load
+from fred.result import run as fred_run
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
@@ -168,6 +170,14 @@ def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path
     assert cli.main(["run", "../small.yaml", *options, "--out", str(tmp_path / "link")]) == 0
     assert len(json.loads((tmp_path / "real/summary.json").read_text())) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real", "small.yaml"]
+
+
+def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    result = fred_run(load(tmp_path / "small.yaml", ["task=null", "evaluate={points: 4}", "seeds=[1]"]), only="asgd")
+    assert [outcome.name for outcome in result.outcomes] == ["asgd"]
+    with pytest.raises(FredError, match="there is no loss to plot: the scenario has no `task`"):
+        result.plot_loss()
 
 
 def test_every_run_is_in_the_legend():
