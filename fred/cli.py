@@ -19,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FredError as error:
         print(f"fred: {error}", file=sys.stderr)
         return _CANNOT
+    except MemoryError as error:
+        print(f"fred: not enough memory: {error}", file=sys.stderr)
+        return _CANNOT
     except KeyboardInterrupt:
         print("\nfred: interrupted; nothing was written", file=sys.stderr)
         return 130

@@ -186,6 +186,12 @@ def test_every_run_is_in_the_legend():
     assert [text.get_text() for text in legend.get_texts()] == ["_odd"]
 
 
+def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_list", lambda _: np.zeros(2**62, np.int8))
+    assert cli.main(["list"]) == 2
+    assert capsys.readouterr().err.startswith("fred: not enough memory: Unable to allocate")
+
+
 def test_interrupting_a_long_run_leaves_nothing(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "fred", "run", "small.yaml", "--set", "stop.gradients=3000000"]

@@ -29,7 +29,7 @@ class Cluster(Component):
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
-    servers: int = Field(1, ge=1, description="parameter servers, which hold equal parts of the model")
+    servers: int = Field(1, ge=1, le=MOST_WORKERS, description="parameter servers, which hold equal parts of the model")
     nodes: int | None = Field(None, ge=1, description="machines, among which the workers are spread evenly, in order")
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
