@@ -1,23 +1,29 @@
 """How fast schedules are recorded."""
 
+import multiprocessing
+import resource
+import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.common import Row, medians
-from fred.component import Component
 from fred.recorder import Recorder
 from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.cutoff import Cutoff
+from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Simulation
 
 STEPS = 200_000
 
 
-def record(protocol: Component, workers: int, network: dict | None = None) -> None:
-    """An asynchronous or synchronous run of STEPS gradients, timing only."""
+def record(protocol: Protocol, workers: int, network: dict | None = None, gradients: int = STEPS) -> None:
+    """A run of so many gradients, timing only."""
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
     cluster = Cluster(workers=workers, compute=compute, network=network)
-    recorder = Recorder(workers, gradients=STEPS)
+    recorder = Recorder(workers, protocol.replicas(cluster), protocol.blocks(cluster), gradients=gradients)
     simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
     protocol.start(simulation)
     simulation.run()
@@ -34,3 +40,35 @@ def rows() -> Iterator[Row]:
     ):
         (seconds,) = medians([lambda p=protocol, w=workers, n=network: record(p, w, n)], rounds=3)
         yield Row(f"recording: {name}", STEPS / seconds, "steps/s", limit, at_least=True)
+    yield from large()
+
+
+def large() -> Iterator[Row]:
+    """Whole runs at the size of the papers' clusters, and beyond; each in a process of its own, for its memory."""
+    for name, protocol, workers, gradients, limit in (
+        ("WAGMA-SGD, 1,024 workers, 1,000 iterations", GroupAveraging(), 1024, 1024 * 1000, 60),
+        ("Cutoff SGD, oracle, 2,175 workers, 1,000 rounds", Cutoff(rule={"name": "oracle"}), 2175, None, 20),
+        ("Cutoff SGD, Elfving, 2,175 workers, 1,000 rounds", Cutoff(rule={"name": "elfving"}), 2175, None, 20),
+        ("ASGD, 100,000 workers, 1,000,000 updates", Asynchronous(), 100_000, 1_000_000, 60),
+    ):
+        seconds, memory = alone(protocol, workers, gradients)
+        yield Row(f"timing only: {name}", seconds, "s", limit)
+        yield Row("  its memory", memory, "GiB", 4 if workers == 100_000 else None)
+
+
+def alone(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
+    """Seconds and GiB of a run by itself; without a number of gradients, of 1,000 updates."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measure, protocol, workers, gradients).result()
+
+
+def _measure(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
+    start = time.perf_counter()
+    cluster = Cluster(workers=workers, compute={"name": "lognormal", "median": 0.1, "sigma": 0.3})
+    limits = {"updates": 1000} if gradients is None else {"gradients": gradients}
+    recorder = Recorder(workers, protocol.replicas(cluster), protocol.blocks(cluster), **limits)
+    simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
+    protocol.start(simulation)
+    simulation.run()
+    recorder.schedule(simulation.now).counts()
+    return time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

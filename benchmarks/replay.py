@@ -9,20 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.common import Row, medians
-from fred.inline import Inline
+from fred.inline import Inline, _jitted
+from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import lower
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
 from fred.learning.replay import replay
 from fred.learning.server import Server
+from fred.learning.servers.adpsgd import ADPSGD
+from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.fasgd import FASGD
+from fred.learning.servers.psp import PSPSGD
 from fred.learning.servers.sasgd import SASGD
+from fred.learning.servers.sgp import SGP
+from fred.learning.servers.wagma import WAGMASGD
 from fred.recorder import Recorder
-from fred.schedule import Schedule, Verb
+from fred.schedule import Schedule
 from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.gated import Gated
+from fred.timing.protocols.gossip import Gossip
+from fred.timing.protocols.group_averaging import GroupAveraging
+from fred.timing.protocols.pairwise import Pairwise
+from fred.timing.protocols.partial import Partial
 from fred.timing.simulation import Simulation
+from fred.timing.topology import Exponential
 
 EXAMPLES = 4000  # random ones: their values make no difference to the time
 SMALL, LARGE = (64, 32, 10), (784, 200, 10)
@@ -30,35 +43,49 @@ LIMITS = {(8, 16): 1.35, (32, 4): 1.2}  # (batch size, workers) -> largest ratio
 
 
 class Case:
-    """An asynchronous run ready to be replayed, its limit, and the same inline."""
+    """A run ready to be replayed; its limit, a bare loop of as many gradients and updates; and the same inline."""
 
     def __init__(
-        self, widths: tuple[int, ...], batch_size: int, workers: int, server: Server, updates: int, marks: tuple[int, ...] = ()
+        self,
+        widths: tuple[int, ...],
+        batch_size: int,
+        cluster: Cluster,
+        server: Server,
+        gradients: int,
+        protocol: Protocol | None = None,
+        marks: tuple[int, ...] = (),
     ):
         rng = np.random.default_rng(0)
-        self.server, self.updates, self.workers = server, updates, workers
-        self.loss = Loss(MLP(hidden=widths[1:-1]), classifies=True)
-        self.params = self.loss.model.init(jax.random.key(0), widths[:1], widths[-1])
+        self.server, self.gradients, self.cluster, self.protocol = server, gradients, cluster, protocol or Asynchronous()
+        loss = Loss(MLP(hidden=widths[1:-1]), classifies=True)
+        self.params = loss.model.init(jax.random.key(0), widths[:1], widths[-1])
+        self.arithmetic = Arithmetic.of(server, loss, self.params, self.protocol.blocks(cluster))
         inputs = jnp.asarray(rng.normal(size=(EXAMPLES, widths[0])), jnp.float32)
         self.examples = inputs, jnp.asarray(rng.integers(0, widths[-1], EXAMPLES), jnp.int32)
-        self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", workers)
-        schedule = self.record(Recorder(workers, updates=updates))
-        pushes = schedule.rows(Verb.PUSH)
-        self.program = lower(schedule, np.array([*(pushes[mark] for mark in marks), len(schedule)]))
-        self.timestamps = jnp.asarray(schedule["timestamp"][pushes], jnp.int32)
-        self.indices = jnp.asarray(self.batches.indices(schedule["worker"][pushes], schedule["step"][pushes], 0))
+        self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)
+        schedule = self.inline().schedule(0) if self.protocol.needs_values else self.record(self.recorder())
+        uses, _ = schedule.settled()
+        self.program = lower(schedule, np.array([*(uses[mark] for mark in marks), len(schedule)]))
+        uses = uses[np.sort(np.unique(schedule.keys(uses), return_index=True)[1])]
+        self.timestamps = jnp.asarray(np.arange(len(uses)) - schedule["staleness"][uses], jnp.int32)
+        self.indices = jnp.asarray(self.batches.indices(schedule["worker"][uses], schedule["step"][uses], 0))
         self._bare = jax.jit(self._bare_loop)
 
+    def recorder(self) -> Recorder:
+        return Recorder(*self._sizes(), gradients=self.gradients)
+
+    def _sizes(self) -> tuple[int, int, int]:
+        return self.cluster.size, self.protocol.replicas(self.cluster), self.protocol.blocks(self.cluster)
+
     def record(self, recorder: Recorder) -> Schedule:
-        cluster = Cluster(workers=self.workers, compute={"name": "lognormal", "median": 1.0, "sigma": 0.3})
-        simulation = Simulation(cluster, recorder, seed=0, model_bytes=0)
-        Asynchronous().start(simulation)
+        simulation = Simulation(self.cluster, recorder, seed=0, model_bytes=1000)
+        self.protocol.start(simulation)
         simulation.run()
         return recorder.schedule(simulation.now)
 
     def _bare_loop(self, state, examples, indices, timestamps):
         def update(state, row):
-            grads = self.loss.gradient(state.params, examples, row[0])
+            grads = self.arithmetic.loss.gradient(self.server.model(state.params), examples, row[0])
             return self.server.apply_update(state, grads, row[1], 0), None
 
         return jax.lax.scan(update, state, (indices, timestamps))[0]
@@ -68,55 +95,101 @@ class Case:
         state = self._bare(self.server.init(self.params), self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
 
+    def _replicas(self) -> Iterator:
+        return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
+
     def replay(self) -> None:
         """Everything that replaying takes, drawing the minibatches included."""
-        for state in replay(self.program, self.server, self.loss, self.params, self.examples, self.batches):
-            jax.block_until_ready(state)
+        for replicas in self._replicas():
+            jax.block_until_ready(replicas)
 
     def later(self) -> float:
         """Seconds that replaying takes from the mark to the end."""
-        states = replay(self.program, self.server, self.loss, self.params, self.examples, self.batches)
-        jax.block_until_ready(next(states))
+        replicas = self._replicas()
+        jax.block_until_ready(next(replicas))
         start = time.perf_counter()
-        jax.block_until_ready(next(states))
+        jax.block_until_ready(next(replicas))
         return time.perf_counter() - start
 
     def lowering(self) -> None:
         """Recording the schedule and turning it into a program."""
-        schedule = self.record(Recorder(self.workers, updates=self.updates))
+        schedule = self.record(self.recorder())
         lower(schedule, np.array([len(schedule)]))
 
-    def inline(self) -> None:
+    def inline(self) -> Inline:
         """Recording and computing at once."""
-        parts = {"server": self.server, "loss": self.loss, "params": self.params, "examples": self.examples}
+        parts = {"models": [self.params], "examples": self.examples, "batches": self.batches}
         never = {"observe": lambda _: False, "every": ("updates", 10**9)}
-        inline = Inline(self.workers, self.updates, np.inf, batches=self.batches, **parts, **never)
+        limits = {"updates": np.inf, "gradients": self.gradients}
+        inline = Inline(*self._sizes(), **limits, arithmetic=self.arithmetic, **parts, **never)
         self.record(inline)
-        jax.block_until_ready(inline.state)
+        jax.block_until_ready(inline.states)
+        return inline
+
+    def by_hand(self) -> None:
+        """What B-FASGD takes written by hand: the same jitted steps in a plain loop, in a schedule's order."""
+        do, state, held = _jitted(self.arithmetic), self.server.init(self.params), {}
+        for number in range(self.gradients):
+            worker = number % self.cluster.size
+            params, timestamp = held.get(worker, (state.params, 0))
+            grads = do["gradient"]([params], self.examples, self.indices[number], 1, 1, False)
+            float(do["statistic"](state)), float(do["statistic"](state))  # one for each gate
+            state = do["apply"](state, grads, timestamp, worker)
+            held[worker] = state.params, number + 1
+        jax.block_until_ready(state)
+
+
+def workers(number: int, **options: object) -> Cluster:
+    """A cluster without a network."""
+    return Cluster(workers=number, compute={"name": "lognormal", "median": 1.0, "sigma": 0.3}, **options)
 
 
 def rows() -> Iterator[Row]:
-    """Ratios to the limit for two models, three splits of 128 examples, two algorithms."""
+    """Ratios to the limit for two models, three splits of 128 examples, two algorithms; then the hard systems."""
     for widths, updates in ((SMALL, 20_000), (LARGE, 4_000)):
-        for batch_size, workers in ((1, 128), (8, 16), (32, 4)):
+        for batch_size, number in ((1, 128), (8, 16), (32, 4)):
             for algorithm in (SASGD, FASGD):
-                case = Case(widths, batch_size, workers, algorithm(learning_rate=0.01), updates)
+                case = Case(widths, batch_size, workers(number), algorithm(learning_rate=0.01), updates)
                 bare, replayed, lowered = medians([case.limit, case.replay, case.lowering])
-                name = f"{'-'.join(map(str, widths))}, {batch_size} x {workers} workers, {algorithm.__name__}"
-                yield Row(f"replay / limit: {name}", replayed / bare, "x", LIMITS.get((batch_size, workers)))
+                name = f"{'-'.join(map(str, widths))}, {batch_size} x {number} workers, {algorithm.__name__}"
+                yield Row(f"replay / limit: {name}", replayed / bare, "x", LIMITS.get((batch_size, number)))
                 if batch_size == 8:
                     yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
                     yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")
-                    few = Case(widths, batch_size, workers, algorithm(learning_rate=0.01), 2_000)
+                    few = Case(widths, batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
                     inline, again = medians([few.inline, few.replay], rounds=3)
                     yield Row(f"  inline / replay: {name}", inline / again, "x")
+    yield from systems()
     yield from many_workers()
+
+
+def systems() -> Iterator[Row]:
+    """PSP-SGD and WAGMA against the limit of as many gradients; B-FASGD inline against a loop written by hand."""
+    partial = Partial(gradients=12, blocks_percent=75)
+    groups = GroupAveraging(group_size=4, period=10)
+    for name, cluster, server, protocol in (
+        ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partial),
+        ("PSP-SGD, 4 servers, all waited for", workers(16, servers=4), PSPSGD(learning_rate=0.001), Partial()),
+        ("WAGMA-SGD, groups of 4", workers(16), WAGMASGD(learning_rate=0.01), groups),
+        ("SGP, exponential graph", workers(16), SGP(learning_rate=0.01), Gossip(topology=Exponential())),
+        ("AD-PSGD", workers(16), ADPSGD(learning_rate=0.01), Pairwise()),
+    ):
+        case = Case(LARGE, 8, cluster, server, 4_000, protocol)
+        bare, replayed = medians([case.limit, case.replay])
+        limit = 2.0 if name.startswith(("PSP", "WAGMA")) else None
+        yield Row(f"replay / limit: 784-200-10, 8 x 16 workers, {name}", replayed / bare, "x", limit)
+    for widths in (SMALL, LARGE):
+        case = Case(widths, 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
+        inline, by_hand = medians([case.inline, case.by_hand], rounds=3)
+        limit = 1.3 if widths == LARGE else None
+        yield Row(f"B-FASGD inline / loop by hand: {'-'.join(map(str, widths))}", inline / by_hand, "x", limit)
 
 
 def many_workers() -> Iterator[Row]:
     """Cost of an update with 10,000 workers against 4: updates 20,000 to 50,000, when each worker has been served before."""
     for algorithm in (SASGD, FASGD):
-        cases = [Case(LARGE, 8, workers, algorithm(learning_rate=0.01), 50_000, marks=(20_000,)) for workers in (4, 10_000)]
+        server = algorithm(learning_rate=0.01)
+        cases = [Case(LARGE, 8, workers(number), server, 50_000, marks=(20_000,)) for number in (4, 10_000)]
         few, many = (
             statistics.median(each) for each in zip(*([case.later() for case in cases] for _ in range(3)), strict=True)
         )

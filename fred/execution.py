@@ -100,17 +100,20 @@ class _Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, run.protocol.blocks(run.cluster))
+        self.decentralised = run.protocol.decentralised
         self.size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # bytes of one model
         self.examples, self.evaluation = _arrays(self.data)
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size)
 
-    def measure(self, params: Params) -> tuple[float, float]:
-        """Loss and error on the evaluation examples."""
-        loss, error = np.asarray(self.loss.evaluate(params, self.evaluation)).tolist()
-        return loss, error
+    def measure(self, replicas: Params) -> dict[str, float]:
+        """Loss and error on the evaluation examples; how far workers' own models are apart."""
+        loss, error = np.asarray(self.loss.evaluate(self.arithmetic.consensus(replicas), self.evaluation)).tolist()
+        if not self.decentralised:
+            return {"loss": loss, "error": error}
+        return {"loss": loss, "error": error, "disagreement": float(self.arithmetic.disagreement(replicas))}
 
 
-Measured = list[tuple[float, float]]  # loss and error at each point
+Measured = list[dict[str, float]]  # what was measured at each point
 
 
 def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
@@ -120,8 +123,8 @@ def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tup
     points = Points.of(schedule, unit, spacing)
     program = lower(schedule, points.rows)
     measured: Measured = []
-    for params in replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches):
-        measured.append(problem.measure(params))
+    for replicas in replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches):
+        measured.append(problem.measure(replicas))
         progress(len(measured) / len(points.rows))
         if _target_reached(run, measured) and len(measured) < len(points.rows):
             last = len(measured) - 1
@@ -129,15 +132,15 @@ def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tup
             recorder = Recorder(*_sizes(run), updates=updates)
             schedule = _record(_start(run, seed, recorder, problem.size), points.seconds[last] if unit == "seconds" else None)
             break
-    return schedule, measured, params
+    return schedule, measured, problem.arithmetic.consensus(replicas)
 
 
 def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
     """Record and compute at once."""
     measured: Measured = []
 
-    def observe(params: Params) -> bool:
-        measured.append(problem.measure(params))
+    def observe(replicas: Params) -> bool:
+        measured.append(problem.measure(replicas))
         progress(min(1.0, recorder.updates / max(1.0, _limits(run)["updates"])))
         return _target_reached(run, measured)
 
@@ -159,7 +162,7 @@ def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple
     schedule = _record(simulation, run.stop.seconds)
     while len(measured) < len(Points.of(schedule, unit, spacing).rows):  # the end, and points after the last update
         recorder.observe()
-    return schedule, measured, recorder.model()
+    return schedule, measured, problem.arithmetic.consensus(recorder.replicas())
 
 
 def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulation:
@@ -193,7 +196,7 @@ def _limits(run: Run) -> dict[str, Any]:
 
 def _target_reached(run: Run, measured: Measured) -> bool:
     """Whether the run is to stop here; the starting point never counts."""
-    return run.stop.target_loss is not None and len(measured) > 1 and measured[-1][0] <= run.stop.target_loss
+    return run.stop.target_loss is not None and len(measured) > 1 and measured[-1]["loss"] <= run.stop.target_loss
 
 
 def _metrics(run: Run, schedule: Schedule, measured: Measured) -> pd.DataFrame:
@@ -202,7 +205,7 @@ def _metrics(run: Run, schedule: Schedule, measured: Measured) -> pd.DataFrame:
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
     if measured:
-        frame[["loss", "error"]] = measured
+        frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame
 
 

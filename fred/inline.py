@@ -16,6 +16,7 @@ from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import padded
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
+from fred.learning.server import State
 from fred.recorder import Block, Gradient, Model, Recorder
 from fred.scenario import Unit
 
@@ -36,23 +37,21 @@ class Inline(Recorder):
         every: tuple[Unit, float],
     ):
         super().__init__(*sizes, updates=updates, gradients=gradients)
-        self._arithmetic = arithmetic
         self._do = _jitted(arithmetic)
         self.states = arithmetic.start(models, len(self.clocks))  # of each replica
         self._examples = examples
         self._batches = batches
-        self._observe = observe  # looks at the model; True: the target has been reached
+        self._observe = observe  # looks at the replicas; True: the target has been reached
         self._unit, self._spacing = every
         self._next = 1  # the next point is at this multiple of the spacing
 
-    def model(self) -> Params:
-        """What the run has come to."""
-        params = [state.params for state in self.states]
-        return self._arithmetic.consensus(jax.tree.map(lambda *leaves: jnp.stack(leaves), *params))
+    def replicas(self) -> Params:
+        """All replicas' present parameters [replicas, ...]."""
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.params for state in self.states))
 
     def observe(self) -> None:
-        """Look at the present model, and stop if the target has been reached."""
-        self.full = self._observe(self.model()) or self.full
+        """Look at the present parameters, and stop if the target has been reached."""
+        self.full = self._observe(self.replicas()) or self.full
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on, of a replica's present state."""
@@ -66,9 +65,9 @@ class Inline(Recorder):
 
     def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
         super().push(now, gradient, replica, size, messages)
-        state, grads = self.states[replica], self._part(self._value(gradient), replica)
-        self.states[replica] = self._do["apply"](state, grads, gradient.model.at(replica), gradient.worker)
-        self._observe_if_due()
+        grads = self._part(self._value(gradient), replica)
+        state = self._do["apply"](self.states[replica], grads, gradient.model.at(replica), gradient.worker)
+        self._changed(replica, state)
 
     def commit(self, now: int, replica: int) -> None:
         clock, members = self.clocks[replica], self._joined[replica]
@@ -79,8 +78,7 @@ class Inline(Recorder):
         else:
             parts = [self._part(self._value(member), replica) for member in members]
             total, weight = reduce(self._do["add"], parts), 1.0 / len(members)
-        self.states[replica] = self._do["commit"](self.states[replica], total, weight, len(members))
-        self._observe_if_due()
+        self._changed(replica, self._do["commit"](self.states[replica], total, weight, len(members)))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
         value = self._mixed([(model.params, weight) for model, weight in parts])
@@ -91,9 +89,11 @@ class Inline(Recorder):
         state, value = self.states[worker], model.params
         if keep or weight != 1.0:
             value = self._mixed(([(state.params, keep)] if keep else []) + [(model.params, weight)])
-        self.states[worker] = state.replace(params=value, clock=state.clock + 1)
+        self.states[worker] = state.replace(params=value, clock=np.int32(self.clocks[worker]))
 
-    def _observe_if_due(self) -> None:
+    def _changed(self, replica: int, state: State) -> None:
+        """Keep a replica's new state, and observe if a point has been reached."""
+        self.states[replica] = state.replace(clock=np.int32(self.clocks[replica]))
         reached = {"updates": self.updates, "gradients": self.gradients, "seconds": -1}[self._unit]
         if reached >= self._next * self._spacing:
             while reached >= self._next * self._spacing:
@@ -108,7 +108,7 @@ class Inline(Recorder):
 
     def _part(self, grads: Params, replica: int) -> Params:
         """The part of a gradient that belongs to a replica."""
-        return grads if self.blocks == 1 else grads[replica]
+        return grads if self.blocks == 1 else self._do["block"](grads, replica)
 
     def _value(self, gradient: Gradient) -> Params:
         """The gradient by itself."""
@@ -133,7 +133,9 @@ class Inline(Recorder):
 @lru_cache(maxsize=64)
 def _jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Each function compiled by itself; kept, because runs with several seeds share it."""
-    functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add")}
+    functions: dict[str, Callable[..., Any]] = {
+        name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add", "block")
+    }
     return functions | {
         "gradient": jax.jit(arithmetic.gradient, static_argnames=("members", "masked")),
         "scale": jax.jit(lambda params, weight: arithmetic.mix([params], [weight])),

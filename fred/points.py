@@ -38,7 +38,8 @@ class Points:
             moments = np.append(times[updates[at]], schedule.end_ns)
         rows, moments = np.insert(rows, 0, 0), np.insert(moments, 0, 0)
         done = np.searchsorted(updates, rows, side="left")
-        if len(done) > 1 and unit != "seconds" and done[-1] == done[-2]:  # the end adds nothing to the last point
+        changes = np.searchsorted(schedule.rows(Verb.PUSH, Verb.COMMIT, Verb.SYNC), rows, side="left")
+        if len(done) > 1 and unit != "seconds" and changes[-1] == changes[-2]:  # the end adds nothing to the last point
             rows, moments, done = rows[:-1], moments[:-1], done[:-1]
         return cls(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
 

@@ -88,10 +88,10 @@ class Recorder:
         self._scales.extend((1.0, 0.0))
         return Model(mailbox, clock)
 
-    def pull_block(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int) -> Block:
+    def pull_block(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int, messages: int) -> Block:
         """A server sends its block to the worker now; `compose` says what the worker used it for."""
         row, clock = len(self._scales) // len(SCALES), self.clocks[replica]
-        self._integers.extend((now, _PULL, worker, replica, NONE, NONE, step, clock, 0, now, arrival, size, 1))
+        self._integers.extend((now, _PULL, worker, replica, NONE, NONE, step, clock, 0, now, arrival, size, messages))
         self._scales.extend((1.0, 0.0))
         return Block(replica, clock, row)
 
@@ -143,6 +143,10 @@ class Recorder:
     def drop(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect."""
         self._write(_DROP, now, gradient, replica, size, messages)
+
+    def statistic(self, replica: int) -> float:
+        """What the algorithm lets timing depend on, of a replica's present state: only known where arithmetic runs inline."""
+        raise NotImplementedError
 
     def schedule(self, end_ns: int) -> "Schedule":
         """What has been recorded until the simulation stopped at `end_ns`."""

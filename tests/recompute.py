@@ -29,8 +29,45 @@ class PlainSGD:
     def __init__(self, params: dict, rate: float, scale=lambda staleness: 1.0):
         self.params, self.rate, self.scale = params, rate, scale
 
-    def update(self, grads: dict, staleness: int) -> None:
-        self.params = {k: p - self.rate * self.scale(staleness) * grads[k] for k, p in self.params.items()}
+    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
+        step = self.rate * self.scale(staleness)
+        self.params = self.params | {k: self.params[k] - step * g for k, g in grads.items()}
+
+
+class PlainShard(PlainSGD):
+    """One server's equal part of every array; steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
+
+    def __init__(self, params: dict, rate: float, number: int, servers: int):
+        super().__init__(self.cut(params, number, servers), rate)
+        self.like = params
+
+    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
+        self.params = {k: p - self.rate * count * grads[k] for k, p in self.params.items()}
+
+    @staticmethod
+    def cut(params: dict, number: int, servers: int) -> dict:
+        """The number-th of equal runs of every array's elements."""
+        sizes = {k: -(-p.size // servers) for k, p in params.items()}
+        return {
+            k: np.resize(np.append(p, [0] * servers), sizes[k] * servers).reshape(servers, -1)[number]
+            for k, p in params.items()
+        }
+
+    @staticmethod
+    def join(shards: list, like: dict) -> dict:
+        """Arrays shaped `like` these from all servers' parts."""
+        return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
+
+
+class PlainPush(PlainSGD):
+    """Push-sum: parameters beside a weight `w` that is mixed but not learned."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params | {"w": np.float64(1.0)}, rate)
+
+    @staticmethod
+    def model(params: dict) -> dict:
+        return {k: p / params["w"] for k, p in params.items() if k != "w"}
 
 
 class PlainFASGD(PlainSGD):
@@ -43,7 +80,7 @@ class PlainFASGD(PlainSGD):
         self.b = {k: np.zeros_like(p) for k, p in params.items()}
         self.v = {k: np.full_like(p, v0) for k, p in params.items()}
 
-    def update(self, grads: dict, staleness: int) -> None:
+    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
         params = {}
         for k, g in grads.items():
             self.n[k] = self.gamma * self.n[k] + (1 - self.gamma) * g**2
@@ -54,29 +91,58 @@ class PlainFASGD(PlainSGD):
         self.params = params
 
 
-def recompute(schedule: pd.DataFrame, server: PlainSGD, inputs: np.ndarray, answers: np.ndarray, minibatch) -> dict:
-    """Walk through the rows and do what they say; `minibatch(worker, step)` gives example indices."""
-    mailboxes: dict = {}
-    joined: list = []
-    clock = 0
+def recompute(schedule: pd.DataFrame, servers: list, inputs: np.ndarray, answers: np.ndarray, minibatch, model=dict) -> list:
+    """Walk through the rows and do what they say; `minibatch(worker, step)` gives example indices.
+
+    One server per replica; several PlainShards hold parts of the parameters. `model` makes the model of a replica's
+    parameters. Returns each replica's parameters at the end.
+    """
+    sharded = isinstance(servers[0], PlainShard)
+    mailboxes: dict = {}  # number -> replica -> (parameters, clock); a mix has replica None
+    owner: dict = {}
+    joined: list = [[] for _ in servers]
+    clocks = [0] * len(servers)
+
+    def gradient_of(row) -> tuple:
+        """The gradient, and the timestamp of the replica's part of what it was computed at."""
+        indices = minibatch(row.worker, row.step)
+        if not sharded:
+            params, timestamp = mailboxes[row.mailbox][row.replica]
+            return gradient(model(params), inputs[indices], answers[indices]), timestamp
+        known = sorted(number for number in mailboxes if owner[number] == row.worker and number <= row.mailbox)
+        parts = {replica: part for number in known for replica, part in mailboxes[number].items()}  # later ones win
+        params = PlainShard.join([parts[replica][0] for replica in range(len(servers))], servers[0].like)
+        grads = gradient(params, inputs[indices], answers[indices])
+        return PlainShard.cut(grads, row.replica, len(servers)), parts[row.replica][1]
+
     for row in schedule.itertuples():
-        if row.verb == "PULL":
-            mailboxes[row.mailbox] = (server.params, clock)
+        if row.verb == "PULL" and row.mailbox >= 0:
+            mailboxes.setdefault(row.mailbox, {})[row.replica] = (servers[row.replica].params, clocks[row.replica])
+            owner[row.mailbox] = row.worker
         elif row.verb in ("PUSH", "ADD"):
-            params, timestamp = mailboxes[row.mailbox]
-            assert (timestamp, clock - timestamp) == (row.timestamp, row.staleness)
-            indices = minibatch(row.worker, row.step)
-            grads = gradient(params, inputs[indices], answers[indices])
+            grads, timestamp = gradient_of(row)
+            assert (timestamp, clocks[row.replica] - timestamp) == (row.timestamp, row.staleness)
             if row.verb == "PUSH":
-                server.update(grads, clock - timestamp)
-                clock += 1
+                servers[row.replica].update(grads, row.staleness)
+                clocks[row.replica] += 1
             else:
-                joined.append(grads)
+                joined[row.replica].append(grads)
         elif row.verb == "COMMIT":
-            assert np.isclose(row.weight, 1 / len(joined))
-            server.update({k: row.weight * sum(grads[k] for grads in joined) for k in joined[0]}, 0)
-            clock, joined = clock + 1, []
-    return server.params
+            parts, joined[row.replica] = joined[row.replica], []
+            assert np.isclose(row.weight, 1 / len(parts))
+            mean = {k: row.weight * sum(grads[k] for grads in parts) for k in parts[0]}
+            servers[row.replica].update(mean, 0, len(parts))
+            clocks[row.replica] += 1
+        elif row.verb == "MIX":
+            (source, _), *_ = mailboxes[row.source].values()
+            before = mailboxes.get(row.mailbox, {None: (dict.fromkeys(source, 0.0), None)})[None][0]
+            mailboxes[row.mailbox] = {None: ({k: before[k] + row.weight * source[k] for k in source}, None)}
+        elif row.verb == "SYNC":
+            (mixed, _), *_ = mailboxes[row.mailbox].values()
+            own = servers[row.replica].params
+            servers[row.replica].params = {k: row.keep * own[k] + row.weight * mixed[k] for k in own}
+            clocks[row.replica] += 1
+    return [server.params for server in servers]
 
 
 def largest_relative_error(params: dict, reference: dict) -> float:

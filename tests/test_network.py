@@ -70,3 +70,37 @@ def test_synchronous_round_pays_for_both_ways():
     # The last of four replies leaves after 4 services and takes 0.1 s; its gradient comes back as the last, through a card
     # that the others' gradients have left by then.
     assert rounds == pytest.approx(np.full(9, 4 * 0.1 + 0.1 + 1.0 + 0.1 + 0.1))
+
+
+@pytest.mark.parametrize(
+    ("collective", "members", "seconds", "messages", "moved"),
+    [
+        ("ring", 8, 14 * 0.01 + 14 / 8 * 0.5, 14, 14 / 8 * 500_000),
+        ("recursive-doubling", 8, 3 * (0.01 + 0.5), 3, 3 * 500_000),
+        ("rabenseifner", 8, 6 * 0.01 + 14 / 8 * 0.5, 6, 14 / 8 * 500_000),
+        ("ring", 1, 0, 0, 0),
+        ("recursive-doubling", 5, 3 * (0.01 + 0.5), 3, 3 * 500_000),
+    ],
+)
+def test_collectives_cost_what_the_formulas_say(collective, members, seconds, messages, moved):
+    network = Network(latency={"name": "constant", "seconds": 0.01}, bandwidth=1e6, collective=collective)
+    cost = network.allreduce(members, 500_000)
+    assert cost.nanoseconds == pytest.approx(seconds * 1e9)
+    assert (cost.messages, cost.bytes) == (messages, moved)
+
+
+def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
+    """Half of 500 kB through each card of 1 MB/s."""
+    network = Network(server_bandwidth=1e6)
+    env = simpy.Environment(initial_time=0)
+    links = Links(env, network, 1, 2, seed=0)
+    assert links.arrival(0, 500_000) == 0.25e9
+    env.run(env.process(links.upload(0, 500_000)))
+    assert env.now == 0.25e9
+    assert links.arrival(0, 250_000, server=1) == (0.25 + 0.25) * 1e9, "a message to one server is not shared"
+
+
+def test_what_a_worker_sends_to_others_leaves_it_one_after_the_other():
+    network = Network(latency={"name": "constant", "seconds": 0.1}, bandwidth=1e6)
+    links = Links(simpy.Environment(initial_time=0), network, 2, 1, seed=0)
+    assert [links.across(0, 500_000), links.across(0, 500_000), links.across(1, 500_000)] == [0.6e9, 1.1e9, 0.6e9]

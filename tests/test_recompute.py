@@ -12,7 +12,7 @@ from fred import batch_indices, folder, result
 from fred.execution import execute
 from fred.loading import load, validated
 from tests.conftest import make_run
-from tests.recompute import PlainFASGD, PlainSGD, largest_relative_error, recompute
+from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.test_protocols import CLUSTERS
 
 
@@ -37,9 +37,9 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
     inputs, answers = digits.images[:-360] / 16, digits.target[:-360]
     schedule = pd.read_parquet(files / "schedule.parquet")
     assert (schedule["verb"] == "PUSH").sum() > 400
-    params = recompute(
+    (params,) = recompute(
         schedule,
-        server,
+        [server],
         inputs,
         answers,
         lambda worker, step: batch_indices(5, worker, step, batch_size=8, examples=len(inputs)),
@@ -63,14 +63,62 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inli
     outcome = execute("run", run, seed, inline)
     data = run.task.data.load(seed).train
     server = PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)
-    params = recompute(
+    (params,) = recompute(
         outcome.schedule.frame(),
-        server,
+        [server],
         data.inputs,
         data.answers,
         lambda worker, step: batch_indices(seed, worker, step, batch_size=4, examples=len(data)),
     )
     assert largest_relative_error(outcome.final, params) < 1e-4
+
+
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+SYSTEMS = {  # algorithm -> number of workers and options that make it show what is hard about it
+    "b-fasgd": (5, {"protocol": {"name": "gated", "c_push": 0.2, "c_fetch": 0.4}}),
+    "psp-sgd": (5, {"protocol": {"name": "partial", "gradients": 3, "blocks_percent": 60, "push_timeout": 0.01}}),
+    "ad-psgd": (5, {}),
+    "sgp": (6, {"protocol": {"name": "gossip", "topology": {"name": "exponential", "neighbours": 2}}}),
+    "d-psgd": (5, {"protocol": {"name": "gossip", "weights": "metropolis", "order": "mix-first"}}),
+    "wagma-sgd": (8, {"protocol": {"name": "group-averaging", "group_size": 4, "period": 5}}),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_systems_are_what_their_schedules_say(name, inline):
+    workers, options = SYSTEMS[name]
+    cluster = {"workers": workers, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}
+    cluster |= {"servers": 3} if name == "psp-sgd" else {}
+    run = make_run(name, cluster=cluster, stop={"gradients": 150}, **options)
+    outcome = execute("run", run, 2, inline)
+    initial = {k: v.astype(float) for k, v in outcome.initial.items()}
+    servers = {
+        "b-fasgd": lambda: [PlainFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)],
+        "psp-sgd": lambda: [PlainShard(initial, 0.1, number, 3) for number in range(3)],
+        "sgp": lambda: [PlainPush(initial, 0.1) for _ in range(workers)],
+    }.get(name, lambda: [PlainSGD(initial, 0.1) for _ in range(workers)])()
+    data = run.task.data.load(2).train
+    final = recompute(
+        outcome.schedule.frame(),
+        servers,
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(2, worker, step, batch_size=4, examples=len(data)),
+        model=PlainPush.model if name == "sgp" else dict,
+    )
+    if name == "psp-sgd":
+        params = PlainShard.join(final, initial)
+    else:
+        params = {k: np.mean([replica[k] for replica in final], axis=0) for k in final[0]}
+        params = PlainPush.model(params) if name == "sgp" else params
+        apart = [sum(((replica[k] / replica.get("w", 1) - params[k]) ** 2).sum() for k in params) for replica in final]
+        if len(final) > 1:
+            assert outcome.metrics["disagreement"].iloc[-1] == pytest.approx(np.sqrt(np.mean(apart)), rel=1e-3)
+    assert largest_relative_error(outcome.final, params) < 1e-4
+    assert largest_relative_error(outcome.final, initial) > 0.1
+    stale = outcome.schedule["staleness"]
+    assert stale.max() > 0 or name in ("sgp", "wagma-sgd"), "nothing was hard about it"
 
 
 def test_the_recomputation_notices_a_wrong_minibatch():
@@ -82,11 +130,11 @@ def test_the_recomputation_notices_a_wrong_minibatch():
         server = PlainSGD(copy.deepcopy({k: v.astype(float) for k, v in outcome.initial.items()}), 0.1)
         return recompute(
             outcome.schedule.frame(),
-            server,
+            [server],
             data.inputs,
             data.answers,
             lambda worker, step: batch_indices(0, worker, step + offset, batch_size=4, examples=len(data)),
-        )
+        )[0]
 
     assert largest_relative_error(outcome.final, params(0)) < 1e-4
     assert largest_relative_error(outcome.final, params(1)) > 1e-2

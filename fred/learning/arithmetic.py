@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss
@@ -40,7 +39,8 @@ class Arithmetic:
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
         """Each replica's state before the first update; they start from `models`, cyclically."""
         if self.blocks > 1:
-            return [self.server.init(block) for block in self.cut(models[0])]
+            cut = self.cut(models[0])
+            return [self.server.init(self.block(cut, number)) for number in range(self.blocks)]
         states = [self.server.init(model) for model in models[:replicas]]
         return [states[replica % len(states)] for replica in range(replicas)]
 
@@ -79,19 +79,33 @@ class Arithmetic:
     def consensus(self, replicas: Params) -> Params:
         """The model that a run has come to, from its replicas' parameters [replicas, ...]: all blocks, or the mean."""
         if self.blocks > 1:
-            return self.model(list(replicas))
+            return self.model([self.block(replicas, number) for number in range(self.blocks)])
         return self.model([jax.tree.map(lambda leaf: leaf[0] if len(leaf) == 1 else leaf.mean(0), replicas)])
 
-    def cut(self, params: Params) -> jax.Array:
-        """All parameters in a row, in the order of their paths, cut into equal blocks [blocks, size]; the end is padded."""
-        flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params)])
-        size = -(-len(flat) // self.blocks)
-        return jnp.pad(flat, (0, self.blocks * size - len(flat))).reshape(self.blocks, size)
+    @partial(jax.jit, static_argnums=0)
+    def disagreement(self, replicas: Params) -> jax.Array:
+        """Root mean square distance of the replicas' models from their mean."""
+        models = jax.vmap(self.server.model)(replicas)
+        squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
+        return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
-    def join(self, blocks: Sequence[jax.Array]) -> Params:
+    def cut(self, params: Params) -> Params:
+        """Every array in a row and cut into equal parts [blocks, size], the last one padded: each server has one of each."""
+
+        def parts(array: jax.Array) -> jax.Array:
+            size = -(-array.size // self.blocks)
+            return jnp.pad(array.ravel(), (0, self.blocks * size - array.size)).reshape(self.blocks, size)
+
+        return jax.tree.map(parts, params)
+
+    def join(self, blocks: Sequence[Params]) -> Params:
         """The reverse of `cut`."""
-        flat = jnp.concatenate(blocks)
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        parts = jnp.split(flat[: ends[-1]], ends[:-1])
-        leaves = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
-        return jax.tree.unflatten(self.structure, leaves)
+        leaves = zip(*map(jax.tree.leaves, blocks), strict=True)
+        whole = [
+            jnp.concatenate(parts)[: math.prod(shape)].reshape(shape) for parts, shape in zip(leaves, self.shapes, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, whole)
+
+    def block(self, cut: Params, number: int | jax.Array) -> Params:
+        """One part of each array."""
+        return jax.tree.map(lambda leaf: leaf[number], cut)

@@ -28,11 +28,12 @@ class Op(IntEnum):
     """Instructions, in the order in which a phase runs them."""
 
     APPLY = 0  # replica <- apply_update(replica, slot)
-    TURN = 1  # APPLY, then GRADIENT: what asynchronous and decentralised runs do all the time
-    COMMIT = 2  # replica <- apply_round(replica, weight x slot or sum)
-    MIX = 3  # register <- [register +] weighted sum of registers
-    GRADIENT = 4  # slot <- gradient at the parameters in registers
-    ADD = 5  # the replica's sum <- sum + slot
+    TURN = 1  # APPLY, then GRADIENT: what asynchronous runs do all the time
+    STEP = 2  # GRADIENT, then APPLY: what decentralised runs do all the time
+    COMMIT = 3  # replica <- apply_round(replica, weight x slot or sum)
+    MIX = 4  # register <- [register +] weighted sum of registers
+    GRADIENT = 5  # slot <- gradient at the parameters in registers
+    ADD = 6  # the replica's sum <- sum + slot
 
 
 @dataclass(frozen=True, order=True)
@@ -141,7 +142,8 @@ class _Code:
         rank[order] = np.arange(len(order))
         ranks = np.split(rank, np.cumsum([len(block.rows) for block in self._blocks])[:-1])
         cuts = np.searchsorted(rows[order], breaks)  # instructions before each break
-        placed = _fuse_turns(_by_kind(self._blocks, ranks), cuts)
+        placed = _fuse(_by_kind(self._blocks, ranks), Op.GRADIENT, Op.APPLY, Op.STEP, cuts)
+        placed = _fuse(placed, Op.APPLY, Op.GRADIENT, Op.TURN, cuts)
         return _phases(placed, cuts)
 
 
@@ -168,19 +170,21 @@ def _by_kind(blocks: list[_Block], ranks: list[Ints]) -> dict[Kind, _Placed]:
     return result
 
 
-def _fuse_turns(placed: dict[Kind, _Placed], cuts: Ints) -> dict[Kind, _Placed]:
-    """Make one instruction of each APPLY that is followed at once, with no break between, by a GRADIENT."""
-    apply, gradient = placed.get(Kind(Op.APPLY)), placed.get(Kind(Op.GRADIENT))
-    if apply is None or gradient is None:
+def _fuse(placed: dict[Kind, _Placed], first: Op, second: Op, both: Op, cuts: Ints) -> dict[Kind, _Placed]:
+    """Make one instruction of two that follow each other at once, with no break between and with one slot."""
+    before, after = placed.get(Kind(first)), placed.get(Kind(second))
+    if before is None or after is None:
         return placed
-    following = np.searchsorted(gradient.position, apply.position + 1)
-    following = np.minimum(following, len(gradient.position) - 1)
-    fused = (gradient.position[following] == apply.position + 1) & ~np.isin(apply.position + 1, cuts)
-    taken = np.zeros(len(gradient.position), bool)
+    following = np.searchsorted(after.position, before.position + 1)
+    following = np.minimum(following, len(after.position) - 1)
+    fused = (after.position[following] == before.position + 1) & ~np.isin(before.position + 1, cuts)
+    if both == Op.STEP:  # the gradient that is applied, and kept no longer
+        fused &= (before.operands["store"] == 0) & (after.operands["slot"][following] == 0)
+    taken = np.zeros(len(after.position), bool)
     taken[following[fused]] = True
-    first, second = apply.only(fused), gradient.only(taken)
-    turns = _Placed(first.position, {**first.operands, **second.operands})
-    parts = {Kind(Op.APPLY): apply.only(~fused), Kind(Op.TURN): turns, Kind(Op.GRADIENT): gradient.only(~taken)}
+    one, other = before.only(fused), after.only(taken)
+    together = _Placed(one.position, {**one.operands, **other.operands})
+    parts = {Kind(first): before.only(~fused), Kind(both): together, Kind(second): after.only(~taken)}
     return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
 
 

@@ -31,7 +31,7 @@ class Carry(NamedTuple):
 def replay(
     program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batches: Minibatches
 ) -> Iterator[Params]:
-    """Execute the program from these models on; yields the model that it has come to at each of its marks, in order."""
+    """Execute the program from these models on; yields the replicas' parameters [replicas, ...] at each of its marks."""
     run = compiled(arithmetic, program.kinds)
     carry = _start(program, arithmetic, models)
     phase = 0
@@ -40,7 +40,7 @@ def replay(
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
-        yield arithmetic.consensus(jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers))
+        yield jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers)
 
 
 def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -> Carry:
@@ -55,7 +55,7 @@ def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -
     registers = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stack(*params))
     gradient = models[0] if arithmetic.blocks == 1 else arithmetic.cut(models[0])
     rows = replicas if any(kind.op == Op.ADD for kind in program.kinds) else 0
-    part = models[0] if arithmetic.blocks == 1 else gradient[0]
+    part = models[0] if arithmetic.blocks == 1 else arithmetic.block(gradient, 0)
     return Carry(registers, stack(*states), _zeros(gradient, program.slots), _zeros(part, rows))
 
 
@@ -121,6 +121,7 @@ def _add(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: 
 _STEPS = {
     Op.APPLY: (_apply,),
     Op.TURN: (_apply, _gradient),
+    Op.STEP: (_gradient, _apply),
     Op.COMMIT: (_commit,),
     Op.MIX: (_mix,),
     Op.GRADIENT: (_gradient,),

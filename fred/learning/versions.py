@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fred.schedule import NONE, Schedule, Verb
 
 Ints = NDArray[np.int64]
+_PULL, _PUSH, _, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
 LONGEST_MIX = 4  # sources of one instruction; longer sums are made of several
 
 
@@ -47,8 +48,11 @@ def trace(schedule: Schedule, breaks: Ints, first_uses: Ints) -> Versions:
     if schedule.replicas > 1 or len(schedule.rows(Verb.MIX, Verb.SYNC)):
         return _Tracer(schedule, first_uses).run(breaks)
     zeros = np.zeros(len(schedule), np.int64)
+    pulls = schedule.rows(Verb.PULL)
+    rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 2, np.int64)  # the last one for PULLs of no mailbox
+    rows_of[schedule["mailbox"][pulls]] = pulls
     pulled = zeros.copy()
-    pulled[first_uses] = schedule.rows(Verb.PULL)[schedule["mailbox"][first_uses]]  # the n-th PULL wrote mailbox n
+    pulled[first_uses] = rows_of[schedule["mailbox"][first_uses]]
     homes = np.zeros((len(breaks), 1), np.int64)
     return Versions(zeros[:, None], pulled, schedule["staleness"] == 0, zeros, zeros, [], homes, 1)
 
@@ -58,13 +62,15 @@ class _Tracer:
 
     def __init__(self, schedule: Schedule, first_uses: Ints):
         self._schedule = schedule
+        names = ("verb", "replica", "mailbox", "source", "worker", "weight", "keep")
+        self._rows = list(zip(*(schedule[name].tolist() for name in names), strict=True))
         self._first_uses = set(first_uses.tolist())
         self._present = list(range(schedule.replicas))
         self._born, self._last = [-1] * schedule.replicas, [0] * schedule.replicas  # row, by version
         self._mailboxes = _Mailboxes(schedule)
-        self._sources = np.full((len(schedule), schedule.blocks), NONE, np.int64)
-        self._pulled, self._read, self._made = np.full((3, len(schedule)), NONE, np.int64)
-        self._fresh = np.zeros(len(schedule), bool)
+        rows = len(schedule)
+        self._sources = [[NONE] * schedule.blocks] * rows
+        self._pulled, self._read, self._made, self._fresh = [NONE] * rows, [NONE] * rows, [NONE] * rows, [False] * rows
         self._mixes: list[Mix] = []
 
     def run(self, breaks: Ints) -> Versions:
@@ -80,23 +86,21 @@ class _Tracer:
         registers = colour(np.array(self._born), np.maximum(self._last, np.array(self._born) + 1))
         for mix in self._mixes:
             mix.into, mix.sources = int(registers[mix.into]), registers[mix.sources].tolist()
-        located = (registers[versions] for versions in (self._sources, self._read, self._made, homes))
-        sources, read, made, homes = located
-        count = int(registers.max()) + 1
-        return Versions(sources, self._pulled, self._fresh, read, made, self._mixes, homes, count)
+        sources, read, made = (registers[np.array(versions)] for versions in (self._sources, self._read, self._made))
+        pulled, fresh = np.array(self._pulled), np.array(self._fresh)
+        return Versions(sources, pulled, fresh, read, made, self._mixes, registers[homes], int(registers.max()) + 1)
 
     def _follow(self, row: int) -> None:
-        table = self._schedule
-        verb, replica, mailbox = table["verb"][row], int(table["replica"][row]), int(table["mailbox"][row])
-        if verb == Verb.PULL:
+        verb, replica, mailbox, source, worker, weight, keep = self._rows[row]
+        if verb == _PULL:
             self._mailboxes.fill(mailbox, replica, self._present[replica], row)
-        elif verb == Verb.MIX:
-            self._mix(row, mailbox, self._mailboxes.only(int(table["source"][row])), float(table["weight"][row]))
-        elif verb == Verb.SYNC:
-            self._sync(row, replica, self._mailboxes.only(mailbox), float(table["keep"][row]), float(table["weight"][row]))
-        if row in self._first_uses:
-            self._use(row, replica, int(table["worker"][row]), mailbox)
-        if verb in (Verb.PUSH, Verb.COMMIT):
+        elif verb == _MIX:
+            self._mix(row, mailbox, self._mailboxes.only(source), weight)
+        elif verb == _SYNC:
+            self._sync(row, replica, self._mailboxes.only(mailbox), keep, weight)
+        elif row in self._first_uses:
+            self._use(row, replica, worker, mailbox)
+        if verb in (_PUSH, _COMMIT):
             self._read[row] = self._present[replica]
             self._made[row] = self._replace(row, replica, self._new(row))
 
@@ -121,7 +125,7 @@ class _Tracer:
         self._fresh[row] = versions == (self._present if self._schedule.blocks > 1 else [self._present[replica]])
         if not self._fresh[row]:
             for version in versions:
-                self._reads(version, int(self._pulled[row]))
+                self._reads(version, self._pulled[row])
 
     def _mix(self, row: int, mailbox: int, version: int, weight: float) -> None:
         into = self._mailboxes.made_by_mix.get(mailbox)

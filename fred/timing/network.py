@@ -22,6 +22,9 @@ class Collective(NamedTuple):
     messages: int
 
 
+NOTHING = Collective(0, 0, 0)
+
+
 class Network(Component):
     """Every worker's link to the servers and to other workers, and the servers' cards. Absent: messages take no time.
 

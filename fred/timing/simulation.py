@@ -11,9 +11,10 @@ from fred.recorder import Block, Gradient, Model, Recorder
 from fred.timing.cluster import Cluster
 from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.network import Collective, Links, Network
+from fred.timing.network import NOTHING, Collective, Links, Network
 
 Process = Generator[simpy.Event, Any, Any]
+_MANY_EVENTS = 1_000_000  # more than ever happen at one instant
 
 
 class Simulation:
@@ -47,7 +48,7 @@ class Simulation:
     def pull(self, worker: int) -> Generator[simpy.Event, Any, Model]:
         """The servers send their present parameters; ends when they have arrived."""
         arrival = None if self._links is None else self._links.arrival(worker, self.model_bytes)
-        model = self.read(worker, 0, arrival, self.servers)
+        model = self.read(worker, 0, arrival)
         if arrival is not None:
             yield self.env.timeout(arrival - self.now)
         return model
@@ -80,10 +81,19 @@ class Simulation:
         arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
         return self.env.timeout(arrival - self.now)
 
+    def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
+        """Do something after so long."""
+        self.env.timeout(nanoseconds).callbacks.append(lambda _: action())
+
     def allreduce(self, members: int) -> Collective:
         """What an allreduce of models among so many workers costs each of them."""
         network = self.network or Network()
         return network.allreduce(members, self.model_bytes)
+
+    @property
+    def mean_latency(self) -> int:
+        """Of one message, ns."""
+        return 0 if self.network is None else round(self.network.latency.mean * NANOSECONDS)
 
     def wait(self, worker: int, event: simpy.Event, reason: str) -> Process:
         """Wait for an event; the reason is reported if nothing can happen any more."""
@@ -98,16 +108,16 @@ class Simulation:
 
     # What happens to a replica, at once.
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None, messages: int = 1) -> Model:
-        """The present parameters, sent in so many messages, which arrive at `arrival`, ns (at once if not given)."""
+    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Model:
+        """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = self.now
-        size = self.model_bytes if messages else 0
+        size, messages = (self.model_bytes, self.servers) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, self._steps[worker], arrival, size, messages)
 
     def own(self, worker: int) -> Model:
         """The worker's own replica as it is; nothing is sent."""
-        return self.read(worker, worker, None, 0)
+        return self.read(worker, worker, sent=False)
 
     def publish(self, worker: int, copies: int) -> Model:
         """The worker's own replica as it is, for so many others to whom it is sent."""
@@ -119,15 +129,19 @@ class Simulation:
         now = self.now
         arrival = now if self._links is None else self._links.arrival(worker, self.block_bytes, server)
         step = self._steps[worker]
-        return self.record.pull_block(now, worker, server, step, arrival, self.block_bytes), arrival
+        return self.record.pull_block(now, worker, server, step, arrival, self.block_bytes, 1), arrival
 
-    def push(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
-        """The gradient, sent in so many messages (as many as there are servers), makes one update."""
-        self.record.push(self.now, gradient, replica, *self._traffic(messages))
+    def initial_block(self, worker: int, server: int) -> Block:
+        """A server's block as every worker has it from the start; nothing is sent."""
+        return self.record.pull_block(self.now, worker, server, 0, self.now, 0, 0)
 
-    def add(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
+    def push(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
+        """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
+        self.record.push(self.now, gradient, replica, *self._traffic(cost))
+
+    def add(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
         """The gradient joins the open round."""
-        self.record.add(self.now, gradient, replica, *self._traffic(messages))
+        self.record.add(self.now, gradient, replica, *self._traffic(cost))
 
     def commit(self, replica: int = 0) -> None:
         """The round's mean gradient makes one update."""
@@ -137,19 +151,23 @@ class Simulation:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
         return self.record.mix(self.now, worker, parts)
 
-    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Collective | None = None) -> None:
+    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Collective = NOTHING) -> None:
         """The worker's own replica becomes keep x itself + weight x the model, for which it sent what `cost` says."""
-        self.record.sync(self.now, worker, model, keep, weight, cost.bytes if cost else 0, cost.messages if cost else 0)
+        self.record.sync(self.now, worker, model, keep, weight, cost.bytes, cost.messages)
 
-    def drop(self, gradient: Gradient, replica: int = 0, messages: int | None = None) -> None:
+    def drop(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
         """The gradient is not used; if it was still being computed it ends now."""
         gradient.end = min(gradient.end, self.now)
-        self.record.drop(self.now, gradient, replica, *self._traffic(messages))
+        self.record.drop(self.now, gradient, replica, *self._traffic(cost))
 
-    def _traffic(self, messages: int | None) -> tuple[int, int]:
+    def statistic(self, replica: int = 0) -> float:
+        """What the algorithm lets timing depend on (see Server.statistic)."""
+        return self.record.statistic(replica)
+
+    def _traffic(self, cost: Collective | None) -> tuple[int, int]:
         """Bytes and messages of a gradient; where servers are replicas, each gets its block."""
-        if messages == 0:
-            return 0, 0
+        if cost is not None:
+            return cost.bytes, cost.messages
         return (self.model_bytes, self.servers) if self.record.blocks == 1 else (self.block_bytes, 1)
 
     def run(self, seconds: float = math.inf) -> None:
@@ -159,7 +177,17 @@ class Simulation:
         record, step = self.record, self.env.step
         try:
             while not record.full:
-                step()
+                began = self.now
+                for _ in range(_MANY_EVENTS):
+                    step()
+                    if record.full:
+                        break
+                else:
+                    if self.now == began and seconds < math.inf:
+                        raise FredError(
+                            f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
+                            "some latency must be above 0, or give `stop` a number of updates or gradients"
+                        )
         except simpy.core.EmptySchedule:
             raise FredError(self._standstill()) from None
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from fred.recorder import Gradient
 from fred.timing.cluster import Cluster
+from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -40,7 +41,7 @@ class Synchronous(Protocol):
                 yield from sim.send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.drop(gradient)
+                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
                 continue
             if model.timestamp < sim.record.clocks[0]:
                 sim.drop(gradient)

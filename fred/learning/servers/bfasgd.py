@@ -1,0 +1,20 @@
+"""Bandwidth-aware FASGD [Odena 2016, arXiv:1601.04033, section 2.3; docs/errata.md, item 5]."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fred.learning.server import Scalar, State
+from fred.learning.servers.fasgd import FASGD
+
+
+class BFASGD(FASGD):
+    """FASGD whose workers send the less often the smaller the gradients' deviation v has become."""
+
+    protocol: ClassVar[str] = "gated"
+
+    def statistic(self, state: State) -> Scalar:
+        """The mean of v (of m, with `published-code`) over all parameters."""
+        leaves = jax.tree.leaves(state.m if self.variant == "published-code" else state.v)
+        return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

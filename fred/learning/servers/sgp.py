@@ -1,0 +1,26 @@
+"""Stochastic gradient push [Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1]."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from fred.learning.models.model import Params
+from fred.learning.server import Scalar, Server, State
+
+
+class SGP(Server):
+    """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'."""
+
+    protocol: ClassVar[str] = "gossip"
+
+    def init(self, params: Params) -> State:
+        state = super().init(params)
+        return state.replace(params={"x": params, "w": jnp.float32(1.0)})
+
+    def model(self, params: Params) -> Params:
+        return jax.tree.map(lambda x: x / params["w"], params["x"])
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+        stepped = self.step(state.replace(params=state.params["x"]), grads)
+        return stepped.replace(params={"x": stepped.params, "w": state.params["w"]})

@@ -1,0 +1,20 @@
+"""Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server."""
+
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+
+
+class Allreduce(Protocol):
+    """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        cost = sim.allreduce(sim.workers)
+        while True:
+            gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
+            yield sim.env.timeout(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
+            for gradient in gradients:
+                sim.add(gradient, cost=cost)
+            sim.commit()

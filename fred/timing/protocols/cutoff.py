@@ -1,0 +1,49 @@
+"""Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided how many workers will be waited for."""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from fred.component import OneOf
+from fred.timing.cluster import Cluster
+from fred.timing.cutoffs import AllWorkers, CutoffRule
+from fred.timing.network import NOTHING
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+
+
+class Cutoff(Protocol):
+    """A round averages the first c gradients; the others are dropped at that moment, and all begin the next round together.
+
+    The rule that chooses c sees the compute times of earlier rounds, those of dropped workers cut off at the c-th.
+    """
+
+    rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
+
+    def check(self, cluster: Cluster) -> None:
+        self.rule.start(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        rule = self.rule.start(sim.workers)
+        while True:
+            began = sim.now
+            gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
+            times = np.array([gradient.end - began for gradient in gradients])
+            waited_for = rule.choose(times)
+            order = np.argsort(times, kind="stable")
+            cutoff = int(times[order[waited_for - 1]])
+            taken = np.zeros(sim.workers, bool)
+            taken[order[:waited_for]] = True
+            yield sim.env.timeout(cutoff)
+            for worker in np.flatnonzero(~taken):
+                sim.drop(gradients[worker], cost=NOTHING)
+            cost = sim.allreduce(waited_for)
+            yield sim.env.timeout(cost.nanoseconds)
+            for worker in np.flatnonzero(taken):
+                sim.add(gradients[worker], cost=cost)
+            sim.commit()
+            rule.observe(np.minimum(times, cutoff), taken)

@@ -1,0 +1,130 @@
+"""Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8 and 11]."""
+
+import math
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.recorder import Model
+from fred.timing.cluster import Cluster
+from fred.timing.network import NOTHING, Collective
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+
+
+class GroupAveraging(Protocol):
+    """After each local update models are averaged in groups, as soon as the first worker arrives; late ones add an old model.
+
+    The first to arrive activates everybody: a message passes down a binomial tree, ceil(log2 P) latencies deep, and then each
+    worker's last finished model enters its group's allreduce. A worker that arrives later finds the mean W of its group and
+    takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally.
+    """
+
+    decentralised: ClassVar[bool] = True
+
+    group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
+    period: int = Field(10, ge=1, description="tau: every so many iterations all models are averaged")
+    groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
+
+    def check(self, cluster: Cluster) -> None:
+        for name, number in (("number of workers", cluster.size), ("`group_size`", self.group_size or 1)):
+            if number & (number - 1):
+                raise ValueError(f"the {name} ({number}) must be a power of two")
+        if (self.group_size or 1) > cluster.size:
+            raise ValueError(f"`group_size` ({self.group_size}) must not exceed the number of workers ({cluster.size})")
+
+    def start(self, sim: Simulation) -> None:
+        collectives = _Collectives(sim, self)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, collectives))
+
+    def _work(self, sim: Simulation, worker: int, collectives: "_Collectives") -> Process:
+        iteration = 0
+        while True:
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+            yield from collectives.enter(worker, iteration)
+            iteration += 1
+
+
+def members(worker: int, iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
+    """The group of a worker in an iteration: those who differ from it in log2(size) bits only, which rotate."""
+    phases, bits = int(math.log2(workers)), int(math.log2(size))
+    masks = [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
+    group = [worker & ~sum(masks)]
+    for mask in masks:
+        group += [member | mask for member in group]
+    return sorted(group)
+
+
+class _Operation:
+    """One iteration's collective operation."""
+
+    def __init__(self, sim: Simulation):
+        self.arrived = self.left = 0  # workers
+        self.contributed: list[Model] = []  # by every worker, once the operation has been activated
+        self.on_time: set[int] = set()
+        self.means: dict[int, Model] = {}  # by the group's first member, once it is over
+        self.over: simpy.Event = sim.env.event()
+
+
+class _Collectives:
+    """The collective operations of all iterations."""
+
+    def __init__(self, sim: Simulation, protocol: GroupAveraging):
+        self._sim, self._protocol = sim, protocol
+        self._operations: dict[int, _Operation] = {}
+        self._finished = [sim.own(worker) for worker in range(sim.workers)]  # what each would contribute
+        self._iteration = [-1] * sim.workers  # that this is the model of
+        depth = math.ceil(math.log2(sim.workers))
+        self._activation = depth * sim.mean_latency
+        self._group_size = protocol.group_size or 2 ** (depth // 2)
+        self._costs = {size: sim.allreduce(size) for size in (self._group_size, sim.workers)}
+
+    def enter(self, worker: int, iteration: int) -> Process:
+        """A worker has finished its local update; ends when its model has been averaged."""
+        sim = self._sim
+        if iteration not in self._operations:
+            self._operations[iteration] = _Operation(sim)
+        operation = self._operations[iteration]
+        self._finished[worker], self._iteration[worker] = sim.own(worker), iteration
+        everybody = (iteration + 1) % self._protocol.period == 0
+        operation.arrived += 1
+        if operation.arrived == (sim.workers if everybody else 1):
+            sim.later(0 if everybody else self._activation, lambda: self._contribute(iteration, everybody))
+        if not operation.over.processed:
+            yield from sim.wait(worker, operation.over, f"the averaging of iteration {iteration}")
+        size, cost = self._size(everybody)
+        mean = operation.means[self._group(worker, iteration, size)[0]]
+        if worker in operation.on_time:
+            sim.sync(worker, mean, cost=cost)
+        else:
+            sim.sync(worker, mean, keep=1 / (size + 1), weight=size / (size + 1), cost=cost)
+        operation.left += 1
+        if operation.left == sim.workers:
+            del self._operations[iteration]
+
+    def _size(self, everybody: bool) -> tuple[int, Collective]:
+        size = self._sim.workers if everybody else self._group_size
+        return size, self._costs[size]
+
+    def _group(self, worker: int, iteration: int, size: int) -> list[int]:
+        return members(worker, iteration, self._sim.workers, size, self._protocol.groups == "fixed")
+
+    def _contribute(self, iteration: int, everybody: bool) -> None:
+        """The operation is active everywhere: whatever each worker finished last enters it."""
+        operation, (_, cost) = self._operations[iteration], self._size(everybody)
+        operation.contributed = list(self._finished)
+        operation.on_time = {worker for worker, last in enumerate(self._iteration) if last == iteration}
+        self._sim.later(cost.nanoseconds, lambda: self._average(iteration, everybody))
+
+    def _average(self, iteration: int, everybody: bool) -> None:
+        operation, (size, _) = self._operations[iteration], self._size(everybody)
+        for worker in range(self._sim.workers):
+            group = self._group(worker, iteration, size)
+            if worker == group[0]:
+                parts = [(operation.contributed[member], 1 / size) for member in group]
+                operation.means[worker] = self._sim.mix(worker, parts)
+        operation.over.succeed()

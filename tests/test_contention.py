@@ -1,0 +1,106 @@
+"""Contention regimes against closed forms: shares of time, exact slowing of a computation under way, who is delayed."""
+
+import numpy as np
+import pytest
+
+from fred.errors import FredError
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.contention import FOREVER, MarkovSwitching
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.synchronous import Synchronous
+from tests.conftest import make_run
+from tests.test_protocols import record
+
+SECOND = {"name": "constant", "seconds": 1.0}
+SWITCHING = {"slowdown": 3.0, "fast_seconds": 4.0, "slow_seconds": 2.0}
+
+
+def durations(cluster: Cluster, **limits) -> dict[int, np.ndarray]:
+    """Seconds of each worker's computations, in order."""
+    schedule = record(Asynchronous(), cluster, **limits)
+    rows = schedule.rows(Verb.PUSH)
+    seconds = (schedule["end_ns"] - schedule["begin_ns"])[rows] / 1e9
+    return {worker: seconds[schedule["worker"][rows] == worker] for worker in range(cluster.size)}
+
+
+def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
+    load = MarkovSwitching(**SWITCHING).start(5, "contention 0", 200, 1)
+    slow, dwell = 0, {1.0: [], 3.0: []}
+    for worker in range(200):
+        slow += load.slowdown(worker, 0)[0] > 1
+        now, until = 0, 0
+        while until < 300e9:
+            factor, until = load.slowdown(worker, now)
+            if now > 0:
+                dwell[factor].append((until - now) / 1e9)
+            now = until
+    assert slow / 200 == pytest.approx(1 / 3, abs=4 * np.sqrt(2 / 9 / 200)), "starts stationary"
+    for factor, mean in ((1.0, 4.0), (3.0, 2.0)):
+        sample = np.array(dwell[factor])
+        assert sample.mean() == pytest.approx(mean, abs=4 * mean / np.sqrt(len(sample))), "dwell times are exponential"
+        assert sample.std() == pytest.approx(mean, rel=0.1)
+
+
+def test_throughput_under_switching_is_the_mean_speed():
+    """Work goes on at 1 / slowdown: in the long run at 2/3 x 1 + 1/3 x 1/3 = 7/9 of full speed."""
+    cluster = Cluster(
+        workers=100, compute={"name": "constant", "seconds": 0.01}, contention=[{"name": "markov-switching", **SWITCHING}]
+    )
+    schedule = record(Asynchronous(), cluster, seconds=60)
+    assert schedule.counts()["updates"] / 100 / 6000 == pytest.approx(7 / 9, rel=0.02)
+
+
+@pytest.mark.parametrize(("of", "different"), [("worker", 8), ("node", 2), ("cluster", 1)])
+def test_workers_of_a_node_slow_down_together(of, different):
+    regime = {"name": "markov-switching", **SWITCHING, "of": of}
+    own = durations(Cluster(workers=8, nodes=2, compute=SECOND, contention=[regime]), seconds=60)
+    assert len({tuple(each) for each in own.values()}) == different
+    assert all(np.array_equal(own[0], own[worker]) for worker in range(8 // different))
+
+
+def test_a_job_slows_its_nodes_from_its_beginning_to_its_end():
+    """From 2.5 s to 7 s at a third of the speed: the third second's work ends at 2.5 + 0.5 x 3 = 4 s, the next at 7 s."""
+    job = {"name": "job", "nodes": [1], "slowdown": 3.0, "begin": 2.5, "end": 7.0}
+    own = durations(Cluster(workers=4, nodes=2, compute=SECOND, contention=[job]), seconds=9.5)
+    assert own[0].tolist() == own[1].tolist() == [1.0] * 9
+    assert own[2].tolist() == own[3].tolist() == [1.0, 1.0, 2.0, 3.0, 1.0, 1.0]
+
+
+def test_regimes_multiply_and_delays_add():
+    jobs = [{"name": "job", "nodes": [0], "slowdown": factor} for factor in (2.0, 3.0)]
+    delays = {"name": "random-delays", "workers": 1, "seconds": 0.5}
+    (own,) = durations(Cluster(workers=1, compute=SECOND, contention=[*jobs, delays]), seconds=30).values()
+    assert own.tolist() == [6.5] * 4
+
+
+def test_so_many_workers_are_delayed_at_each_step_each_equally_often():
+    cluster = Cluster(workers=8, compute=SECOND, contention=[{"name": "random-delays", "workers": 2, "seconds": 0.32}])
+    schedule = record(Synchronous(), cluster, gradients=8 * 1000)
+    rows = schedule.rows(Verb.ADD)
+    late = (schedule["end_ns"] - schedule["begin_ns"])[rows] > 1e9
+    steps = np.bincount(schedule["step"][rows], late)
+    assert (steps == 2).all()
+    assert np.bincount(schedule["worker"][rows], late) / 1000 == pytest.approx(np.full(8, 0.25), abs=4 * np.sqrt(3 / 16 / 1000))
+
+
+def test_no_contention_and_a_regime_that_does_nothing_are_the_same():
+    cluster = {"workers": 3, "compute": {"name": "exponential", "scale": 0.2}}
+    idle = {"name": "job", "nodes": [0], "slowdown": 1.0}
+    plain, loaded = (record(Asynchronous(), Cluster(**cluster, contention=c), gradients=50) for c in ([], [idle]))
+    assert plain.digest() == loaded.digest()
+    assert FOREVER > 100 * 365 * 86400 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("regime", "message"),
+    [
+        ({"name": "job", "nodes": [2], "slowdown": 2}, "there are 2 nodes, numbered from 0; `nodes` names 2"),
+        ({"name": "job", "nodes": [0], "slowdown": 2, "begin": 3, "end": 1}, "must be after `begin`"),
+        ({"name": "random-delays", "workers": 9, "seconds": 1}, "must not exceed the cluster's 4"),
+        ({"name": "markov-switching", "slowdown": 0.5, "fast_seconds": 1, "slow_seconds": 1}, "greater than or equal to 1"),
+    ],
+)
+def test_impossible_regimes_are_refused(regime, message):
+    with pytest.raises(FredError, match=message):
+        make_run("asgd", cluster={"workers": 4, "nodes": 2, "contention": [regime]})

@@ -1,0 +1,97 @@
+"""Cutoff rules against closed forms, against each other, and against the oracle that none may surpass."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fred import registry
+from fred.errors import FredError
+from fred.execution import execute
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.cutoffs import AllWorkers, Elfving, Oracle, StaticCutoff, expected_normal_order_statistics
+from fred.timing.protocols.cutoff import Cutoff
+from fred.timing.protocols.synchronous import Synchronous
+from tests.conftest import COMPUTE, make_run
+from tests.test_protocols import record
+
+RULES = {"all": AllWorkers(), "static": StaticCutoff(workers=17), "elfving": Elfving(), "oracle": Oracle()}
+
+
+def test_elfvings_approximation():
+    """The paper's example, with its formula corrected (docs/errata.md, item 1), and the exact expectation by integration."""
+    assert 1.057 + 0.393 * expected_normal_order_statistics(158)[-1] == pytest.approx(2.1047, abs=5e-5)
+    assert 1.057 + 0.393 * expected_normal_order_statistics(160)[-1] == pytest.approx(2.1064, abs=5e-5)
+    z = np.linspace(-9, 9, 20_001)
+    for n, j in ((10, 1), (10, 5), (10, 10), (158, 150)):
+        density = stats.beta.pdf(stats.norm.cdf(z), j, n - j + 1) * stats.norm.pdf(z)
+        assert expected_normal_order_statistics(n)[j - 1] == pytest.approx(np.trapezoid(z * density, z), abs=0.03)
+
+
+def test_elfving_recovers_mean_and_deviation_although_late_workers_are_never_seen():
+    rng = np.random.default_rng(0)
+    chooser = Elfving(window=200, at_least=0.1).start(40)
+    for _ in range(200):
+        times = np.maximum(rng.normal(2e9, 0.3e9, 40), 1).astype(np.int64)
+        cutoff = np.sort(times)[24]
+        chooser.observe(np.minimum(times, cutoff), times <= cutoff)
+    mean, deviation = np.mean(chooser._fits, axis=0)
+    assert mean == pytest.approx(2e9, rel=0.02)
+    assert deviation == pytest.approx(0.3e9, rel=0.05)
+    expected = 2e9 + 0.3e9 * expected_normal_order_statistics(40)
+    assert abs(chooser.choose(times) - (1 + np.argmax(np.arange(1, 41) / expected))) <= 1
+
+
+def test_waiting_for_all_is_synchronous_sgd_to_the_last_bit():
+    cluster = {"workers": 5, "compute": COMPUTE}
+    ssgd = execute("run", make_run("ssgd", cluster=cluster), 0)
+    for rule in ("all", {"name": "static", "workers": 5}):
+        run = make_run("cutoff-sgd", cluster=cluster, protocol={"name": "cutoff", "rule": rule})
+        cutoff = execute("run", run, 0)
+        assert cutoff.params_digest == ssgd.params_digest
+        commits = [each.schedule["time_ns"][each.schedule.rows(Verb.COMMIT)] for each in (cutoff, ssgd)]
+        assert np.array_equal(*commits)
+
+
+def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interrupted():
+    cluster = Cluster(workers=10, compute={"name": "exponential", "scale": 1.0})
+    cut = record(Cutoff(rule={"name": "static", "workers": 7}), cluster, gradients=700)
+    backup = record(Synchronous(backup_workers=3, late="interrupt"), cluster, gradients=700)
+    times = [each["time_ns"][each.rows(Verb.COMMIT)] for each in (cut, backup)]
+    assert np.array_equal(*times)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_rule_surpasses_the_oracle_in_any_round(name, seed):
+    """The same times for all rules: c / x_(c) of the chosen c is at most the largest over all c."""
+    rng = np.random.default_rng(seed)
+    chooser, oracle = RULES[name].start(30), Oracle().start(30)
+    for number in range(300):
+        slow = np.where((np.arange(30) < 8) & (number // 40 % 2 == 0), 3.0, 1.0)
+        times = (rng.lognormal(0, 0.4, 30) * slow * 1e9).astype(np.int64)
+        ordered = np.sort(times)
+        chosen, best = chooser.choose(times), oracle.choose(times)
+        rates = np.arange(1, 31) / ordered
+        assert rates[chosen - 1] <= rates[best - 1]
+        assert rates[best - 1] == rates.max()
+        chooser.observe(np.minimum(times, ordered[chosen - 1]), times <= ordered[chosen - 1])
+
+
+def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
+    cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 1.0, "sigma": 0.8})
+    rates = {}
+    for objective in ("round", "throughput"):
+        schedule = record(Cutoff(rule={"name": "oracle", "objective": objective}), cluster, seconds=1500, seed=4)
+        rates[objective] = schedule.counts()["gradients"] / schedule.end_ns
+    assert rates["round"] < rates["throughput"] < 1.1 * rates["round"]
+
+
+def test_rules_that_cannot_work_are_refused():
+    for rule, message in (
+        ({"name": "static", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
+        ({"name": "elfving", "at_least": 0}, "greater than 0"),
+    ):
+        with pytest.raises(FredError, match=message):
+            make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})
+    assert set(RULES) == set(registry.REGISTRY["cutoff"])

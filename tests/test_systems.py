@@ -1,0 +1,259 @@
+"""Equivalences between systems, and what theory says of each: to the last bit where arithmetic allows it."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred.execution import Outcome, execute
+from fred.learning.lower import lower
+from fred.learning.problem import initial_params
+from fred.learning.replay import replay
+from fred.loading import validated
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.protocols.group_averaging import GroupAveraging, members
+from fred.timing.protocols.pairwise import Pairwise
+from fred.timing.protocols.partial import Partial
+from fred.timing.protocols.stale_synchronous import StaleSynchronous
+from tests.conftest import COMPUTE, TASK, make_run
+from tests.test_protocols import CLUSTERS, record
+
+EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
+
+
+def outcome(algorithm, rate: float = 0.1, seed: int = 3, inline: bool = False, **options) -> Outcome:
+    return execute("run", make_run({"name": algorithm, "learning_rate": rate}, **options), seed, inline)
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    return a.params_digest == b.params_digest and a.metrics[["loss", "error"]].equals(b.metrics[["loss", "error"]])
+
+
+def close(a: Outcome, b: Outcome) -> bool:
+    return all(np.allclose(a.final[k], b.final[k], rtol=1e-4, atol=1e-6) for k in a.final)
+
+
+class TestBFASGD:
+    GATED = {"name": "gated", "c_push": 0.05, "c_fetch": 0.2}
+
+    def test_open_gates_are_fasgd_to_the_last_bit(self):
+        cluster = {"workers": 5, "compute": COMPUTE, "network": NETWORK}
+        gated, plain = outcome("b-fasgd", cluster=cluster), outcome("fasgd", cluster=cluster)
+        assert gated.schedule.digest() == plain.schedule.digest()
+        assert same(gated, plain)
+
+    def test_what_it_recorded_inline_can_be_replayed(self):
+        result = outcome("b-fasgd", protocol=self.GATED, cluster={"workers": 5, "compute": COMPUTE})
+        run, seed = result.run, result.seed
+        from fred.execution import _Problem
+
+        problem = _Problem(run.task, run, seed)
+        program = lower(result.schedule, np.array([len(result.schedule)]))
+        (final,) = replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches)
+        replayed = problem.arithmetic.consensus(final)
+        leaves = {
+            jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in jax.tree.leaves_with_path(replayed)
+        }
+        assert all(np.array_equal(leaves[k], result.final[k]) for k in leaves)
+
+    def test_gates_follow_the_gradients_and_save_messages_and_time(self):
+        cluster = {"workers": 5, "compute": COMPUTE, "network": NETWORK}
+        stop = {"updates": 400}
+        plain = outcome("b-fasgd", cluster=cluster, stop=stop).schedule
+        gated = outcome("b-fasgd", protocol=self.GATED, cluster=cluster, stop=stop).schedule
+        pushes = gated.rows(Verb.PUSH)
+        unsent = gated["messages"][pushes] == 0
+        early, late = unsent[:100].mean(), unsent[-100:].mean()
+        assert 0 < early < late, "v falls while it learns, and fewer messages pass"
+        assert gated["messages"].sum() < 0.8 * plain["messages"].sum()
+        assert gated.end_ns < plain.end_ns
+        again = gated["step"][pushes][unsent], gated["worker"][pushes][unsent]
+        for step, worker in zip(*again, strict=True):
+            own = (gated["worker"][pushes] == worker) & (gated["step"][pushes] == step)
+            assert own.sum() >= 2, "what is applied again has been applied before"
+
+
+class TestPSP:
+    def test_waiting_for_everything_is_synchronous_sgd(self):
+        """To the last bit with one server and a power of two of workers: then eta / n times n is eta."""
+        for servers in (1, 3):
+            cluster = {"workers": 4, "compute": COMPUTE, "servers": servers}
+            psp = outcome("psp-sgd", rate=0.1 / 4, cluster=cluster, stop={"updates": 20})
+            ssgd = outcome("ssgd", cluster=cluster, stop={"updates": 20})
+            assert same(psp, ssgd) if servers == 1 else close(psp, ssgd)
+            commits = psp.schedule.rows(Verb.COMMIT)[::servers]
+            assert (psp.schedule["time_ns"][commits] == ssgd.schedule["time_ns"][ssgd.schedule.rows(Verb.COMMIT)]).all()
+
+    def test_one_gradient_is_computed_on_a_mixture_of_versions(self):
+        slow = {"name": "bimodal", "fast": 0.001, "slow": 0.5, "slow_fraction": 0.2}
+        cluster = Cluster(workers=4, servers=4, compute=COMPUTE, network={"pull_latency": slow})
+        schedule = record(Partial(blocks_percent=50), cluster, gradients=200)
+        adds = schedule.rows(Verb.ADD)
+        key = schedule["worker"][adds] * 1000 + schedule["step"][adds]
+        spread = [np.ptp(schedule["timestamp"][adds][key == each]) for each in np.unique(key)]
+        assert max(spread) >= 1
+        everything = record(Partial(), cluster, gradients=200)
+        assert everything.end_ns > schedule.end_ns, "waiting for all blocks takes longer"
+        assert not everything["staleness"][everything.rows(Verb.ADD)].any()
+
+    def test_servers_wait_for_the_first_gradients_and_the_time_out(self):
+        """Workers take 1, 2, 3, 4 s: with c = 2 and a time-out of 0.5 s the first round ends at 2.5 s, with 1.5 s at 3.5 s."""
+        cluster = Cluster(workers=4, speeds=[1, 1 / 2, 1 / 3, 1 / 4], compute={"name": "constant", "seconds": 1.0})
+        for timeout, seconds, number in ((0.0, 2.0, 2), (0.5, 2.5, 2), (1.5, 3.5, 3), (9.0, 4.0, 4)):
+            schedule = record(Partial(gradients=2, push_timeout=timeout), cluster, gradients=4)
+            first = schedule.rows(Verb.COMMIT)[0]
+            assert schedule["time_ns"][first] == seconds * 1e9
+            assert schedule["weight"][first] == 1 / number
+
+
+class TestSSP:
+    def test_bound_0_is_bulk_synchronous(self):
+        cluster = {"workers": 5, "compute": COMPUTE}
+        stop = {"gradients": 100}
+        ssp = outcome("ssp", protocol={"name": "stale-synchronous", "bound": 0}, rate=0.02, cluster=cluster, stop=stop)
+        ssgd = outcome("ssgd", cluster=cluster, stop=stop)
+        pushes = ssp.schedule.rows(Verb.PUSH)
+        assert (ssp.schedule["timestamp"][pushes] == 5 * ssp.schedule["step"][pushes]).all(), "all at the step's first version"
+        ends = ssp.schedule["time_ns"][pushes[4::5]]
+        assert (ends == ssgd.schedule["time_ns"][ssgd.schedule.rows(Verb.COMMIT)]).all(), "a step takes as long as a round"
+        assert close(ssp, ssgd), "five steps of eta / 5 are one of eta"
+
+    def test_no_bound_is_asynchronous_sgd_to_the_last_bit(self):
+        cluster = {"workers": 5, "compute": COMPUTE, "network": NETWORK}
+        ssp = outcome("ssp", protocol={"name": "stale-synchronous", "bound": None}, cluster=cluster)
+        asgd = outcome("asgd", cluster=cluster)
+        assert ssp.schedule.digest() == asgd.schedule.digest()
+        assert same(ssp, asgd)
+
+    @given(cluster=CLUSTERS, bound=st.integers(0, 4), seed=st.integers(0, 9))
+    def test_nobody_begins_a_step_more_than_the_bound_ahead(self, cluster, bound, seed):
+        schedule = record(StaleSynchronous(bound=bound), cluster, gradients=80, seed=seed)
+        finished = [0] * cluster.size
+        for verb, worker, step in zip(*(schedule[name].tolist() for name in ("verb", "worker", "step")), strict=True):
+            if verb == Verb.PULL:
+                assert step - min(finished) <= bound
+            elif verb == Verb.PUSH:
+                finished[worker] = step + 1
+
+
+class TestGossip:
+    def test_push_sum_with_doubly_stochastic_weights_is_d_psgd(self):
+        complete = {"name": "gossip", "topology": "complete"}  # 4 workers: weights 1/4, exact
+        assert same(outcome("sgp", protocol=complete), outcome("d-psgd", protocol=complete))
+        ring = {"name": "gossip", "topology": "ring"}
+        five = {"workers": 5, "compute": COMPUTE}
+        assert close(outcome("sgp", protocol=ring, cluster=five), outcome("d-psgd", protocol=ring, cluster=five))
+
+    @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
+    def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
+        task, workers = {**TASK, "replicas_start": "apart"}, 5
+        options = {"task": task, "protocol": {"name": "gossip", "topology": topology}, "stop": {"updates": 60 * workers}}
+        options["cluster"] = {"workers": workers, "compute": COMPUTE}
+        sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
+        from fred.execution import _initial_seeds
+
+        models = [
+            initial_params(sgp.run.task.model, sgp.run.task.data.load(3), seed)
+            for seed in _initial_seeds(sgp.run.task, 3, sgp.run)
+        ]
+        mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *models)
+        mean = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in jax.tree.leaves_with_path(mean)}
+        assert sgp.metrics["disagreement"].iloc[0] > 1
+        assert sgp.metrics["disagreement"].iloc[-1] < 1e-5
+        assert all(np.allclose(sgp.final[k], mean[k], atol=1e-6) for k in mean)
+        apart = plain.metrics["disagreement"].iloc[-1] > 0.1
+        assert apart == (topology == "star"), "without the weights, models agree only where degrees are equal"
+
+    def test_mixing_first_hides_communication_behind_the_computation(self):
+        network = {"latency": {"name": "constant", "seconds": 0.06}}
+        cluster = {**EQUAL, "network": network}
+        for order, seconds in (("update-first", 0.16), ("mix-first", 0.1)):
+            schedule = outcome("d-psgd", protocol={"name": "gossip", "order": order}, cluster=cluster).schedule
+            times = np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)])
+            assert (np.diff(times) == seconds * 1e9).all()
+
+
+class TestADPSGD:
+    @given(cluster=CLUSTERS, seed=st.integers(0, 99))
+    def test_it_never_stands_still_and_conserves_the_mean(self, cluster, seed):
+        schedule = record(Pairwise(), cluster, gradients=60, seed=seed)
+        syncs = schedule.rows(Verb.SYNC)
+        partners = schedule["worker"][syncs].reshape(-1, 2)
+        assert ((partners % 2) == (0, 1)).all(), "an active and a passive worker"
+        assert (np.diff(syncs.reshape(-1, 2)) == 1).all(), "both at once"
+        mixes = schedule.rows(Verb.MIX)
+        assert (schedule["weight"][mixes] == 0.5).all()
+
+    def test_each_active_worker_averages_once_per_gradient_with_evenly_drawn_partners(self):
+        schedule = record(Pairwise(), Cluster(workers=8, compute=COMPUTE), gradients=4000)
+        syncs = schedule["worker"][schedule.rows(Verb.SYNC)]
+        pushes = schedule["worker"][schedule.rows(Verb.PUSH)]
+        for worker in range(0, 8, 2):
+            assert abs((syncs == worker).sum() - (pushes == worker).sum()) <= 1
+        passive = np.array([(syncs == worker).sum() for worker in range(1, 8, 2)])
+        assert (abs(passive / passive.sum() - 0.25) < 0.05).all()
+
+
+class TestWAGMA:
+    def test_groups_are_the_papers_example(self):
+        assert [members(w, 0, 8, 4) for w in (0, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [members(w, 1, 8, 4) for w in (0, 2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+
+    @pytest.mark.parametrize(("workers", "size"), [(8, 2), (8, 4), (16, 4), (64, 8), (32, 4), (4, 4)])
+    def test_groups_partition_the_workers_and_spread_every_update_quickly(self, workers, size):
+        within = math.ceil(math.log(workers, size) - 1e-9)
+        for start in range(7):
+            reached = [{worker} for worker in range(workers)]
+            for iteration in range(start, start + within):
+                groups = {tuple(members(worker, iteration, workers, size)) for worker in range(workers)}
+                assert sorted(sum(groups, ())) == list(range(workers))
+                assert {len(group) for group in groups} == {size}
+                reached = [set().union(*(reached[m] for m in members(w, iteration, workers, size))) for w in range(workers)]
+            assert all(len(each) == workers for each in reached)
+
+    def test_one_group_of_equal_workers_is_allreduce_sgd(self):
+        """Averaging models after equal steps is stepping with the averaged gradient, up to rounding."""
+        wagma = outcome("wagma-sgd", protocol={"name": "group-averaging", "group_size": 4}, cluster=EQUAL)
+        allreduce = outcome("allreduce-sgd", cluster=EQUAL)
+        assert close(wagma, allreduce)
+        assert same(allreduce, outcome("ssgd", cluster=EQUAL))
+        assert wagma.schedule.end_ns == allreduce.schedule.end_ns
+
+    def test_a_late_worker_contributes_its_old_model_and_takes_the_late_form(self):
+        cluster = Cluster(workers=4, speeds=[1, 1, 1, 0.4], compute={"name": "constant", "seconds": 1.0})
+        schedule = record(GroupAveraging(group_size=2, period=4), cluster, seconds=10.5)
+        syncs = schedule.rows(Verb.SYNC)
+        late = syncs[schedule["keep"][syncs] > 0]
+        assert set(schedule["worker"][late].tolist()) == {3}
+        assert np.allclose(schedule["keep"][late], 1 / 3)
+        assert np.allclose(schedule["weight"][late], 2 / 3)
+        # Others never wait for worker 3, which needs 2.5 s a step, until all average after 4 steps of it.
+        times = [schedule["time_ns"][syncs[schedule["worker"][syncs] == worker]] / 1e9 for worker in (0, 3)]
+        assert times[0].tolist() == [1, 2, 3, 10]
+        assert times[1].tolist() == [2.5, 5, 7.5, 10]
+
+    @given(cluster=CLUSTERS, period=st.integers(1, 4), seed=st.integers(0, 9))
+    def test_nobody_is_further_behind_than_the_period(self, cluster, period, seed):
+        if cluster.size & (cluster.size - 1):
+            return
+        schedule = record(GroupAveraging(period=period), cluster, gradients=80, seed=seed)
+        finished = [0] * cluster.size
+        for verb, worker in zip(schedule["verb"].tolist(), schedule["worker"].tolist(), strict=True):
+            if verb == Verb.PUSH:
+                finished[worker] += 1
+                assert max(finished) - min(finished) <= period
+
+
+def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
+    names = ["wagma-sgd", "psp-sgd", "ad-psgd", "b-fasgd"]
+    runs = {name: make_run(name, stop={"gradients": 24}).model_dump() for name in names}
+    from fred import result
+
+    listed = [result.run(validated({"runs": {n: runs[n] for n in order}}, str)).summary for order in (names, names[::-1])]
+    digests = [frame.set_index("name")[["digests_schedule", "digests_params"]].sort_index() for frame in listed]
+    assert digests[0].equals(digests[1])
