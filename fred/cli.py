@@ -19,6 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FredError as error:
         print(f"fred: {error}", file=sys.stderr)
         return _CANNOT
+    except MemoryError as error:
+        print(f"fred: not enough memory: {error}", file=sys.stderr)
+        return _CANNOT
     except KeyboardInterrupt:
         print("\nfred: interrupted; nothing was written", file=sys.stderr)
         return 130
@@ -70,10 +73,11 @@ def _run(options: argparse.Namespace) -> int:
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
-    out = options.out or Path("results") / ".".join((options.scenario.stem, *options.only))
+    only = tuple(dict.fromkeys(options.only))
+    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     folder.check_free(out)
     with report.progress() as progress:
-        outcome = result.run(scenario, options.only, options.inline, progress)
+        outcome = result.run(scenario, only, options.inline, progress)
     folder.save(outcome, out, options.inline)
     report.print_summary(outcome, out)
     return 0

@@ -13,6 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import streams
+from fred.blame import blamed
+from fred.errors import FredError
 from fred.inline import Inline
 from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.dataset import Data, Dataset
@@ -25,6 +27,7 @@ from fred.points import Points
 from fred.recorder import Recorder
 from fred.scenario import Run, Task
 from fred.schedule import Schedule
+from fred.timing.durations import LONGEST
 from fred.timing.simulation import Simulation
 
 Progress = Callable[[float], None]  # told the fraction done
@@ -47,13 +50,25 @@ class Outcome:
     @property
     def params_digest(self) -> str | None:
         """SHA-256 of the final parameters: the identity of the arithmetic."""
-        if not self.final:
-            return None
-        sha = hashlib.sha256()
-        for path, array in sorted(self.final.items()):
-            sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
-            sha.update(np.ascontiguousarray(array).tobytes())
-        return sha.hexdigest()
+        return digest(self.final)
+
+
+def digest(params: Named) -> str | None:
+    """SHA-256 of parameters; None if there are none."""
+    if not params:
+        return None
+    sha = hashlib.sha256()
+    for path, array in sorted(params.items()):
+        sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
+        sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()
+
+
+def check(name: str, run: Run, seed: int) -> None:
+    """Find out before anything runs whether the data are there and the model fits them. Raises FredError."""
+    with blamed(name, run):
+        if run.task is not None:
+            _Problem(run.task, run, seed)
 
 
 def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Progress = lambda _: None) -> Outcome:
@@ -61,6 +76,11 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Prog
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
     """
+    with blamed(name, run):
+        return _execute(name, run, seed, inline, progress)
+
+
+def _execute(name: str, run: Run, seed: int, inline: bool, progress: Progress) -> Outcome:
     if run.task is None:
         schedule = _record(_start(run, seed, Recorder(*_sizes(run), **_limits(run)), 0), run.stop.seconds)
         return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)
@@ -152,8 +172,11 @@ def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulat
 
 
 def _record(simulation: Simulation, seconds: float | None) -> Schedule:
-    simulation.run(seconds or math.inf)
-    return simulation.record.schedule(simulation.now)
+    try:
+        simulation.run(seconds or math.inf)
+        return simulation.record.schedule(simulation.now)
+    except OverflowError as error:
+        raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
 
 
 def _sizes(run: Run) -> tuple[int, int, int]:

@@ -72,9 +72,8 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
             axis.set_minor_formatter(NullFormatter())
         if axes[0].get_yscale() == "log":
             axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center")
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        figure.legend(handles=axes[0].get_lines(), loc="outside right center")
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
     return figure
 
 

@@ -2,13 +2,14 @@
 
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from fred import registry
@@ -18,6 +19,7 @@ from fred.scenario import Run, Scenario
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+_RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
@@ -40,12 +42,14 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
 
 
 def merged(base: Any, override: Any) -> Any:
-    """Mappings merge key by key; a mapping with another `name` than the base's, or anything else, takes its place."""
+    """Mappings merge key by key; one that names another component than the base does, or anything else, takes its place."""
     if isinstance(base, str) and isinstance(override, dict):
         base = {"name": base}
+    elif isinstance(base, dict) and isinstance(override, str) and base.get("name", override) == override:
+        override = {"name": override}
     if not isinstance(base, dict) or not isinstance(override, dict):
         return copy.deepcopy(override)
-    if "name" in override and override["name"] != base.get("name"):
+    if "name" in base and override.get("name", base["name"]) != base["name"]:
         return copy.deepcopy(override)
     return {key: merged(base.get(key), override[key]) if key in override else copy.deepcopy(base[key]) for key in base} | {
         key: copy.deepcopy(value) for key, value in override.items() if key not in base
@@ -74,7 +78,7 @@ class _Source:
         result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
         for keys, value, text in self._settings:
             if keys[0] in ("title", "seeds"):
-                result[keys[0]] = value
+                _assign(result, keys, value, text)
             elif keys[0] != "runs":
                 for run in result["runs"].values():
                     _assign(run, keys, value, text)
@@ -87,12 +91,16 @@ class _Source:
     def locate(self, keys: Keys) -> str:
         """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
         for own, _, text in self._settings:
-            if _overlap(keys, own) or (keys[:1] == ("runs",) and _overlap(keys[2:], own)):
+            if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
                 return f"--set {text}"
         candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
         depth, candidate = max(((self._depth(each), each) for each in candidates), key=lambda found: found[0])
         line = self._lines[candidate[:depth]]
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
+
+    def _made(self, own: Keys, run: Keys = ()) -> Keys:
+        """What a setting brings into a file (or into a run of it): with its value, the mappings that it makes on the way."""
+        return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 
     def _depth(self, keys: Keys) -> int:
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
@@ -102,19 +110,25 @@ class _Source:
         if "runs" not in self.document:
             algorithm = self.document.get("algorithm")
             name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-            return {str(name or "run").split(":")[-1]: {}}
+            name = str(name or "run").split(":")[-1]
+            return {name if _RUN_NAME.fullmatch(name) else "run": {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {runs!r}; expected run names, each with what it overrides")
         for name, own in runs.items():
-            if not isinstance(name, str) or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-                raise FredError(f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`")
+            if not isinstance(name, str) or not _RUN_NAME.fullmatch(name):
+                raise FredError(
+                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most; "
+                    "`figures` and the names of the result's files are taken"
+                )
             if own is not None and not isinstance(own, dict):
                 raise FredError(f"{self.locate(('runs', name))}: found {own!r}; expected settings that this run overrides")
         return {name: own or {} for name, own in runs.items()}
 
 
 def _overlap(keys: Keys, own: Keys) -> bool:
-    """Whether one of two non-empty paths leads to or through the other."""
+    """Whether one of two non-empty paths leads to or through the other; what the path calls one thing may be one of a list."""
+    if not any(isinstance(key, int) for key in own):
+        keys = tuple(key for key in keys if not isinstance(key, int))
     return bool(keys) and all(a == b for a, b in zip(keys, own, strict=False))
 
 
@@ -123,18 +137,29 @@ def _parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    yaml = YAML(typ="safe", pure=True)
-    try:
-        document, node = yaml.load(text), yaml.compose(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise FredError(f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {error.problem or error.context}") from None
+    document, lines = _yaml(text, lambda line: f"{path}:{line}: not valid YAML")
     if not isinstance(document, dict):
         raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {document!r}")
-    return document, dict(_lines(node, ()))
+    return document, lines
 
 
-def _lines(node: Node, keys: Keys) -> Iterator[tuple[Keys, int]]:
+def _yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]:
+    """The content of a YAML text, and the lines of its values. Raises FredError for what YAML, or FRED, cannot read."""
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        return yaml.load(text), dict(_lines(yaml.compose(text), ()))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FredError(f"{where(mark.line + 1 if mark else 1)}: {error.problem or error.context}") from None
+    except RecursionError:
+        raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None
+    except (YAMLError, ValueError, TypeError) as error:  # a control character, an impossible date, a list as a key
+        raise FredError(f"{where(1)}: {str(error).strip().splitlines()[0]}") from None
+
+
+def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
+    if node is None:
+        return
     yield keys, node.start_mark.line + 1
     if isinstance(node, MappingNode):
         for key, value in node.value:
@@ -149,11 +174,8 @@ def _setting(text: str) -> tuple[Keys, Any, str]:
     path, equals, value = text.partition("=")
     if not equals or not all(path.split(".")):
         raise FredError(f"--set {text}: expected key.path=value, such as algorithm.learning_rate=0.1")
-    try:
-        parsed = YAML(typ="safe", pure=True).load(value)
-    except MarkedYAMLError:
-        raise FredError(f"--set {text}: the value is not valid YAML") from None
-    return tuple(int(key) if key.isdigit() else key for key in path.split(".")), parsed, text
+    parsed, _ = _yaml(value, lambda _: f"--set {text}: the value is not valid YAML")
+    return tuple(int(key) if key.isdecimal() else key for key in path.split(".")), parsed, text
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.scenario import Unit
+from fred.errors import FredError
+from fred.scenario import MOST_POINTS, Unit
 from fred.schedule import Schedule, Verb
 from fred.timing.durations import NANOSECONDS, nanoseconds
 
@@ -44,6 +45,8 @@ class Points:
 
 
 def threshold_times(spacing: float, end_ns: int) -> NDArray[np.int64]:
-    """Multiples of `spacing` seconds before the end, ns."""
+    """Multiples of `spacing` seconds before the end, ns. Raises FredError if there are too many to look at."""
+    if end_ns / NANOSECONDS / spacing > MOST_POINTS:
+        raise FredError(f"`every_seconds` ({spacing:g}) asks for more than {MOST_POINTS:,} points; look less often")
     times = nanoseconds(spacing * np.arange(1, end_ns / NANOSECONDS / spacing + 1))
     return times[times < end_ns]

@@ -4,7 +4,9 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -91,15 +93,37 @@ REGISTRY: dict[str, dict[str, str]] = {
     },
 }
 
+BASES = {  # what a user's own class must be a kind of
+    "algorithm": "fred.learning.server:Server",
+    "protocol": "fred.timing.protocol:Protocol",
+    "cutoff": "fred.timing.cutoffs:CutoffRule",
+    "topology": "fred.timing.topology:Topology",
+    "selection": "fred.timing.selection:Selection",
+    "contention": "fred.timing.contention:Contention",
+    "latency": "fred.timing.latency:Latency",
+    "model": "fred.learning.models.model:Model",
+    "data": "fred.learning.data.dataset:Data",
+}
+
 _importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
 
 
 def allow_import(modules: Iterable[str]) -> None:
-    """Let scenarios name classes of these modules as `module:Class`; nothing else of the user's is ever imported."""
+    """Import these modules, and let scenarios name their classes as `module:Class`; nothing else of the user's is imported.
+
+    They are looked for in the current directory too. Raises FredError, with file and line, for a module that fails.
+    """
     for module in modules:
-        _importable.add(module)
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
+        importlib.invalidate_caches()  # the file may have been written just now
+        try:
+            importlib.import_module(module)
+        except (Exception, SystemExit) as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
+            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+        _importable.add(module)
 
 
 def lookup(kind: str, name: str) -> type[Any]:
@@ -108,10 +132,12 @@ def lookup(kind: str, name: str) -> type[Any]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
         raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
-    module = name.split(":")[0]
+    module, _, own = name.partition(":")
+    if not module or not own.isidentifier():
+        raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
         raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
-    return _load(name)
+    return _own(kind, name)
 
 
 def name_of(kind: str, component: object) -> str:
@@ -137,9 +163,21 @@ def summary(target: str) -> str:
     return (ast.get_docstring(definition) or ast.get_docstring(tree) or "").split("\n")[0]
 
 
+def _own(kind: str, name: str) -> type[Any]:
+    """A user's class, if it is of this kind."""
+    module, own = name.split(":")
+    known = vars(importlib.import_module(module))
+    if own not in known:
+        raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
+    cls, base = known[own], _load(BASES[kind])
+    if not isinstance(cls, type) or not issubclass(cls, base):
+        raise FredError(f"`{name}` is not a class derived from {base.__module__}.{base.__name__}, as every {kind} is")
+    if inspect.isabstract(cls):
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")
+    return cls
+
+
 def _load(target: str) -> type[Any]:
     module, name = target.split(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise FredError(f"cannot load `{target}`: {error}") from error
+    return getattr(importlib.import_module(module), name)

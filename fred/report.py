@@ -9,6 +9,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from fred import result
 
@@ -33,7 +34,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     """One line per run, means over the seeds, and where the files are."""
     console = Console(width=None if Console().is_terminal else 140)
     seeds = len(outcome.scenario.seeds)
-    table = Table(title=outcome.scenario.title or out.name, title_justify="left", title_style="bold", caption_justify="left")
+    title = Text(outcome.scenario.title or out.resolve().name, style="bold")  # as it is: no markup
+    table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     table.caption = f"staleness: mean / largest, in updates{spread}"
     table.add_column("run", no_wrap=True)
@@ -44,7 +46,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
     console.print(table)
-    console.print(f"results: {out}", highlight=False)
+    console.print(f"results: {out}", highlight=False, markup=False)
 
 
 def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:

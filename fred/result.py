@@ -10,7 +10,7 @@ import pandas as pd
 
 from fred import figures, registry
 from fred.errors import FredError
-from fred.execution import Outcome, execute
+from fred.execution import Outcome, check, execute
 from fred.scenario import Evaluate, Scenario
 from fred.schedule import Verb
 from fred.timing.durations import NANOSECONDS
@@ -51,11 +51,11 @@ class Result:
 
     def plot_loss(self) -> figures.Picture:
         """Loss against updates and against virtual time, with the band of seeds."""
-        return figures.learning(self.metrics, "loss", self.scenario.title)
+        return self._learning("loss")
 
     def plot_error(self) -> figures.Picture:
         """Error against updates and against virtual time, with the band of seeds."""
-        return figures.learning(self.metrics, "error", self.scenario.title)
+        return self._learning("error")
 
     def plot_staleness(self) -> figures.Picture:
         """How stale the gradients were that took part in updates, all seeds together."""
@@ -71,6 +71,12 @@ class Result:
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
         return figures.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
 
+    def _learning(self, quantity: str) -> figures.Picture:
+        metrics = self.metrics
+        if quantity not in metrics:
+            raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
+        return figures.learning(metrics, quantity, self.scenario.title)
+
     @staticmethod
     def _by_timing(outcomes: list[Outcome]) -> dict[str, str]:
         """One run of each different timing, and the names of all that share it."""
@@ -83,15 +89,19 @@ class Result:
         return {names[0]: ", ".join(names) for names in sharing.values()}
 
 
-def run(scenario: Scenario, only: Iterable[str] = (), inline: bool = False, progress: Progress = lambda *_: None) -> Result:
-    """Execute a scenario's runs (or `only` some of them) with every seed. Raises FredError for an unknown run.
+def run(
+    scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False, progress: Progress = lambda *_: None
+) -> Result:
+    """Execute a scenario's runs (or `only` one or some of them) with every seed. Raises FredError for an unknown run.
 
     Recording first and replaying afterwards is the default; `inline` does both at once, with the same result.
     """
-    wanted = list(only) or list(scenario.runs)
+    wanted = list(dict.fromkeys([only] if isinstance(only, str) else only)) or list(scenario.runs)
     for name in wanted:
         if name not in scenario.runs:
             raise FredError(f"no run `{name}`{registry.nearest(name, scenario.runs)}; there are {', '.join(scenario.runs)}")
+    for name in wanted:
+        check(name, scenario.runs[name], scenario.seeds[0])
     outcomes = []
     for name in wanted:
         for seed in scenario.seeds:

@@ -10,11 +10,13 @@ from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.learning.data.sampling import Sampling
 from fred.timing.cluster import Cluster
+from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
 from fred.timing.protocol import Protocol
 
 Unit = Literal["updates", "gradients", "seconds"]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+MOST_POINTS = 1_000_000
 
 
 class Task(Component):
@@ -32,7 +34,7 @@ class Stop(Component):
 
     updates: Count | None = Field(None, description="updates of the parameters")
     gradients: Count | None = Field(None, description="gradients that took part in an update")
-    seconds: Positive | None = Field(None, description="virtual time, s")
+    seconds: Positive | None = Field(None, le=LONGEST, description="virtual time, s")
     target_loss: Positive | None = Field(None, description="evaluation loss, looked at wherever `evaluate` says")
 
     @model_validator(mode="after")
@@ -104,6 +106,11 @@ class Run(Component):
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
+        if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
+            raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
+        unit, spacing = self.evaluate.spacing(self.stop)
+        if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
+            raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
         return self
 
 

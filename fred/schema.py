@@ -9,6 +9,8 @@ from fred import registry
 from fred.component import ONE_OF
 from fred.scenario import Run, Scenario
 
+_OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
+
 
 def scenario_schema() -> dict[str, Any]:
     """What an editor needs: every key with its description, every name with its options."""
@@ -20,9 +22,10 @@ def scenario_schema() -> dict[str, Any]:
         options = [
             _named(name, definitions[mapping[cls, "validation"]["$ref"].rsplit("/", 1)[1]]) for name, cls in table.items()
         ]
-        own = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
-        definitions[kind] = {"anyOf": [{"enum": list(table)}, own, *options]}
+        definitions[kind] = {"anyOf": [{"enum": list(table)}, *options]}
     definitions = _resolved(definitions)
+    for kind in classes:
+        definitions[kind]["anyOf"] += [_OWN, {"type": "object", "properties": {"name": _OWN}, "required": ["name"]}]
     shared = definitions["Run"]
     whole = definitions["Scenario"]["properties"]
     runs = {

@@ -1,7 +1,9 @@
 """The program as its users meet it: exit codes, files, what is written and above all what is not."""
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import cli, folder
+from fred import cli, figures, folder, verify
+from fred.errors import FredError
+from fred.execution import digest
+from fred.loading import load
+from fred.result import run as fred_run
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
@@ -102,6 +108,9 @@ def test_options_choose_seed_run_and_mode(done, tmp_path):
         (["run", "small.yaml", "--only", "sgd"], "no run `sgd`; did you mean `ssgd`?; there are asgd, ssgd"),
         (["run", "small.yaml", "--set", "task.data=mnist"], "set `directory:` in the scenario, or the variable FRED_DATA"),
         (["run", "small.yaml", "--out", "."], "exists and is not a result folder"),
+        (["run", "small.yaml", "--out", "small.yaml/sub"], "cannot write small.yaml/sub: Not a directory; choose another"),
+        (["run", "small.yaml", "--out", "/proc/x"], "cannot write /proc/x"),
+        (["run", "small.yaml", "--out", "x" * 250], "File name too long"),
         (["verify", "nowhere"], "nowhere is not a result folder"),
     ],
 )
@@ -123,6 +132,64 @@ def test_an_error_in_the_middle_leaves_the_old_result_alone(done, monkeypatch, t
     assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
     assert (tmp_path / "results/small/summary.json").read_bytes() == before
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
+
+
+def test_an_old_result_survives_a_failed_replacement(done, monkeypatch, tmp_path):
+    out = tmp_path / "result"
+    shutil.copytree(done / "results" / "small", out)
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda self, to: Path("nowhere").stat() if "partial" in self.name else rename(self, to))
+    with pytest.raises(FredError, match="cannot write"), folder._staged(out):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+    assert (out / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("foreign", ["notes.md", "asgd/seed-1/notes.md"])
+def test_what_others_put_there_is_never_deleted(done, tmp_path, foreign):
+    shutil.copytree(done / "results" / "small", tmp_path / "result")
+    folder.check_free(tmp_path / "result")
+    (tmp_path / "result" / foreign).write_text("mine")
+    with pytest.raises(FredError, match=f"{foreign} is not a file of FRED's"):
+        folder.check_free(tmp_path / "result")
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "app"}')
+    with pytest.raises(FredError, match="exists and is not a result folder"):
+        folder.check_free(tmp_path / "web")
+
+
+def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path, capsys):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "real")
+    title = "$_{$ a [red] b [/x]"
+    options = ["--seed", "1", "--only", "asgd", "--only", "asgd", "--set", "stop.gradients=5"]
+    assert cli.main(["run", "../small.yaml", *options, "--set", f"title={title}", "--out", "."]) == 0
+    assert title in capsys.readouterr().out
+    assert cli.main(["run", "../small.yaml", *options, "--out", str(tmp_path / "link")]) == 0
+    assert len(json.loads((tmp_path / "real/summary.json").read_text())) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real", "small.yaml"]
+
+
+def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    result = fred_run(load(tmp_path / "small.yaml", ["task=null", "evaluate={points: 4}", "seeds=[1]"]), only="asgd")
+    assert [outcome.name for outcome in result.outcomes] == ["asgd"]
+    with pytest.raises(FredError, match="there is no loss to plot: the scenario has no `task`"):
+        result.plot_loss()
+
+
+def test_every_run_is_in_the_legend():
+    frame = pd.DataFrame({"run": "_odd", "seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]})
+    (legend,) = figures.learning(frame, "loss", "").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["_odd"]
+
+
+def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_list", lambda _: np.zeros(2**62, np.int8))
+    assert cli.main(["list"]) == 2
+    assert capsys.readouterr().err.startswith("fred: not enough memory: Unable to allocate")
 
 
 def test_interrupting_a_long_run_leaves_nothing(tmp_path):
@@ -164,7 +231,7 @@ class TestVerify:
         frame = Schedule.load(files / "schedule.parquet")
         columns = {**frame.columns, "time_ns": frame["time_ns"].copy()}
         columns["time_ns"][17] += 5
-        changed = Schedule(columns, frame.workers, frame.replicas, frame.started, frame.end_ns)
+        changed = dataclasses.replace(frame, columns=columns)
         changed.save(files / "schedule.parquet")
         self._set_digest(copy, "schedule", changed.digest())
         finished = fred("verify", copy, cwd=copy)
@@ -172,8 +239,13 @@ class TestVerify:
         assert "ssgd/seed-1: timing differs: first at row 17" in finished.stderr
 
     def test_a_difference_in_arithmetic_is_told_with_its_first_evaluation(self, copy):
-        self._set_digest(copy, "params", "0" * 64)
-        path = copy / "ssgd" / "seed-1" / "metrics.parquet"
+        files = copy / "ssgd" / "seed-1"
+        with np.load(files / "params.npz") as stored:
+            arrays = {name: stored[name] + np.float32(0.5) for name in stored.files}
+        np.savez(files / "params.npz", **arrays)
+        final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
+        self._set_digest(copy, "params", digest(final))
+        path = files / "metrics.parquet"
         metrics = pd.read_parquet(path)
         metrics.loc[2, "loss"] *= 1.0001
         metrics.to_parquet(path)
@@ -193,6 +265,39 @@ class TestVerify:
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
         assert "the data are not the recorded ones" in finished.stderr
+
+    def test_an_altered_file_is_noticed_before_anything_runs(self, copy, monkeypatch):
+        monkeypatch.setattr(verify, "execute", None)
+        files = copy / "ssgd" / "seed-1"
+        schedule = Schedule.load(files / "schedule.parquet")
+        dataclasses.replace(schedule, started=schedule.started + 1).save(files / "schedule.parquet")
+        said = "ssgd/seed-1/schedule.parquet: the stored file does not match its recorded digest; was it changed?"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 1}'), "Manifest fred: Field required"),
+            (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
+            (
+                lambda out: (out / "asgd/seed-1/params.npz").write_bytes(b"PK\3\4 damaged"),
+                "cannot read .*asgd/seed-1/params.npz",
+            ),
+            (lambda out: (out / "asgd/seed-1/params.npz").unlink(), "cannot read .*asgd/seed-1/params.npz"),
+            (lambda out: (out / "asgd/seed-2/metrics.parquet").write_bytes(b"no"), "cannot read .*asgd/seed-2/metrics.parquet"),
+            (
+                lambda out: (out / "summary.json").write_text(
+                    (out / "summary.json").read_text().replace('"asgd",', '"other",', 1)
+                ),
+                "do not name the same runs",
+            ),
+        ],
+    )
+    def test_a_damaged_folder_is_refused(self, copy, damage, message):
+        damage(copy)
+        with pytest.raises(FredError, match=message):
+            verify.verify(copy)
 
     def test_another_format_is_refused(self, copy):
         (copy / "manifest.json").write_text('{"format": 99}')

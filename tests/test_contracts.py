@@ -32,6 +32,7 @@ def algorithm_run(name: str, **options) -> Run:
 class TestEveryEntry:
     def test_it_is_a_documented_component(self, kind, name):
         cls = registry.lookup(kind, name)
+        assert issubclass(cls, registry._load(registry.BASES[kind]))
         assert issubclass(cls, Component)
         assert registry.summary(registry.REGISTRY[kind][name]).endswith((".", ")"))
         missing = [field for field, info in cls.model_fields.items() if not info.description and field != "name"]
@@ -236,6 +237,72 @@ def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
     assert OneOf("algorithm").dump(mine.run.algorithm)["name"] == "my_servers:Mine"
     with pytest.raises(FredError, match="cannot load `my_servers:Other`"):
         make_run({"name": "my_servers:Other", "learning_rate": 0.1})
+
+
+OWN = """
+from fred.learning.server import Server
+from fred.timing.latency import Latency
+X = 3
+class Mine(Server):
+    "Fails."
+    def apply_update(self, state, grads, timestamp, client):
+        return self.step(state, grads["nothing"])
+class Half(Latency):
+    "Lacks its methods."
+"""
+
+
+class TestUsersOwnClasses:
+    @pytest.fixture(autouse=True)
+    def files(self, tmp_path, monkeypatch):
+        (tmp_path / "own_classes.py").write_text(OWN)
+        (tmp_path / "own_broken.py").write_text("\n\nx = (\n")
+        (tmp_path / "own_failing.py").write_text("\nx = 1 / 0\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(registry, "_importable", set())
+        monkeypatch.delitem(sys.modules, "own_classes", raising=False)
+        registry.allow_import(["own_classes"])
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (
+                {"algorithm": {"name": "own_classes:X"}},
+                "`own_classes:X` is not a class derived from fred.learning.server.Server",
+            ),
+            (
+                {"algorithm": {"name": "own_classes:Half"}},
+                "`own_classes:Half` is not a class derived from .*, as every algorithm",
+            ),
+            ({"protocol": "own_classes:Mine"}, "`own_classes:Mine` is not a class derived from .*Protocol"),
+            ({"cluster": {"workers": 2, "compute": "own_classes:Mine"}}, "is not a class derived from .*Latency"),
+            ({"cluster": {"workers": 2, "compute": "own_classes:Half"}}, "`own_classes:Half` lacks `mean`, `sample`"),
+            ({"algorithm": {"name": "own_classes:Main"}}, "`own_classes` has no `Main`; did you mean `Mine`?"),
+            ({"algorithm": {"name": "own:classes:Mine"}}, "not of the form `module:Class`"),
+        ],
+    )
+    def test_one_of_the_wrong_kind_is_refused(self, options, message):
+        with pytest.raises(FredError, match=message):
+            make_run(**options)
+
+    @pytest.mark.parametrize(
+        ("module", "message"),
+        [
+            ("own_broken", "cannot import `own_broken`: SyntaxError: .*own_broken.py, line 3"),
+            ("own_failing", "cannot import `own_failing`: ZeroDivisionError: .*own_failing.py, line 2"),
+            ("own_absent", "cannot import `own_absent`: ModuleNotFoundError"),
+        ],
+    )
+    def test_a_module_that_fails_is_refused_at_once(self, module, message):
+        with pytest.raises(FredError, match=message):
+            registry.allow_import([module])
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_an_error_inside_names_the_run_the_class_and_the_line(self, inline):
+        run = make_run({"name": "own_classes:Mine", "learning_rate": 0.1})
+        with pytest.raises(FredError, match=r"run `here`, with `own_classes:Mine`: .*own_classes.py, line 8\)") as error:
+            execute("here", run, 0, inline)
+        assert error.value.__cause__
 
 
 @pytest.mark.parametrize("library", ["flax", "equinox"])

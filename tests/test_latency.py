@@ -1,5 +1,9 @@
 """Every latency of the registry keeps the contract; each named distribution is what scipy says it is."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,10 +11,12 @@ from scipy import stats
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
+from fred.execution import execute
+from fred.points import threshold_times
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
-from fred.timing.latency import Latency
-from tests.conftest import make_run
+from fred.timing.latency import Constant, Latency
+from tests.conftest import COMPUTE, ROOT, make_run
 
 GRID = (np.arange(200_000) + 0.5) / 200_000  # stratified uniform draws
 
@@ -98,6 +104,69 @@ def test_empirical_refuses_what_is_not_a_trace(tmp_path, content, message):
         (tmp_path / "trace.csv").write_text(content)
     with pytest.raises(FredError, match=message):
         make_run(cluster={"workers": 1, "compute": {"name": "empirical", "csv": str(tmp_path / "trace.csv")}})
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
+    (tmp_path / "trace.csv").write_text("\ufeffseconds\n0.5\n", encoding="utf-8")
+    assert Cluster(workers=1, compute={"name": "empirical", "csv": str(tmp_path / "trace.csv")}).compute.values == (0.5,)
+
+
+def test_draws_do_not_depend_on_numpys_instruction_set():
+    program = """
+import hashlib, itertools, numpy as np
+from fred import registry, streams
+from fred.timing.selection import Shifting
+u = streams.uniforms(0, "test", 0, 0, 20_000)
+for name in registry.REGISTRY["latency"]:
+    print(name, hashlib.sha256(registry.lookup("latency", name).example().sample(u).tobytes()).hexdigest())
+print(list(itertools.islice(Shifting(change=-0.3).choices(0, 7), 500)))
+"""
+    runs = [
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+        for env in (os.environ, {**os.environ, "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"})
+    ]
+    assert runs[0].splitlines() == runs[1].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"compute": {"name": "normal", "mu": 1e-4, "sigma": 1e-5}}, "`floor` .* is more than 6 `sigma` above `mu`"),
+        ({"compute": {"name": "constant", "seconds": 1e10}}, "latency `constant` gives durations that are not between 0 and"),
+        ({"compute": "tests.test_latency:Backwards"}, "latency `tests.test_latency:Backwards` gives durations"),
+        ({"speeds": [1, 1, 1, 1e-12]}, "gives durations that are not between 0 and .*, and the speeds"),
+        ({"workers": 1e12}, "at most 10,000,000 workers"),
+        ({"contention": [{"name": "random-delays", "workers": 1, "seconds": 1e300}]}, "a time is too long"),
+    ],
+)
+def test_impossible_durations_are_refused_early(monkeypatch, cluster, message):
+    monkeypatch.setattr(registry, "_importable", {"tests.test_latency"})
+    with pytest.raises(FredError, match=message):
+        make_run(cluster={"workers": 4, "compute": COMPUTE, **cluster})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"compute": {"name": "lognormal", "median": 0.1, "sigma": 100}}, "latency `lognormal` gives durations"),
+        ({"compute": COMPUTE, "network": {"bandwidth": 1e-9}}, "virtual time passes 9e"),
+    ],
+)
+def test_impossible_durations_are_refused_when_they_come_up(cluster, message):
+    with pytest.raises(FredError, match=message):
+        execute("run", make_run(cluster={"workers": 4, **cluster}), 0)
+
+
+def test_too_many_evaluation_points_are_refused():
+    assert len(threshold_times(1e-3, 10**9)) == 999
+    with pytest.raises(FredError, match="more than 1,000,000 points"):
+        threshold_times(1e-9, 10**9)
+
+
+class Backwards(Constant):
+    """Not a duration."""
+
+    seconds: float = -1.0
 
 
 def test_real_trace_can_be_drawn_from(data_folder):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
+import fred
 from fred import batch_indices
 from fred.errors import FredError
 from fred.learning.data.cifar10 import CIFAR10
@@ -19,6 +20,7 @@ from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.problem import Loss
+from fred.scenario import Scenario
 from tests.conftest import make_run
 from tests.recompute import gradient
 
@@ -67,6 +69,20 @@ def test_convolution_by_patches_is_a_convolution(kernel):
     hidden = np.maximum(pooled @ np.asarray(params["hidden"]["weights"]), 0)
     scores = hidden @ np.asarray(params["outputs"]["weights"])
     np.testing.assert_allclose(model.apply(params, image[None].astype(np.float32))[0], scores, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "channels", "message"),
+    [
+        ("synthetic-classification", [4], r"needs images, .* inputs are \[20\]"),
+        ("digits", [4, 4, 4, 4], r"halves the image, of which nothing would be left \(8 x 8 pixels\)"),
+    ],
+)
+def test_a_network_that_does_not_fit_the_data_is_refused_before_any_run(data, channels, message):
+    fits = make_run(task={"data": "digits", "model": "softmax"}, stop={"updates": 10**9})
+    other = make_run(task={"data": data, "model": {"name": "cnn", "channels": channels}})
+    with pytest.raises(FredError, match=f"^run `other`: model `cnn`.*{message}"):
+        fred.run(Scenario(runs={"long": fits, "other": other}))
 
 
 def test_regression_reaches_the_least_squares_solution():
@@ -169,10 +185,24 @@ class TestFiles:
         with pytest.raises(FredError, match="set `directory:` in the scenario, or the variable FRED_DATA"):
             MNIST().load(0)
 
-    @pytest.mark.parametrize("content", [b"", b"\0\0\x0d\x01\0\0\0\1xxxx", b"\0\0\x08\x01\0\0\0\x09abc"])
+    @pytest.mark.parametrize("content", [b"", b"\0\0\x08\x03\0\0", b"\0\0\x0d\x01\0\0\0\1xxxx", b"\0\0\x08\x01\0\0\0\x09abc"])
     def test_damaged_idx_files_are_named(self, tiny_mnist, content):
         (tiny_mnist / "train-images-idx3-ubyte").write_bytes(content)
         with pytest.raises(FredError, match="train-images-idx3-ubyte"):
+            MNIST(directory=tiny_mnist, canonical=False).load(0)
+
+    @pytest.mark.parametrize(
+        "damage", [lambda packed: packed[:-9], lambda packed: b"not gzip", lambda packed: packed[:12] + b"xx"]
+    )
+    def test_damaged_packed_files_are_named(self, tiny_mnist, damage):
+        path = tiny_mnist / "train-labels-idx1-ubyte.gz"
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(FredError, match=r"cannot read .*train-labels-idx1-ubyte.gz: .*; get a fresh copy"):
+            MNIST(directory=tiny_mnist, canonical=False).load(0)
+
+    def test_labels_must_be_as_many_as_images(self, tiny_mnist):
+        (tiny_mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(np.zeros(8, np.uint8)))
+        with pytest.raises(FredError, match=r"as many labels as images, found labels \(8,\) and images \(10, 5, 4\)"):
             MNIST(directory=tiny_mnist, canonical=False).load(0)
 
     def test_real_mnist(self, data_folder):

@@ -1,6 +1,7 @@
 """Scenario files: merging, settings, and errors that say what, where, what was expected and what is nearest."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -56,6 +57,7 @@ def test_settings_win_over_the_file(tmp_path):
     assert [run.algorithm.learning_rate for run in scenario.runs.values()] == [0.02] * 3
     assert scenario.runs["third"].algorithm.v0 == 0.5
     assert scenario.seeds == (7, 8)
+    assert load(path, ["seeds=[7, 8]", "seeds.0=5"]).seeds == (5, 8)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,9 @@ def test_settings_win_over_the_file(tmp_path):
     [
         ({"name": "a", "x": 1}, {"x": 2}, {"name": "a", "x": 2}),
         ({"name": "a", "x": 1}, {"name": "b"}, {"name": "b"}),
+        ({"x": 1}, {"name": "b"}, {"x": 1, "name": "b"}),
+        ({"x": 1}, "b", {"x": 1, "name": "b"}),
+        ({"name": "a", "x": 1}, "a", {"name": "a", "x": 1}),
         ({"name": "a", "x": 1}, "b", "b"),
         ("a", {"x": 1}, {"name": "a", "x": 1}),
         ({"x": {"y": 1, "z": 2}}, {"x": {"y": 3}}, {"x": {"y": 3, "z": 2}}),
@@ -121,6 +126,19 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "exactly one transformation must take the learning rate",
         ),
         (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: sgd, momentum: .nan}}",
+            "option `momentum` of `sgd`: found nan; expected a finite number",
+        ),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: sgd, momentum: abc}}",
+            "optax.sgd cannot be used with these options",
+        ),
+        (START + "algorithm: {name: asgd, learning_rate: 1, optimizer: lbfgs}", "optax.lbfgs cannot be used"),
+        (
+            START + "algorithm: {name: asgd, learning_rate: 1, optimizer: {name: adam, learning_rate: 1}}",
+            "the learning rate is the algorithm's own option `learning_rate`, not one of `adam`",
+        ),
+        (
             START + "algorithm: {name: my:Class, learning_rate: 1}",
             "scenario.yaml:3: algorithm.name: a scenario alone never makes FRED import code: allow it with `--import my`",
         ),
@@ -129,14 +147,33 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "scenario.yaml:3: runs.a.algorithm.learning_rate: found 0",
         ),
         ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name is made of"),
+        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are taken"),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
         ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
         ("a: [1", "scenario.yaml:.*: not valid YAML"),
         ("- 1", "scenario.yaml:1: expected a mapping"),
+        ("", "scenario.yaml:1: expected a mapping"),
+        ("title: 2020-13-45", "scenario.yaml:1: not valid YAML: month must be in 1..12"),
+        ("title: a\1b", "scenario.yaml:1: not valid YAML: .*not allowed"),
+        ("a: &x {b: *x}", "scenario.yaml:1: not valid YAML: it is nested too deeply, or contains itself"),
+        ("cluster: {? [1, 2] : 3}", "scenario.yaml:1: (cluster.*unknown key|not valid YAML)"),
         (START + "seeds: [1, 1]\nalgorithm: {name: asgd, learning_rate: 1}", "`seeds` must differ"),
         (
             START + "evaluate: {points: 3, every_updates: 2}\nalgorithm: {name: asgd, learning_rate: 1}",
             "scenario.yaml:3: evaluate: give one of `points`, `every_updates`",
+        ),
+        (
+            "cluster: {workers: 2}\nstop: {seconds: 1}\nprotocol: dispatcher\nalgorithm: {name: asgd, learning_rate: 1}",
+            "this protocol has no clock: stop by `updates` or `gradients`",
+        ),
+        (
+            "cluster: {workers: 2}\nstop: {seconds: 5}\nevaluate: {every_seconds: 1e-9}\nalgorithm: {name: asgd, learning_rate: 1}",
+            "more than 1,000,000 points",
+        ),
+        (START + "task: {data: digits, model: mlp, batch_size: 100000000000000}", "batch_size: .* less than 2147483648"),
+        (
+            START + "protocol: {name: dispatcher, selection: {name: shifting, change: 1e308}}",
+            "change: found 1e.308; expected less",
         ),
         (START + "evaluate: {target_loss: 3}\nalgorithm: {name: asgd, learning_rate: 1}", "a target needs a `task`"),
         (
@@ -175,6 +212,12 @@ def test_all_errors_are_told_at_once_and_shared_ones_once(tmp_path):
         ("runs.nobody.stop.updates=1", "expected runs.NAME.key=value with NAME one of plain, other, third"),
         ("cluster.workers.more=1", "`workers` has no `more`"),
         ("a.b=[1", "the value is not valid YAML"),
+        ("²=1", "--set ²=1: unknown key `²`"),
+        ("title=\1", "the value is not valid YAML"),
+        ("title.x=foo", "--set title.x=foo: expected a valid string"),
+        ("seeds.0=5", "`seeds` has no `0`"),
+        ("algorithm.optimizer.momentum=0.5", "--set algorithm.optimizer.momentum=0.5: missing key `name`"),
+        ("cluster.network.bandwith=1", "--set cluster.network.bandwith=1: unknown key `bandwith`"),
     ],
 )
 def test_wrong_settings_name_themselves(tmp_path, setting, message):
@@ -203,6 +246,14 @@ def test_the_schema_for_editors_is_current_and_finds_mistakes():
         "run: python -m fred schema > scenarios/schema.json"
     )
     jsonschema.Draft202012Validator.check_schema(schema)
+    readme = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    for text in (
+        *readme,
+        "algorithm: {optimizer: adam}",
+        "algorithm: {optimizer: [adam]}",
+        "algorithm: {name: 'my:Own', x: 1}",
+    ):
+        jsonschema.validate(YAML(typ="safe").load(text), schema)
     for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)

@@ -4,11 +4,15 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import jax
+import numpy as np
 import optax
-from pydantic import BeforeValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
 from fred.component import Component
 from fred.registry import nearest
+
+_TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
 
 
 class Transformation(Component):
@@ -24,14 +28,25 @@ class Transformation(Component):
         if not callable(factory) or "GradientTransformation" not in str(inspect.signature(factory).return_annotation):
             raise ValueError(f"optax has no gradient transformation `{self.name}`{nearest(self.name, dir(optax))}")
         options = inspect.signature(factory).parameters
-        for option in self._options():
-            if option not in options or option == "learning_rate":
-                raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, options)}")
+        if "learning_rate" in self._options():
+            raise ValueError(f"the learning rate is the algorithm's own option `learning_rate`, not one of `{self.name}`")
+        for option, value in self._options().items():
+            if option not in options:
+                known = [each for each in options if each != "learning_rate"]
+                raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, known)}")
+            if not np.isfinite([each for each in np.ravel(value).tolist() if isinstance(each, float)]).all():
+                raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a finite number")
         try:
-            self.build(0.1)
+            jax.eval_shape(self._step, _TINY)
         except Exception as error:
-            raise ValueError(f"optax.{self.name} refuses its options: {error}") from error
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"optax.{self.name} cannot be used with these options: {reason}") from error
         return self
+
+    def _step(self, params: Any) -> Any:
+        """A first step, traced to see whether it works."""
+        transformation = self.build(0.1)
+        return transformation.update(params, transformation.init(params), params)
 
     def build(self, learning_rate: float) -> optax.GradientTransformation:
         """The transformation, given the learning rate if it takes one."""
@@ -53,7 +68,12 @@ def _as_chain(value: Any) -> Any:
     return [{"name": part} if isinstance(part, str) else part for part in parts]
 
 
-Optimizer = Annotated[tuple[Transformation, ...], BeforeValidator(_as_chain)]
+_ONE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
+Optimizer = Annotated[
+    tuple[Transformation, ...],
+    BeforeValidator(_as_chain),
+    WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]}),
+]
 
 
 def build(optimizer: Optimizer, learning_rate: float) -> optax.GradientTransformation:

@@ -7,8 +7,11 @@ from pydantic import Field, model_validator
 
 from fred.component import Component, OneOf
 from fred.timing.contention import Contention, Load
+from fred.timing.durations import check_median
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
+
+MOST_WORKERS = 10_000_000
 
 
 class Group(Component):
@@ -26,7 +29,7 @@ class Cluster(Component):
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
-    servers: int = Field(1, ge=1, description="parameter servers, which hold equal parts of the model")
+    servers: int = Field(1, ge=1, le=MOST_WORKERS, description="parameter servers, which hold equal parts of the model")
     nodes: int | None = Field(None, ge=1, description="machines, among which the workers are spread evenly, in order")
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
@@ -42,9 +45,17 @@ class Cluster(Component):
             raise ValueError("give `speeds` or `groups`, not both")
         if self.speeds and len(self.speeds) != self.size:
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
+        if self.size > MOST_WORKERS:
+            raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
         if self.nodes and self.nodes > self.size:
             raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
-        self.loads(0)
+        try:
+            self.loads(0)
+        except OverflowError as error:
+            raise ValueError("`contention`: a time is too long; times are in seconds") from error
+        members = zip(self.latencies(), self.worker_speeds(), strict=True)
+        for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in members}.values():
+            check_median(latency, speed)
         return self
 
     @cached_property

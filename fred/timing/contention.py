@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from fred import streams
 from fred.component import Component
 from fred.timing.durations import NANOSECONDS
+from fred.timing.elementary import log
 from fred.timing.latency import Positive
 
 FOREVER = 1 << 62  # ns
@@ -69,7 +70,7 @@ class _Switching(Load):
 
     def _extend(self, entity: int, switches: list[int], count: int = 16) -> None:
         means = self._regime.fast_seconds, self._regime.slow_seconds
-        draws = -np.log(self._draw(entity, 1 + len(switches), count))
+        draws = -log(self._draw(entity, 1 + len(switches), count))
         start = switches[-1] if switches else 0
         slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
         dwell = np.maximum(1, np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS)).astype(np.int64)

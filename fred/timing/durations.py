@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import streams
+from fred import registry, streams
+from fred.errors import FredError
 from fred.timing.latency import Latency
 
 NANOSECONDS = 1_000_000_000  # per second
+LONGEST = 9e9  # s, 285 years: about as far as 64 bits of nanoseconds reach
+_WRONG = -1  # in the place of what is no duration
 _AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call, about; at least 16 each
 _LARGEST_BLOCK = 4096
 
@@ -21,14 +24,15 @@ def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
 def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Sequence[float]) -> list[Callable[[], int]]:
     """For each entity a function that returns its next duration, ns: a draw of its latency divided by its speed.
 
-    The k-th call for entity i always returns the same value, whatever the other entities do.
+    The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
+    latency gives no duration there, or too long a one.
     """
     first: dict[int, list[int]] = {}
     size = min(max(16, _AT_THE_START // len(latencies)), _LARGEST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
         members = np.array([i for i, own in enumerate(latencies) if own is latency])
         draws = latency.sample(streams.uniforms(seed, purpose, members, 0, size))
-        block = nanoseconds(draws / np.asarray(speeds)[members, None])
+        block = _whole(draws / np.asarray(speeds)[members, None])
         first.update(zip(members.tolist(), block.tolist(), strict=True))
     return [
         _endless(seed, purpose, entity, latency, speeds[entity], first[entity]).__next__
@@ -36,11 +40,34 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     ]
 
 
+def check_median(latency: Latency, speed: float) -> None:
+    """Refuse, with ValueError, a latency whose usual draw is no duration; rare draws are checked when they come up."""
+    try:
+        draw = latency.sample(np.array([0.5])) / speed
+    except Exception as error:  # in a user's own class
+        raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
+    if _WRONG in _whole(draw):
+        raise ValueError(_not_a_duration(latency))
+
+
+def _whole(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    right = (seconds >= 0) & (seconds <= LONGEST)
+    return np.where(right, nanoseconds(np.where(right, seconds, 0)), _WRONG)
+
+
+def _not_a_duration(latency: Latency) -> str:
+    name = registry.name_of("latency", latency)
+    return f"latency `{name}` gives durations that are not between 0 and {LONGEST:g} s; check its options, and the speeds"
+
+
 def _endless(seed: int, purpose: str, entity: int, latency: Latency, speed: float, block: list[int]) -> Iterator[int]:
     position, size = 0, len(block)
     while True:
+        if _WRONG in block:
+            yield from block[: block.index(_WRONG)]
+            raise FredError(_not_a_duration(latency))
         yield from block
         position += size
         size = min(2 * size, _LARGEST_BLOCK)
         draws = latency.sample(streams.uniforms(seed, purpose, entity, position, size))
-        block = nanoseconds(draws / speed).tolist()
+        block = _whole(draws / speed).tolist()

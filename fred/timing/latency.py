@@ -4,6 +4,7 @@ One uniform per duration keeps draws counter-based, and makes two distributions 
 """
 
 import csv
+import math
 from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from scipy import special
 
 from fred.component import Component, OneOf
+from fred.timing.elementary import exp, log1p, power
 
 Uniforms = NDArray[np.float64]  # draws in (0, 1)
 Seconds = NDArray[np.float64]
@@ -78,7 +80,7 @@ class Exponential(Latency):
     scale: Positive = Field(examples=[0.1], description="mean, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return -self.scale * np.log1p(-u)
+        return -self.scale * log1p(-u)
 
     @property
     def mean(self) -> float:
@@ -92,7 +94,7 @@ class ShiftedExponential(Latency):
     scale: Positive = Field(examples=[0.05], description="mean of the exponential rest, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.shift - self.scale * np.log1p(-u)
+        return self.shift - self.scale * log1p(-u)
 
     @property
     def mean(self) -> float:
@@ -106,6 +108,12 @@ class Normal(Latency):
     sigma: Positive = Field(examples=[0.02], description="standard deviation before the cut, s")
     floor: Positive = Field(1e-3, description="shortest duration, s")
 
+    @model_validator(mode="after")
+    def _not_all_cut(self) -> "Normal":
+        if self.floor > self.mu + 6 * self.sigma:
+            raise ValueError(f"`floor` ({self.floor:g}) is more than 6 `sigma` above `mu` ({self.mu:g}); lower it")
+        return self
+
     @cached_property
     def _below(self) -> float:
         return float(special.ndtr((self.floor - self.mu) / self.sigma))
@@ -116,7 +124,7 @@ class Normal(Latency):
     @property
     def mean(self) -> float:
         a = (self.floor - self.mu) / self.sigma
-        return self.mu + self.sigma * float(np.exp(-a * a / 2) / np.sqrt(2 * np.pi)) / (1 - self._below)
+        return self.mu + self.sigma * math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (1 - self._below)
 
 
 class LogNormal(Latency):
@@ -126,11 +134,11 @@ class LogNormal(Latency):
     sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.median * np.exp(self.sigma * special.ndtri(u))
+        return self.median * exp(self.sigma * special.ndtri(u))
 
     @property
     def mean(self) -> float:
-        return self.median * float(np.exp(self.sigma**2 / 2))
+        return self.median * float(exp(self.sigma**2 / 2))
 
 
 class Gamma(Latency):
@@ -154,7 +162,7 @@ class Weibull(Latency):
     scale: Positive = Field(examples=[0.1], description="63rd percentile, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.scale * (-np.log1p(-u)) ** (1 / self.shape)
+        return self.scale * power(-log1p(-u), 1 / self.shape)
 
     @property
     def mean(self) -> float:
@@ -168,7 +176,7 @@ class Pareto(Latency):
     alpha: Positive = Field(examples=[2.5], description="tail exponent; the mean is infinite for alpha <= 1")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.minimum * (1 - u) ** (-1 / self.alpha)
+        return self.minimum * power(1 - u, -1 / self.alpha)
 
     @property
     def mean(self) -> float:
@@ -259,13 +267,13 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if column not in (rows.fieldnames or ()):
                 raise ValueError(f"{path} has no column `{column}`; it has {', '.join(rows.fieldnames or ()) or 'none'}")
             return [_duration(row[column], f"{path}:{rows.line_num}") for row in rows]
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _duration(text: str | None, where: str) -> float:

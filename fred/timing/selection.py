@@ -9,6 +9,7 @@ from pydantic import Field
 from fred import streams
 from fred.component import Component
 from fred.timing.cluster import Cluster
+from fred.timing.elementary import exp
 
 _BLOCK = 1024  # uniform draws made at a time
 
@@ -44,7 +45,7 @@ class Softmax(Selection):
     def choices(self, seed: int, workers: int) -> Iterator[int]:
         priorities = np.array(self.priorities or [0.0] * workers)
         for u in _draws(seed):
-            cumulative = np.cumsum(np.exp(priorities - priorities.max()))
+            cumulative = np.cumsum(exp(priorities - priorities.max()))
             worker = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
             yield worker
             self._selected(priorities, worker)
@@ -59,7 +60,7 @@ class Shifting(Softmax):
     Negative changes even the workers out (towards round-robin), positive ones let the favourites run ahead.
     """
 
-    change: float = Field(examples=[-1.0], description="added to a worker's priority each time it has been selected")
+    change: float = Field(ge=-1e6, le=1e6, examples=[-1.0], description="added to a worker's priority when it is selected")
 
     def _selected(self, priorities: np.ndarray, worker: int) -> None:
         priorities[worker] += self.change

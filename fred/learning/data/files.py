@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import zlib
 from pathlib import Path
 
 from fred.errors import FredError
@@ -24,8 +25,16 @@ def read(directory: Path, name: str, md5: str | None = None) -> bytes:
     """The content of `directory/name`, or of `name.gz` unpacked; checked against the MD5 of the unpacked bytes if given."""
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():
-            content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            content = _content(path)
             if md5 is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
                 raise FredError(f"{path} is not the canonical file: its unpacked bytes should have MD5 {md5}")
             return content
     raise FredError(f"missing data: put `{name}` or `{name}.gz` into {directory.resolve()}")
+
+
+def _content(path: Path) -> bytes:
+    """The unpacked bytes of a file."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; get a fresh copy") from error

@@ -1,5 +1,6 @@
 """MNIST [LeCun, Cortes, Burges 1998] and other image sets in its IDX format, read from the user's own files."""
 
+import math
 import struct
 from pathlib import Path
 
@@ -37,6 +38,11 @@ class MNIST(Data):
     def _examples(self, part: str) -> Examples:
         images = self._array(f"{part}-images-idx3-ubyte")
         labels = self._array(f"{part}-labels-idx1-ubyte")
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels) or not len(labels):
+            raise FredError(
+                f"{files.folder(self.directory, 'mnist')}: expected as many labels as images, found labels {labels.shape} and "
+                f"images {images.shape} in `{part}-*`"
+            )
         return Examples(np.divide(images, 255, dtype=np.float32)[..., None], labels.astype(np.int32))
 
     def _array(self, name: str) -> np.ndarray:
@@ -49,8 +55,10 @@ def parse_idx(content: bytes, path: Path) -> np.ndarray:
     """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
+    if len(content) < 4 + 4 * content[3]:
+        raise FredError(f"{path} is cut short: it ends within its header")
     shape = struct.unpack_from(f">{content[3]}I", content, 4)
     data = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if data.size != int(np.prod(shape)):
+    if data.size != math.prod(shape):
         raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
     return data.reshape(shape)

@@ -14,10 +14,10 @@ from fred.learning.data.dataset import Data, Dataset, Examples
 class _Synthetic(Data):
     generated: ClassVar[bool] = True
 
-    examples: int = Field(2000, ge=2, description="number of examples, evaluation included")
-    features: int = Field(20, ge=1, description="inputs per example")
+    examples: int = Field(2000, ge=2, lt=2**31, description="number of examples, evaluation included")
+    features: int = Field(20, ge=1, lt=2**31, description="inputs per example")
     noise: float = Field(0.5, ge=0, description="standard deviation of what no model can explain")
-    evaluation: int = Field(500, ge=1, description="examples held out, the last ones")
+    evaluation: int = Field(500, ge=1, lt=2**31, description="examples held out, the last ones")
 
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
         held_out = min(self.evaluation, self.examples - 1)
@@ -28,7 +28,7 @@ class _Synthetic(Data):
 class SyntheticClassification(_Synthetic):
     """Normal clusters around random centres, one per class."""
 
-    classes: int = Field(10, ge=2, description="number of classes")
+    classes: int = Field(10, ge=2, lt=2**31, description="number of classes")
 
     def load(self, seed: int) -> Dataset:
         centres = _normal(seed, "centres", self.classes, self.features)
@@ -40,7 +40,7 @@ class SyntheticClassification(_Synthetic):
 class SyntheticRegression(_Synthetic):
     """A random linear map of normal inputs, plus noise."""
 
-    outputs: int = Field(1, ge=1, description="values per example")
+    outputs: int = Field(1, ge=1, lt=2**31, description="values per example")
 
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "inputs", self.examples, self.features)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
+from fred.errors import FredError
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 
 
@@ -20,6 +21,13 @@ class CNN(Model):
     initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        if len(input_shape) not in (2, 3):
+            raise FredError(f"model `cnn` needs images, [height, width(, channels)]; the data's inputs are {list(input_shape)}")
+        if min(input_shape[:2]) < 2 ** len(self.channels):
+            raise FredError(
+                f"model `cnn`: each of {len(self.channels)} `channels` halves the image, of which nothing would be left "
+                f"({input_shape[0]} x {input_shape[1]} pixels); give fewer"
+            )
         height, width, depth = input_shape if len(input_shape) == 3 else (*input_shape, 1)
         draw = initialiser(self.initialisation)
         params = {}

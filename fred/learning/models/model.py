@@ -11,7 +11,7 @@ from fred.component import Component
 Params = Any  # pytree of float32 arrays
 
 Initialisation = Literal["he_normal", "glorot_normal", "lecun_normal", "standard_normal"]
-Width = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class Model(Component):

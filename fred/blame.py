@@ -1,0 +1,47 @@
+"""Whose fault an error is: the run, and if classes of the user's own take part in it, the class and the line."""
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from fred.errors import FredError
+from fred.scenario import Run
+
+
+@contextmanager
+def blamed(name: str, run: Run) -> Iterator[None]:
+    """Name the run in FredErrors, and turn any other error in a run with classes of the user's own into one.
+
+    FRED's own faults stay as they are.
+    """
+    try:
+        yield
+    except FredError as error:
+        raise FredError(f"run `{name}`: {error}") from error
+    except Exception as error:
+        own = sorted(_own_classes(run.model_dump()))
+        if not own:
+            raise
+        modules = {target.split(":")[0] for target in own}
+        steps = [step for step in _steps(error) if step[0].f_globals.get("__name__") in modules]
+        where = "".join(f" ({frame.f_code.co_filename}, line {line})" for frame, line in steps[-1:])
+        classes = ", ".join(f"`{target}`" for target in own)
+        raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{where}") from error
+
+
+def _steps(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames and lines that an error and its causes (SimPy raises a copy) passed, outermost first."""
+    while error is not None:
+        yield from traceback.walk_tb(error.__traceback__)
+        error = error.__cause__
+
+
+def _own_classes(options: Any) -> set[str]:
+    """The `module:Class` names in a resolved run."""
+    if isinstance(options, dict):
+        name = options.get("name")
+        here = {name} if isinstance(name, str) and ":" in name else set()
+        return here.union(*map(_own_classes, options.values()))
+    return set().union(*map(_own_classes, options)) if isinstance(options, (list, tuple)) else set()

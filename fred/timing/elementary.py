@@ -1,0 +1,27 @@
+"""Elementary functions, one number at a time by the C library: NumPy's own give other bits with other instruction sets.
+
+What is too large a number comes out as infinity.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., NDArray[np.float64]]:
+    def or_infinity(*x: float) -> float:
+        try:
+            return function(*x)
+        except OverflowError:
+            return math.inf
+
+    each = np.frompyfunc(or_infinity, arguments, 1)
+    return lambda *x: np.asarray(each(*x), np.float64)
+
+
+exp = _elementwise(math.exp, 1)
+log = _elementwise(math.log, 1)
+log1p = _elementwise(math.log1p, 1)
+power = _elementwise(math.pow, 2)
