@@ -93,8 +93,12 @@ def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, op
 
 
 def _step(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    grads = _computed(arithmetic, kind, carry, examples, operands)
-    return _updated(arithmetic, carry, operands, grads if arithmetic.blocks == 1 else _row(grads, operands["replica"]))
+    if arithmetic.blocks > 1:
+        grads = _computed(arithmetic, kind, carry, examples, operands)
+        return _updated(arithmetic, carry, operands, _row(grads, operands["replica"]))
+    state = _state(carry, operands)  # what it is computed at is what is updated: read once
+    grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], 1, False)
+    return _stored(carry, arithmetic.apply(state, grads, operands["timestamp"], operands["client"]), operands)
 
 
 def _commit(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:

@@ -15,7 +15,7 @@ from fred.schedule import NONE, Schedule, Verb
 
 Ints = NDArray[np.int64]
 _PULL, _PUSH, _, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
-LONGEST_MIX = 4  # sources of one instruction; longer sums are made of several
+LONGEST_MIX = 2  # sources of one instruction; longer sums are made of several (wider ones were slower)
 
 
 @dataclass
