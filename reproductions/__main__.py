@@ -6,7 +6,7 @@ import sys
 
 from fred.errors import FredError
 
-NAMES = ("fasgd",)
+NAMES = ("psp", "wagma", "cutoff", "fasgd")  # quick ones first
 
 
 def main() -> int:
