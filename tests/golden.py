@@ -7,15 +7,27 @@ import fred
 from fred import environment
 
 GOLDEN = Path(__file__).parent / "golden.json"
-_SCENARIO = Path(__file__).parent.parent / "scenarios" / "quickstart.yaml"
+_SCENARIOS = Path(__file__).parent.parent / "scenarios"
+_RUNS = {  # scenario -> settings that make it short, runs
+    "quickstart": (["seeds=[1]", "stop.seconds=5"], []),
+    "systems/b-fasgd": (["seeds=[1]", "stop.updates=300"], ["fetch-0.1", "push-0.1"]),
+    "systems/psp-sgd": (["seeds=[1]", "stop.updates=30"], ["both"]),
+    "systems/ssp": (["seeds=[1]", "stop.seconds=5"], ["bound-3"]),
+    "systems/ad-psgd": (["seeds=[1]", "stop.seconds=5"], ["d-psgd", "ad-psgd"]),
+    "systems/sgp": (["seeds=[1]", "stop.updates=200"], ["push-sum-star"]),
+    "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
+    "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving"]),
+}
 
 
 def digests() -> dict[str, dict[str, str]]:
-    """Of a short quickstart with one seed: a schedule and a parameter digest for each run."""
-    summary = fred.run(fred.load(_SCENARIO, ["seeds=[1]", "stop.seconds=5"])).summary
-    return {
-        row["name"]: {"schedule": row["digests_schedule"], "params": row["digests_params"]} for _, row in summary.iterrows()
-    }
+    """A schedule and a parameter digest for each run of a short quickstart, and for one or two of each system."""
+    result = {}
+    for name, (settings, only) in _RUNS.items():
+        summary = fred.run(fred.load(_SCENARIOS / f"{name}.yaml", settings), only=only).summary
+        for _, row in summary.iterrows():
+            result[f"{name}/{row['name']}"] = {"schedule": row["digests_schedule"], "params": row["digests_params"]}
+    return result
 
 
 def locked(recorded: dict[str, str]) -> list[str]:
