@@ -71,6 +71,7 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
         if axes[0].get_yscale() == "log":
+            axes[0].set_ylim(bottom=max(axes[0].get_ylim()[0], metrics[quantity][np.isfinite(metrics[quantity])].max() / 1e4))
             axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         figure.legend(handles=axes[0].get_lines(), loc="outside right center")
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
@@ -97,6 +98,27 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
         for axis in axes[max(0, len(stale) - columns) : len(stale)]:
             axis.set_xlabel("staleness, updates")
             axis.xaxis.set_tick_params(labelbottom=True)
+    return figure
+
+
+def traffic(sent: dict[str, dict[str, float]]) -> Picture:
+    """Bytes sent each way by each run, as stacked bars in megabytes."""
+    with style():
+        figure = Picture(figsize=(6.5, 1.0 + 0.3 * len(sent)), layout="constrained")
+        axis = figure.subplots()
+        left = np.zeros(len(sent))
+        for colour, way in zip(_cycle(), next(iter(sent.values())), strict=False):
+            megabytes = np.array([ways[way] for ways in sent.values()]) / 1e6
+            if megabytes.any():
+                axis.barh(range(len(sent)), megabytes, 0.7, left, color=colour, label=way.replace("_", " "))
+                left += megabytes
+        axis.set(yticks=range(len(sent)), yticklabels=list(sent), xlabel="sent over the network, MB")
+        for label in axis.get_yticklabels():
+            label.set_parse_math(False)
+        axis.grid(axis="y", visible=False)
+        axis.invert_yaxis()
+        if left.any():
+            figure.legend(loc="outside lower right", ncols=3)
     return figure
 
 

@@ -168,6 +168,9 @@ def _save_figures(result: Result, folder: Path) -> None:
     if "loss" in result.metrics:
         result.plot_loss().save(folder / "loss.svg")
         result.plot_error().save(folder / "error.svg")
+    if "disagreement" in result.metrics:
+        result.plot_disagreement().save(folder / "disagreement.svg")
+    result.plot_traffic().save(folder / "traffic.svg")
     result.plot_staleness().save(folder / "staleness.svg")
     if any(outcome.run.protocol.has_clock for outcome in result.outcomes):
         result.plot_timeline().save(folder / "timeline.svg")

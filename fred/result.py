@@ -15,6 +15,7 @@ from fred.scenario import Evaluate, Scenario
 from fred.schedule import Verb
 from fred.timing.durations import NANOSECONDS
 
+WAYS = ("to_workers", "to_servers", "between_workers")
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 
 
@@ -56,6 +57,22 @@ class Result:
     def plot_error(self) -> figures.Picture:
         """Error against updates and against virtual time, with the band of seeds."""
         return self._learning("error")
+
+    def plot_disagreement(self) -> figures.Picture:
+        """How far workers' own models are from their mean. Raises FredError where no run has such models."""
+        metrics = self.metrics
+        if "disagreement" not in metrics:
+            raise FredError("nothing to plot: in these runs workers have no models of their own")
+        return figures.learning(metrics.dropna(subset="disagreement"), "disagreement", self.scenario.title)
+
+    def plot_traffic(self) -> figures.Picture:
+        """What was sent each way in each run, mean over the seeds."""
+        sent: dict[str, dict[str, float]] = {}
+        for each in self.outcomes:
+            ways = sent.setdefault(each.name, dict.fromkeys(WAYS, 0.0))
+            for way, size in traffic(each)["bytes"].items():
+                ways[way] += size / len(self.scenario.seeds)
+        return figures.traffic(sent)
 
     def plot_staleness(self) -> figures.Picture:
         """How stale the gradients were that took part in updates, all seeds together."""
@@ -137,12 +154,20 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         },
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
         "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
-        "bytes": int(schedule["bytes"].sum()),
+        **traffic(outcome),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
+    """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers."""
+    schedule, has_server = outcome.schedule, outcome.run.protocol.has_server
+    pulls = schedule["verb"] == Verb.PULL
+    ways = dict(zip(WAYS, (pulls & has_server, ~pulls & has_server, np.full(len(pulls), not has_server)), strict=True))
+    return {unit: {way: int(schedule[unit][rows].sum()) for way, rows in ways.items()} for unit in ("bytes", "messages")}
 
 
 def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:

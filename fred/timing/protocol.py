@@ -13,6 +13,7 @@ class Protocol(Component):
 
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
     needs_values: ClassVar[bool] = False  # True: timing depends on what is learned, so both happen at once
+    has_server: ClassVar[bool] = True  # False: workers send to each other only
     decentralised: ClassVar[bool] = False  # True: every worker has a replica of its own, and there is no server
     sharded: ClassVar[bool] = False  # True: each server is a replica of its own block of the parameters
 

@@ -1,11 +1,15 @@
 """Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server."""
 
+from typing import ClassVar
+
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
 
 class Allreduce(Protocol):
     """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
+
+    has_server: ClassVar[bool] = False
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._rounds(sim))

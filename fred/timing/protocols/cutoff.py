@@ -1,6 +1,6 @@
 """Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided how many workers will be waited for."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,8 @@ class Cutoff(Protocol):
 
     The rule that chooses c sees the compute times of earlier rounds, those of dropped workers cut off at the c-th.
     """
+
+    has_server: ClassVar[bool] = False
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
 

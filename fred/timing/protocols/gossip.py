@@ -23,6 +23,7 @@ class Gossip(Protocol):
     edge and the rest for itself (`metropolis`: rows and columns sum to 1; the graph must be undirected).
     """
 
+    has_server: ClassVar[bool] = False
     decentralised: ClassVar[bool] = True
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")

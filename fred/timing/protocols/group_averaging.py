@@ -21,6 +21,7 @@ class GroupAveraging(Protocol):
     takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally.
     """
 
+    has_server: ClassVar[bool] = False
     decentralised: ClassVar[bool] = True
 
     group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")

@@ -17,6 +17,7 @@ class Pairwise(Protocol):
     worker averages with one other at a time, in the order in which they asked; it never asks, so nobody waits in a circle.
     """
 
+    has_server: ClassVar[bool] = False
     decentralised: ClassVar[bool] = True
 
     def start(self, sim: Simulation) -> None:
