@@ -27,6 +27,7 @@ from fred.learning.servers.wagma import WAGMASGD
 from fred.recorder import Recorder
 from fred.schedule import Schedule
 from fred.timing.cluster import Cluster
+from fred.timing.contention import RandomDelays
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.gated import Gated
@@ -167,10 +168,13 @@ def systems() -> Iterator[Row]:
     """PSP-SGD and WAGMA against the limit of as many gradients; B-FASGD inline against a loop written by hand."""
     partial = Partial(gradients=12, blocks_percent=75)
     groups = GroupAveraging(group_size=4, period=10)
+    equal = Cluster(workers=16, compute={"name": "constant", "seconds": 0.4})
+    delayed = equal.model_copy(update={"contention": (RandomDelays(workers=2, seconds=0.32),)})
     for name, cluster, server, protocol in (
         ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partial),
         ("PSP-SGD, 4 servers, all waited for", workers(16, servers=4), PSPSGD(learning_rate=0.001), Partial()),
-        ("WAGMA-SGD, groups of 4", workers(16), WAGMASGD(learning_rate=0.01), groups),
+        ("WAGMA-SGD, groups of 4", equal, WAGMASGD(learning_rate=0.01), groups),
+        ("  the same, 2 of 16 delayed at each step", delayed, WAGMASGD(learning_rate=0.01), groups),
         ("SGP, exponential graph", workers(16), SGP(learning_rate=0.01), Gossip(topology=Exponential())),
         ("AD-PSGD", workers(16), ADPSGD(learning_rate=0.01), Pairwise()),
     ):
