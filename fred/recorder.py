@@ -73,7 +73,7 @@ class Recorder:
         self._joined: list[list[Gradient]] = [[] for _ in range(replicas)]  # each replica's open round
         self._mailboxes = 0
         self._integers = array("q")
-        self._scales = array("d")
+        self._scales = array("d")  # row, weight, keep, of the rows that scale parameters
 
     @property
     def updates(self) -> int:
@@ -85,14 +85,12 @@ class Recorder:
         mailbox, clock = self._mailboxes, self.clocks[replica]
         self._mailboxes = mailbox + 1
         self._integers.extend((now, _PULL, worker, replica, mailbox, NONE, step, clock, 0, now, arrival, size, messages))
-        self._scales.extend((1.0, 0.0))
         return Model(mailbox, clock)
 
     def pull_block(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int, messages: int) -> Block:
         """A server sends its block to the worker now; `compose` says what the worker used it for."""
-        row, clock = len(self._scales) // len(SCALES), self.clocks[replica]
+        row, clock = self._row(), self.clocks[replica]
         self._integers.extend((now, _PULL, worker, replica, NONE, NONE, step, clock, 0, now, arrival, size, messages))
-        self._scales.extend((1.0, 0.0))
         return Block(replica, clock, row)
 
     def compose(self, arrived: Iterable[Block], previous: Model | None) -> Model:
@@ -118,8 +116,8 @@ class Recorder:
     def commit(self, now: int, replica: int) -> None:
         """The mean of the gradients that joined makes one update of the replica."""
         joined, clock = self._joined[replica], self.clocks[replica]
+        self._scales.extend((self._row(), 1.0 / len(joined), 0.0))
         self._integers.extend((now, _COMMIT, NONE, replica, NONE, NONE, NONE, clock, 0, now, now, 0, 0))
-        self._scales.extend((1.0 / len(joined), 0.0))
         self._joined[replica] = []
         self._updated(replica, joined)
 
@@ -129,15 +127,15 @@ class Recorder:
         self._mailboxes = mailbox + 1
         for model, weight in parts:
             source = model.mailbox
+            self._scales.extend((self._row(), weight, 0.0))
             self._integers.extend((now, _MIX, worker, NONE, mailbox, source, NONE, model.timestamp, 0, now, now, 0, 0))
-            self._scales.extend((weight, 0.0))
         return Model(mailbox, parts[0][0].timestamp)
 
     def sync(self, now: int, worker: int, model: Model, keep: float, weight: float, size: int, messages: int) -> None:
         """The worker's own replica becomes keep x itself + weight x model."""
         clock = self.clocks[worker]
+        self._scales.extend((self._row(), weight, keep))
         self._integers.extend((now, _SYNC, worker, worker, model.mailbox, NONE, NONE, clock, 0, now, now, size, messages))
-        self._scales.extend((weight, keep))
         self.clocks[worker] = clock + 1
 
     def drop(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
@@ -152,9 +150,15 @@ class Recorder:
         """What has been recorded until the simulation stopped at `end_ns`."""
         table = np.frombuffer(self._integers, np.int64).reshape(-1, len(COLUMNS))
         columns: dict[str, NDArray] = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(COLUMNS)}
-        scales = np.frombuffer(self._scales, np.float64).reshape(-1, len(SCALES))
-        columns |= {name: np.ascontiguousarray(scales[:, i]) for i, name in enumerate(SCALES)}
+        scales = np.frombuffer(self._scales, np.float64).reshape(-1, 1 + len(SCALES))
+        for i, (name, usual) in enumerate(zip(SCALES, (1.0, 0.0), strict=True)):
+            columns[name] = np.full(len(table), usual)
+            columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
         return Schedule(columns, self.workers, len(self.clocks), self.blocks, self.started, end_ns)
+
+    def _row(self) -> int:
+        """Number of the row to be written next."""
+        return len(self._integers) // len(COLUMNS)
 
     def _updated(self, replica: int, gradients: Sequence[Gradient]) -> None:
         self.clocks[replica] += 1
@@ -174,4 +178,3 @@ class Recorder:
         mailbox, timestamp = model.mailbox, (model.at(replica) if model.blocks else model.timestamp)
         stale = self.clocks[replica] - timestamp
         self._integers.extend((now, verb, worker, replica, mailbox, NONE, step, timestamp, stale, begin, end, size, messages))
-        self._scales.extend((1.0, 0.0))

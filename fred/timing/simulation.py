@@ -55,7 +55,7 @@ class Simulation:
 
     def begin(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
         """A gradient at the model that begins now. The duration, ns, is the worker's next draw if not given."""
-        step, now = self._steps[worker], self.now
+        step, now = self._steps[worker], int(self.env.now)
         self._steps[worker] = step + 1
         self.record.started += 1
         if duration is None:
@@ -110,7 +110,7 @@ class Simulation:
 
     def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Model:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
-        now = self.now
+        now = int(self.env.now)
         size, messages = (self.model_bytes, self.servers) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, self._steps[worker], arrival, size, messages)
