@@ -71,6 +71,7 @@ class Case:
         self.timestamps = jnp.asarray(np.arange(len(uses)) - schedule["staleness"][uses], jnp.int32)
         self.indices = jnp.asarray(self.batches.indices(schedule["worker"][uses], schedule["step"][uses], 0))
         self._bare = jax.jit(self._bare_loop)
+        self._kept = jax.jit(self._kept_loop, donate_argnums=1)
 
     def recorder(self) -> Recorder:
         return Recorder(*self._sizes(), gradients=self.gradients)
@@ -95,6 +96,23 @@ class Case:
         """The same number of the same gradients and updates, minibatches given, nothing else."""
         state = self._bare(self.server.init(self.params), self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
+
+    def floor(self) -> None:
+        """As the limit, but each gradient is kept for as many updates as there are workers: the least that staleness costs."""
+        kept = jax.tree.map(lambda leaf: jnp.zeros((self.cluster.size, *leaf.shape)), self.params)
+        state = self._kept(self.server.init(self.params), kept, self.examples, self.indices, self.timestamps)
+        jax.block_until_ready(state)
+
+    def _kept_loop(self, state, kept, examples, indices, timestamps):
+        def update(carry, row):
+            state, kept = carry
+            grads = jax.tree.map(lambda leaf: leaf[row[2]], kept)
+            state = self.server.apply_update(state, grads, row[1], 0)
+            new = self.arithmetic.loss.gradient(state.params, examples, row[0])
+            return (state, jax.tree.map(lambda leaf, g: leaf.at[row[2]].set(g), kept, new)), None
+
+        slots = jnp.arange(len(indices)) % self.cluster.size
+        return jax.lax.scan(update, (state, kept), (indices, timestamps, slots))[0]
 
     def _replicas(self) -> Iterator:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
@@ -151,9 +169,10 @@ def rows() -> Iterator[Row]:
         for batch_size, number in ((1, 128), (8, 16), (32, 4)):
             for algorithm in (SASGD, FASGD):
                 case = Case(widths, batch_size, workers(number), algorithm(learning_rate=0.01), updates)
-                bare, replayed, lowered = medians([case.limit, case.replay, case.lowering])
+                bare, replayed, lowered, floor = medians([case.limit, case.replay, case.lowering, case.floor])
                 name = f"{'-'.join(map(str, widths))}, {batch_size} x {number} workers, {algorithm.__name__}"
                 yield Row(f"replay / limit: {name}", replayed / bare, "x", LIMITS.get((batch_size, number)))
+                yield Row(f"  a bare loop that keeps each gradient / limit: {name}", floor / bare, "x")
                 if batch_size == 8:
                     yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
                     yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")

@@ -106,6 +106,10 @@ class Run(Component):
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
+        if self.protocol.needs_values and not self.algorithm.has_statistic:
+            raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have; `b-fasgd` does")
+        if self.task is not None and self.task.replicas_start == "apart" and not self.protocol.decentralised:
+            raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
         unit, spacing = self.evaluate.spacing(self.stop)

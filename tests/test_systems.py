@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.errors import FredError
 from fred.execution import Outcome, execute
 from fred.learning.lower import lower
 from fred.learning.problem import initial_params
@@ -257,3 +258,23 @@ def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
     listed = [result.run(validated({"runs": {n: runs[n] for n in order}}, str)).summary for order in (names, names[::-1])]
     digests = [frame.set_index("name")[["digests_schedule", "digests_params"]].sort_index() for frame in listed]
     assert digests[0].equals(digests[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "asgd", "protocol": "gated"}, "a statistic that this algorithm does not have"),
+        ({"algorithm": "b-fasgd", "task": None}, "it needs a `task`"),
+        ({"algorithm": "asgd", "task": {**TASK, "replicas_start": "apart"}}, "every worker has a model of its own"),
+        ({"algorithm": "wagma-sgd", "cluster": {"workers": 6}}, r"number of workers \(6\) must be a power of two"),
+        ({"algorithm": "wagma-sgd", "protocol": {"name": "group-averaging", "group_size": 8}}, "must not exceed"),
+        ({"algorithm": "psp-sgd", "protocol": {"name": "partial", "gradients": 9}}, "must not exceed"),
+        (
+            {"algorithm": "d-psgd", "protocol": {"name": "gossip", "weights": "metropolis", "topology": "exponential"}},
+            "hears from",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(options, message):
+    with pytest.raises(FredError, match=message):
+        make_run(**options)

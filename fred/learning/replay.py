@@ -1,6 +1,7 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -19,13 +20,53 @@ Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Rows:
+    """Values of one kind, stacked [rows, ...]; a single one is kept as it is, which XLA updates in place more readily."""
+
+    values: Any
+    alone: bool = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, values: Sequence[Any], empty: int = 0) -> "Rows":
+        """These rows, and so many of zeros."""
+        if len(values) + empty == 1:
+            return cls(jax.tree.map(jnp.array, values[0]), alone=True)  # a copy: the replay gives its buffers away
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+        return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), alone=False)
+
+    @classmethod
+    def zeros(cls, like: Any, count: int) -> "Rows":
+        """So many rows of zeros shaped like this."""
+        shape = () if count == 1 else (count,)
+        return cls(jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
+
+    def row(self, index: Any) -> Any:
+        """One row."""
+        if self.alone:
+            return self.values
+        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), self.values)
+
+    def put(self, index: Any, row: Any) -> "Rows":
+        """All rows, this one replaced."""
+        if self.alone:
+            return Rows(row, alone=True)
+        update = jax.lax.dynamic_update_index_in_dim
+        return Rows(jax.tree.map(lambda leaf, new: update(leaf, new, index, 0), self.values, row), alone=False)
+
+    def some(self, indices: np.ndarray) -> Any:
+        """Several rows, stacked."""
+        return jax.tree.map(lambda leaf: leaf[None] if self.alone else leaf[indices], self.values)
+
+
 class Carry(NamedTuple):
     """What instructions read and write."""
 
-    registers: Params  # versions of the parameters [registers, ...]
-    memory: dict[str, Any]  # what each replica's server remembers beside them [replicas, ...]
-    slots: Params  # gradients [slots, ...]
-    sums: Params  # of each replica's open round [replicas, ...]
+    registers: Rows  # versions of the parameters
+    memory: Rows  # what each replica's server remembers beside them
+    slots: Rows  # gradients
+    sums: Rows  # of each replica's open round
 
 
 def replay(
@@ -40,7 +81,7 @@ def replay(
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
-        yield jax.tree.map(lambda leaf, homes=homes: leaf[homes], carry.registers)
+        yield carry.registers.some(homes)
 
 
 def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -> Carry:
@@ -50,17 +91,15 @@ def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -
     params = [state.pop("params") for state in states]
     for state in states:
         del state["clock"]  # operands bring it
-    empty = program.registers - replicas
-    stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-    registers = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stack(*params))
     gradient = models[0] if arithmetic.blocks == 1 else arithmetic.cut(models[0])
-    rows = replicas if any(kind.op in (Op.ADD, Op.COLLECT) for kind in program.kinds) else 0
     part = models[0] if arithmetic.blocks == 1 else arithmetic.block(gradient, 0)
-    return Carry(registers, stack(*states), _zeros(gradient, program.slots), _zeros(part, rows))
-
-
-def _zeros(like: Params, rows: int) -> Params:
-    return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), like)
+    sums = replicas if any(kind.op in (Op.ADD, Op.COLLECT) for kind in program.kinds) else 0
+    return Carry(
+        Rows.of(params, program.registers - replicas),
+        Rows.of(states),
+        Rows.zeros(gradient, program.slots),
+        Rows.zeros(part, sums),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -85,7 +124,8 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 
 
 def _apply(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    return _updated(arithmetic, carry, operands, _part(arithmetic, carry.slots, operands["slot"], operands["replica"]))
+    grads = _part(arithmetic, carry.slots.row(operands["slot"]), operands["replica"])
+    return _updated(arithmetic, carry, _state(carry, operands), grads, operands)
 
 
 def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
@@ -93,49 +133,48 @@ def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, op
 
 
 def _step(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    if arithmetic.blocks > 1:
-        grads = _computed(arithmetic, kind, carry, examples, operands)
-        return _updated(arithmetic, carry, operands, _row(grads, operands["replica"]))
-    state = _state(carry, operands)  # what it is computed at is what is updated: read once
-    grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], 1, False)
-    return _stored(carry, arithmetic.apply(state, grads, operands["timestamp"], operands["client"]), operands)
+    state = _state(carry, operands)
+    if arithmetic.blocks == 1:  # what it is computed at is what is updated: read once
+        grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], 1, False)
+    else:
+        grads = _part(arithmetic, _computed(arithmetic, kind, carry, examples, operands), operands["replica"])
+    return _updated(arithmetic, carry, state, grads, operands)
 
 
 def _commit(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    total = _row(carry.sums, operands["replica"]) if kind.special else _row(carry.slots, 0)
+    total = carry.sums.row(operands["replica"]) if kind.special else carry.slots.row(0)
     return _stored(carry, arithmetic.commit(_state(carry, operands), total, operands["weight"], operands["count"]), operands)
 
 
 def _mix(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    sources = [_row(carry.registers, operands["sources"][i]) for i in range(kind.members)]
+    sources = [carry.registers.row(operands["sources"][i]) for i in range(kind.members)]
     weights = [operands["weights"][i] for i in range(kind.members)]
-    into = _row(carry.registers, operands["into"]) if kind.special else None
-    return carry._replace(registers=_put(carry.registers, operands["into"], arithmetic.mix(sources, weights, into)))
+    into = carry.registers.row(operands["into"]) if kind.special else None
+    return carry._replace(registers=carry.registers.put(operands["into"], arithmetic.mix(sources, weights, into)))
 
 
 def _gradient(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
     grads = _computed(arithmetic, kind, carry, examples, operands)
-    return carry._replace(slots=_put(carry.slots, operands["store"], grads))
+    return carry._replace(slots=carry.slots.put(operands["store"], grads))
 
 
 def _add(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
     replica = operands["replica"]
-    grads = _part(arithmetic, carry.slots, operands["slot"], replica)
-    total = arithmetic.add(_row(carry.sums, replica), grads)
+    grads = _part(arithmetic, carry.slots.row(operands["slot"]), replica)
+    total = arithmetic.add(carry.sums.row(replica), grads)
     total = jax.tree.map(lambda first, more: jnp.where(operands["opens"], first, more), grads, total)
-    return carry._replace(sums=_put(carry.sums, replica, total))
+    return carry._replace(sums=carry.sums.put(replica, total))
 
 
 def _collect(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
     grads = _computed(arithmetic, kind, carry, examples, operands)
-    grads = jax.tree.map(lambda leaf: leaf[None], grads) if arithmetic.blocks == 1 else grads
-    opens = operands["opens"]
-    total = jax.tree.map(
-        lambda new, old: jnp.where(opens.reshape(-1, *(1,) * (new.ndim - 1)), new, old),
-        grads,
-        arithmetic.add(carry.sums, grads),
-    )
-    return carry._replace(sums=total)
+    total = arithmetic.add(carry.sums.values, grads)
+
+    def opened(first: jax.Array, more: jax.Array) -> jax.Array:
+        opens = operands["opens"][0] if carry.sums.alone else operands["opens"].reshape(-1, *(1,) * (first.ndim - 1))
+        return jnp.where(opens, first, more)
+
+    return carry._replace(sums=Rows(jax.tree.map(opened, grads, total), carry.sums.alone))
 
 
 _STEPS = {
@@ -151,40 +190,29 @@ _STEPS = {
 
 
 def _computed(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Params:
-    sources = [_row(carry.registers, operands["sources"][i]) for i in range(arithmetic.blocks)]
+    sources = [carry.registers.row(operands["sources"][i]) for i in range(arithmetic.blocks)]
     return arithmetic.gradient(sources, examples, operands["indices"], operands["count"], kind.members, kind.special)
 
 
-def _updated(arithmetic: Arithmetic, carry: Carry, operands: Operands, grads: Params) -> Carry:
-    return _stored(carry, arithmetic.apply(_state(carry, operands), grads, operands["timestamp"], operands["client"]), operands)
+def _updated(arithmetic: Arithmetic, carry: Carry, state: State, grads: Params, operands: Operands) -> Carry:
+    return _stored(carry, arithmetic.apply(state, grads, operands["timestamp"], operands["client"]), operands)
 
 
 def _state(carry: Carry, operands: Operands) -> State:
-    params = _row(carry.registers, operands["source"])
-    return State(params=params, clock=operands["clock"], **_row(carry.memory, operands["replica"]))
+    params = carry.registers.row(operands["source"])
+    return State(params=params, clock=operands["clock"], **carry.memory.row(operands["replica"]))
 
 
 def _stored(carry: Carry, state: State, operands: Operands) -> Carry:
-    memory = {name: getattr(state, name) for name in carry.memory}
-    registers = _put(carry.registers, operands["into"], state.params)
-    return carry._replace(registers=registers, memory=_put(carry.memory, operands["replica"], memory))
-
-
-def _part(arithmetic: Arithmetic, slots: Params, slot: jax.Array, replica: jax.Array) -> Params:
-    """The part of a kept gradient that belongs to a replica."""
-    return _row(slots, slot) if arithmetic.blocks == 1 else _row(_row(slots, slot), replica)
-
-
-def _row(rows: Params, index: Any) -> Params:
-    return jax.tree.map(
-        lambda leaf: leaf[0] if len(leaf) == 1 else jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), rows
+    memory = {name: getattr(state, name) for name in carry.memory.values}
+    return carry._replace(
+        registers=carry.registers.put(operands["into"], state.params), memory=carry.memory.put(operands["replica"], memory)
     )
 
 
-def _put(rows: Params, index: Any, row: Params) -> Params:
-    return jax.tree.map(
-        lambda leaf, new: new[None] if len(leaf) == 1 else jax.lax.dynamic_update_index_in_dim(leaf, new, index, 0), rows, row
-    )
+def _part(arithmetic: Arithmetic, grads: Params, replica: jax.Array) -> Params:
+    """The part of a gradient that belongs to a replica."""
+    return grads if arithmetic.blocks == 1 else arithmetic.block(grads, replica)
 
 
 def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], jax.Array]:

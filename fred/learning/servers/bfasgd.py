@@ -13,6 +13,7 @@ class BFASGD(FASGD):
     """FASGD whose workers send the less often the smaller the gradients' deviation v has become."""
 
     protocol: ClassVar[str] = "gated"
+    has_statistic: ClassVar[bool] = True
 
     def statistic(self, state: State) -> Scalar:
         """The mean of v (of m, with `published-code`) over all parameters."""
