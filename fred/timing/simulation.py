@@ -32,7 +32,7 @@ class Simulation:
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = cluster.loads(seed)
         self._steps = [0] * self.workers  # gradients begun by each worker
-        self._waiting: dict[int, str] = {}  # worker -> what it waits for
+        self._waiting: dict[str, str] = {}  # who -> what it waits for
 
     @property
     def now(self) -> int:
@@ -95,11 +95,12 @@ class Simulation:
         """Of one message, ns."""
         return 0 if self.network is None else round(self.network.latency.mean * NANOSECONDS)
 
-    def wait(self, worker: int, event: simpy.Event, reason: str) -> Process:
-        """Wait for an event; the reason is reported if nothing can happen any more."""
-        self._waiting[worker] = reason
+    def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
+        """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
+        name = f"worker {who}" if isinstance(who, int) else who
+        self._waiting[name] = reason
         yield event
-        del self._waiting[worker]
+        del self._waiting[name]
 
     @property
     def block_bytes(self) -> int:
@@ -213,5 +214,5 @@ class Simulation:
         self.record.full = True
 
     def _standstill(self) -> str:
-        waiting = "; ".join(f"worker {worker} waits for {reason}" for worker, reason in sorted(self._waiting.items())[:8])
+        waiting = "; ".join(f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8])
         return f"nothing can happen any more after {self.now / NANOSECONDS:g} s: {waiting or 'no worker is waiting'}"

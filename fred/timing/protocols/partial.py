@@ -58,7 +58,7 @@ def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[]
 class _Arrivals:
     """Something to wait for whenever a message arrives."""
 
-    def __init__(self, sim: Simulation, complete: Callable[[], bool], waiter: int, reason: Callable[[], str]):
+    def __init__(self, sim: Simulation, complete: Callable[[], bool], waiter: int | str, reason: Callable[[], str]):
         self._sim, self.complete, self._waiter, self._reason = sim, complete, waiter, reason
         self.event: simpy.Event = sim.env.event()
 
@@ -116,8 +116,7 @@ class _Server:
         self._needed = protocol.gradients or sim.workers
         self._received = 0  # gradients of this round
         self._responded: set[int] = set()  # workers
-        everybody = lambda: len(self._responded) == sim.workers  # noqa: E731
-        self._arrivals = _Arrivals(sim, everybody, sim.workers + number, lambda: "gradients")
+        self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
 
     def bring(self, gradient: Gradient, version: int) -> Process:
         """A worker sends its gradient's block."""
@@ -129,6 +128,12 @@ class _Server:
         self._received += 1
         self._responded.add(gradient.worker)
         self._arrivals.announce()
+
+    def _complete(self) -> bool:
+        return len(self._responded) == self._sim.workers
+
+    def _reason(self) -> str:
+        return f"{self._needed} gradients (it has {self._received})"
 
     def serve(self) -> Process:
         sim = self._sim
