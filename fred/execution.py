@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -128,8 +129,8 @@ def _replayed(run: Run, seed: int, problem: _Problem, progress: Progress) -> tup
         progress(len(measured) / len(points.rows))
         if _target_reached(run, measured) and len(measured) < len(points.rows):
             last = len(measured) - 1
-            updates = math.inf if unit == "seconds" else int(points.updates[last])
-            recorder = Recorder(*_sizes(run), updates=updates)
+            limit = {} if unit == "seconds" else {"rows": int(points.rows[last])}
+            recorder = Recorder(*_sizes(run), **limit)
             schedule = _record(_start(run, seed, recorder, problem.size), points.seconds[last] if unit == "seconds" else None)
             break
     return schedule, measured, problem.arithmetic.consensus(replicas)
@@ -157,24 +158,39 @@ def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple
     )
     recorder.observe()
     simulation = _start(run, seed, recorder, problem.size)
+    times = []  # of the points, ns
+
+    def observe_now() -> None:
+        times.append(simulation.now)
+        recorder.observe()
+
     if unit == "seconds":
-        simulation.every(spacing, recorder.observe)
+        simulation.every(spacing, observe_now)
     schedule = _record(simulation, run.stop.seconds)
+    if times and times[-1] == schedule.end_ns:
+        measured.pop()  # the end is measured after what happens then
     while len(measured) < len(Points.of(schedule, unit, spacing).rows):  # the end, and points after the last update
         recorder.observe()
     return schedule, measured, problem.arithmetic.consensus(recorder.replicas())
 
 
 def _start(run: Run, seed: int, recorder: Recorder, model_bytes: int) -> Simulation:
-    simulation = Simulation(run.cluster, recorder, seed, model_bytes)
-    run.protocol.start(simulation)
+    with _representable():
+        simulation = Simulation(run.cluster, recorder, seed, model_bytes)
+        run.protocol.start(simulation)
     return simulation
 
 
 def _record(simulation: Simulation, seconds: float | None) -> Schedule:
-    try:
+    with _representable():
         simulation.run(seconds or math.inf)
         return simulation.record.schedule(simulation.now)
+
+
+@contextmanager
+def _representable() -> Iterator[None]:
+    try:
+        yield
     except OverflowError as error:
         raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
 

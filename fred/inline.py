@@ -51,7 +51,8 @@ class Inline(Recorder):
 
     def observe(self) -> None:
         """Look at the present parameters, and stop if the target has been reached."""
-        self.full = self._observe(self.replicas()) or self.full
+        if self._observe(self.replicas()):
+            self.stop()
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on, of a replica's present state."""
@@ -64,14 +65,19 @@ class Inline(Recorder):
         return super().pull_block(now, worker, replica, *facts)._replace(params=self.states[replica].params)
 
     def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
+        over = self.full
         super().push(now, gradient, replica, size, messages)
+        if over:
+            return
         grads = self._part(self._value(gradient), replica)
         state = self._do["apply"](self.states[replica], grads, gradient.model.at(replica), gradient.worker)
         self._changed(replica, state)
 
     def commit(self, now: int, replica: int) -> None:
-        clock, members = self.clocks[replica], self._joined[replica]
+        clock, members, over = self.clocks[replica], self._joined[replica], self.full
         super().commit(now, replica)
+        if over:
+            return
         fresh = all(member.model.at(replica) == clock and member.value is None for member in members)
         if fresh and len(self.clocks) == 1:
             total, weight = self._flat(members), 1.0
@@ -86,6 +92,8 @@ class Inline(Recorder):
 
     def sync(self, now: int, worker: int, model: Model, keep: float, weight: float, size: int, messages: int) -> None:
         super().sync(now, worker, model, keep, weight, size, messages)
+        if self.full:
+            return
         state, value = self.states[worker], model.params
         if keep or weight != 1.0:
             value = self._mixed(([(state.params, keep)] if keep else []) + [(model.params, weight)])

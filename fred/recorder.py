@@ -55,16 +55,25 @@ class Gradient:
 class Recorder:
     """Writes the schedule while the simulation runs, and keeps the clocks and counts that protocols ask for.
 
-    It is `full` once the schedule holds the wanted number of updates or of gradients that took part in one.
+    It is `full` once the schedule holds the wanted number of updates, of gradients that took part in one, or of rows. What
+    happens after that, at the same moment, is not part of the schedule.
     """
 
     def __init__(
-        self, workers: int, replicas: int = 1, blocks: int = 1, *, updates: float = math.inf, gradients: float = math.inf
+        self,
+        workers: int,
+        replicas: int = 1,
+        blocks: int = 1,
+        *,
+        updates: float = math.inf,
+        gradients: float = math.inf,
+        rows: float = math.inf,
     ):
         self.workers = workers
         self.blocks = blocks
         self.full = False
-        self._wanted = updates * blocks, gradients
+        self._wanted = updates * blocks, gradients, rows
+        self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
         self.clocks = [0] * replicas  # changes of each replica
         self.changes = 0  # updates, of all replicas
         self.gradients = 0  # that took part in an update
@@ -142,19 +151,27 @@ class Recorder:
         """The message with the gradient has no effect."""
         self._write(_DROP, now, gradient, replica, size, messages)
 
+    def stop(self) -> None:
+        """The schedule ends here."""
+        if not self.full:
+            self.full = True
+            self._end = self._row(), self.started
+
     def statistic(self, replica: int) -> float:
         """What the algorithm lets timing depend on, of a replica's present state: only known where arithmetic runs inline."""
         raise NotImplementedError
 
     def schedule(self, end_ns: int) -> "Schedule":
         """What has been recorded until the simulation stopped at `end_ns`."""
-        table = np.frombuffer(self._integers, np.int64).reshape(-1, len(COLUMNS))
+        rows, started = self._end or (self._row(), self.started)
+        table = np.frombuffer(self._integers, np.int64).reshape(-1, len(COLUMNS))[:rows]
         columns: dict[str, NDArray] = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(COLUMNS)}
         scales = np.frombuffer(self._scales, np.float64).reshape(-1, 1 + len(SCALES))
+        scales = scales[scales[:, 0] < rows]
         for i, (name, usual) in enumerate(zip(SCALES, (1.0, 0.0), strict=True)):
             columns[name] = np.full(len(table), usual)
             columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
-        return Schedule(columns, self.workers, len(self.clocks), self.blocks, self.started, end_ns)
+        return Schedule(columns, self.workers, len(self.clocks), self.blocks, started, end_ns)
 
     def _row(self) -> int:
         """Number of the row to be written next."""
@@ -167,7 +184,9 @@ class Recorder:
             if not gradient.applied:
                 gradient.applied = True
                 self.gradients += 1
-        self.full = self.changes >= self._wanted[0] or self.gradients >= self._wanted[1]
+        changes, used, rows = self._wanted
+        if self.changes >= changes or self.gradients >= used or (rows < math.inf and self._row() >= rows):
+            self.stop()
 
     def _write(self, verb: int, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
         worker, step, begin, end = gradient.worker, gradient.step, gradient.begin, gradient.end

@@ -108,6 +108,8 @@ class Run(Component):
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         if self.protocol.needs_values and not self.algorithm.has_statistic:
             raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have; `b-fasgd` does")
+        if self.protocol.blocks(self.cluster) > 1 and not self.algorithm.divisible:
+            raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
         if self.task is not None and self.task.replicas_start == "apart" and not self.protocol.decentralised:
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):

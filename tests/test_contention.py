@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fred.errors import FredError
+from fred.execution import execute
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.contention import FOREVER, MarkovSwitching
@@ -104,3 +105,11 @@ def test_no_contention_and_a_regime_that_does_nothing_are_the_same():
 def test_impossible_regimes_are_refused(regime, message):
     with pytest.raises(FredError, match=message):
         make_run("asgd", cluster={"workers": 4, "nodes": 2, "contention": [regime]})
+
+
+def test_endless_computations_are_reported_and_endless_dwell_times_are_none():
+    dead = make_run("asgd", task=None, cluster={"workers": 2, "contention": [{"name": "job", "nodes": [0], "slowdown": 1e12}]})
+    with pytest.raises(FredError, match="virtual time passes"):
+        execute("run", dead, 0)
+    rarely = MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3).start(0, "contention 0", 50, 1)
+    assert all(rarely.slowdown(worker, 100 * 10**9)[0] == 1.0 for worker in range(50))

@@ -20,6 +20,7 @@ from fred.timing.protocols.group_averaging import GroupAveraging, members
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
+from fred.timing.protocols.synchronous import Synchronous
 from tests.conftest import COMPUTE, TASK, make_run
 from tests.test_protocols import CLUSTERS, record
 
@@ -89,6 +90,21 @@ class TestPSP:
             assert same(psp, ssgd) if servers == 1 else close(psp, ssgd)
             commits = psp.schedule.rows(Verb.COMMIT)[::servers]
             assert (psp.schedule["time_ns"][commits] == ssgd.schedule["time_ns"][ssgd.schedule.rows(Verb.COMMIT)]).all()
+
+    @pytest.mark.parametrize(("servers", "seconds"), [(1, 2.1), (4, 0.1 + 1.0 + 0.25)])
+    def test_all_blocks_of_a_worker_pass_its_one_link(self, servers, seconds):
+        """0.1 s of compute, 1 s up, 1 s down; of several blocks all but the last come down while others still go up."""
+        cluster = Cluster(
+            workers=2, servers=servers, compute={"name": "constant", "seconds": 0.1}, network={"bandwidth": 1000.0}
+        )
+        schedule = record(Partial(), cluster, seconds=20.5)
+        rounds = schedule["time_ns"][schedule.rows(Verb.COMMIT)][servers - 1 :: servers]
+        assert len(rounds) >= 9
+        assert (np.diff(rounds) == round(seconds * 1e9)).all()
+        whole = record(Synchronous(), cluster, seconds=20.5)
+        assert (np.diff(whole["time_ns"][whole.rows(Verb.COMMIT)]) == 2.1e9).all(), (
+            "a whole model takes as long as on one server"
+        )
 
     def test_one_gradient_is_computed_on_a_mixture_of_versions(self):
         slow = {"name": "bimodal", "fast": 0.001, "slow": 0.5, "slow_fraction": 0.2}
@@ -238,6 +254,14 @@ class TestWAGMA:
         assert times[0].tolist() == [1, 2, 3, 10]
         assert times[1].tolist() == [2.5, 5, 7.5, 10]
 
+    def test_a_group_of_one_trains_alone_until_all_average(self):
+        cluster = Cluster(workers=2, speeds=[1, 0.4], compute={"name": "constant", "seconds": 1.0})
+        schedule = record(GroupAveraging(group_size=1, period=3), cluster, seconds=9.5)
+        syncs = schedule.rows(Verb.SYNC)
+        assert set(schedule["time_ns"][syncs].tolist()) == {7_500_000_000}
+        usual = record(GroupAveraging(), cluster, seconds=9.5)
+        assert (usual["weight"][usual.rows(Verb.MIX)] == 0.5).all(), "two workers make a group of two"
+
     @given(cluster=CLUSTERS, period=st.integers(1, 4), seed=st.integers(0, 9))
     def test_nobody_is_further_behind_than_the_period(self, cluster, period, seed):
         if cluster.size & (cluster.size - 1):
@@ -264,6 +288,7 @@ def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
     ("options", "message"),
     [
         ({"algorithm": "asgd", "protocol": "gated"}, "a statistic that this algorithm does not have"),
+        ({"algorithm": "sgp", "protocol": "partial", "cluster": {"workers": 3, "servers": 3}}, "cannot be divided among"),
         ({"algorithm": "b-fasgd", "task": None}, "it needs a `task`"),
         ({"algorithm": "asgd", "task": {**TASK, "replicas_start": "apart"}}, "every worker has a model of its own"),
         ({"algorithm": "wagma-sgd", "cluster": {"workers": 6}}, r"number of workers \(6\) must be a power of two"),
@@ -278,3 +303,28 @@ def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
 def test_what_does_not_fit_together_is_refused(options, message):
     with pytest.raises(FredError, match=message):
         make_run(**options)
+
+
+SYSTEMS = [
+    ("asgd", {"cluster": {"workers": 1, "compute": EQUAL["compute"]}}),
+    ("ssgd", {"cluster": EQUAL}),
+    ("b-fasgd", {"cluster": {"workers": 3, "compute": COMPUTE}, "protocol": {"name": "gated", "c_push": 0.1, "c_fetch": 0.1}}),
+    ("psp-sgd", {"cluster": {"workers": 4, "servers": 3, "compute": COMPUTE}, "protocol": {"name": "partial", "gradients": 2}}),
+    ("d-psgd", {"cluster": {"workers": 1, "compute": COMPUTE}}),
+    ("wagma-sgd", {"cluster": {"workers": 2, "speeds": [1, 0.4], "compute": EQUAL["compute"]}}),
+    ("ad-psgd", {"cluster": {"workers": 4, "compute": COMPUTE}}),
+]
+
+
+@pytest.mark.parametrize("evaluate", [{"every_gradients": 3}, {"every_updates": 2}, {"every_seconds": 0.5}], ids=str)
+@pytest.mark.parametrize("stop", [{"gradients": 60, "target_loss": 1.2}, {"updates": 10}, {"seconds": 2}], ids=str)
+@pytest.mark.parametrize(("name", "options"), SYSTEMS, ids=[name for name, _ in SYSTEMS])
+def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(name, options, stop, evaluate):
+    """Runs end in the midst of what happens at one moment, on a multiple of the spacing, or between two points."""
+    plain, inline = (outcome(name, seed=2, inline=each, stop=stop, evaluate=evaluate, **options) for each in (False, True))
+    assert plain.schedule.digest() == inline.schedule.digest()
+    assert plain.metrics.equals(inline.metrics)
+    assert plain.params_digest == inline.params_digest
+    assert plain.metrics["loss"].notna().all()
+    assert plain.metrics["updates"].iloc[-1] == plain.schedule.counts()["updates"]
+    assert plain.metrics["gradients"].iloc[-1] == plain.schedule.counts()["gradients"]

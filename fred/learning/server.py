@@ -47,6 +47,7 @@ class Server(Component):
     """
 
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
+    divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
     has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from bisect import bisect_right
 from functools import cache
+from itertools import accumulate
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,12 +11,13 @@ from pydantic import Field, model_validator
 
 from fred import streams
 from fred.component import Component
-from fred.timing.durations import NANOSECONDS
+from fred.timing.durations import LONGEST, NANOSECONDS
 from fred.timing.elementary import log
 from fred.timing.latency import Positive
 
 FOREVER = 1 << 62  # ns
 Slowdown = Annotated[float, Field(ge=1)]
+Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
 
 class Load:
@@ -42,8 +44,8 @@ class MarkovSwitching(Contention):
     """A fast and a slow state, in which workers, nodes or the whole cluster dwell for exponential times, from stationarity."""
 
     slowdown: Slowdown = Field(description="compute times are multiplied by it in the slow state", examples=[3.0])
-    fast_seconds: Positive = Field(description="mean time in the fast state, s", examples=[20.0])
-    slow_seconds: Positive = Field(description="mean time in the slow state, s", examples=[10.0])
+    fast_seconds: Dwell = Field(description="mean time in the fast state, s", examples=[20.0])
+    slow_seconds: Dwell = Field(description="mean time in the slow state, s", examples=[10.0])
     of: Literal["worker", "node", "cluster"] = Field("worker", description="what is slow or fast as one")
 
     def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
@@ -73,8 +75,9 @@ class _Switching(Load):
         draws = -log(self._draw(entity, 1 + len(switches), count))
         start = switches[-1] if switches else 0
         slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
-        dwell = np.maximum(1, np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS)).astype(np.int64)
-        switches += (start + np.cumsum(dwell)).tolist()
+        dwell = np.clip(np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS), 1, FOREVER)
+        switches += accumulate((int(each) for each in dwell), initial=start)
+        del switches[-count - 1]  # the start itself
 
 
 class Job(Contention):
@@ -145,6 +148,8 @@ def finish(loads: list[Load], worker: int, step: int, begin: int, work: int) -> 
         until = min(state[1] for state in states)
         if now + remaining * factor <= until:
             break
+        if until >= FOREVER:
+            raise OverflowError(f"worker {worker} would compute for {remaining * factor / NANOSECONDS:g} s")
         remaining -= (until - now) / factor
         now = until
     return now + round(remaining * factor) + sum(load.delay(worker, step) for load in loads)

@@ -124,7 +124,7 @@ class _Foresight(Chooser):
         self._time = 0
 
     def choose(self, times: Times) -> int:
-        ordered = np.sort(times).astype(float)
+        ordered = np.maximum(np.sort(times), 1).astype(float)
         counts = np.arange(1, len(ordered) + 1)
         if self._long_run and self._time:
             return int(np.argmax(counts - self._gradients / self._time * ordered)) + 1

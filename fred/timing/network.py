@@ -30,10 +30,11 @@ class Network(Component):
 
     A message takes a latency, drawn for each message, plus size / bandwidth. Where `server_bandwidth` is given, messages to
     (and, on their own, from) a server pass its card one at a time, first come first served, each holding it for size /
-    server_bandwidth; link and card work at the same time, so an unhindered message takes the slower of the two. What a worker
-    sends to other workers leaves it one message at a time. A collective among n workers takes, with the mean latency a and
-    the time b of one model at `bandwidth`: ring 2 (n-1) (a + b/n); recursive doubling log2(n) (a + b); Rabenseifner
-    2 log2(n) a + 2 (n-1)/n b [Thakur, Rabenseifner, Gropp 2005].
+    server_bandwidth; link and card work at the same time, so an unhindered message takes the slower of the two. What one worker
+    sends to servers, gets from them, or sends to other workers passes its link one message at a time, too.
+
+    A collective among n workers takes, with the mean latency a and the time b of one model at `bandwidth`: ring 2 (n-1) (a +
+    b/n); recursive doubling log2(n) (a + b); Rabenseifner 2 log2(n) a + 2 (n-1)/n b [Thakur, Rabenseifner, Gropp 2005].
     """
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
@@ -75,7 +76,8 @@ class Links:
 
     def __init__(self, env: simpy.Environment, network: Network, workers: int, servers: int, seed: int):
         self._env = env
-        self._bandwidth = network.bandwidth
+        self._upward = [Card(network.bandwidth) for _ in range(workers)]
+        self._downward = [Card(network.bandwidth) for _ in range(workers)]
         self._inward = [Card(network.server_bandwidth) for _ in range(servers)]
         self._outward = [Card(network.server_bandwidth) for _ in range(servers)]
         self._sideways = [Card(network.bandwidth) for _ in range(workers)]
@@ -90,7 +92,7 @@ class Links:
         now = int(self._env.now)
         cards = self._inward if server is None else [self._inward[server]]
         done = max(card.passes(now, round(size / len(cards))) for card in cards)
-        done = max(done, now + self._serialisation(size))
+        done = max(done, self._upward[worker].passes(now, size))
         if done > now:
             yield self._env.timeout(done - now)
 
@@ -99,11 +101,8 @@ class Links:
         now = int(self._env.now)
         cards = self._outward if server is None else [self._outward[server]]
         sent = max(card.passes(now, round(size / len(cards))) for card in cards)
-        return max(sent, now + self._serialisation(size)) + self._down[worker]()
+        return max(sent, self._downward[worker].passes(now, size)) + self._down[worker]()
 
     def across(self, worker: int, size: int) -> int:
         """When `size` bytes that one worker sends to another now have arrived, ns."""
         return self._sideways[worker].passes(int(self._env.now), size) + self._across[worker]()
-
-    def _serialisation(self, size: int) -> int:
-        return 0 if self._bandwidth is None else round(size / self._bandwidth * NANOSECONDS)

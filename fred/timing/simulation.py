@@ -211,7 +211,7 @@ class Simulation:
         self.env.schedule(event, simpy.events.URGENT, time - self.now)
 
     def _time_is_over(self) -> None:
-        self.record.full = True
+        self.record.stop()
 
     def _standstill(self) -> str:
         waiting = "; ".join(f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8])

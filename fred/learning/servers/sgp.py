@@ -13,6 +13,7 @@ class SGP(Server):
     """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'."""
 
     protocol: ClassVar[str] = "gossip"
+    divisible: ClassVar[bool] = False
 
     def init(self, params: Params) -> State:
         state = super().init(params)

@@ -8,7 +8,6 @@ from pydantic import Field
 from fred.component import OneOf
 from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, CutoffRule
-from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -30,7 +29,7 @@ class Cutoff(Protocol):
         sim.process(self._rounds(sim))
 
     def _rounds(self, sim: Simulation) -> Process:
-        rule = self.rule.start(sim.workers)
+        rule, cost = self.rule.start(sim.workers), sim.allreduce(sim.workers)
         while True:
             began = sim.now
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
@@ -42,8 +41,7 @@ class Cutoff(Protocol):
             taken[order[:waited_for]] = True
             yield sim.env.timeout(cutoff)
             for worker in np.flatnonzero(~taken):
-                sim.drop(gradients[worker], cost=NOTHING)
-            cost = sim.allreduce(waited_for)
+                sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.timeout(cost.nanoseconds)
             for worker in np.flatnonzero(taken):
                 sim.add(gradients[worker], cost=cost)

@@ -81,17 +81,19 @@ class _Collectives:
         self._iteration = [-1] * sim.workers  # that this is the model of
         depth = math.ceil(math.log2(sim.workers))
         self._activation = depth * sim.mean_latency
-        self._group_size = protocol.group_size or 2 ** (depth // 2)
+        self._group_size = protocol.group_size or 2 ** -(-depth // 2)
         self._costs = {size: sim.allreduce(size) for size in (self._group_size, sim.workers)}
 
     def enter(self, worker: int, iteration: int) -> Process:
         """A worker has finished its local update; ends when its model has been averaged."""
         sim = self._sim
+        everybody = (iteration + 1) % self._protocol.period == 0
+        if self._group_size == 1 and not everybody:
+            return  # a group of its own
         if iteration not in self._operations:
             self._operations[iteration] = _Operation(sim)
         operation = self._operations[iteration]
         self._finished[worker], self._iteration[worker] = sim.own(worker), iteration
-        everybody = (iteration + 1) % self._protocol.period == 0
         operation.arrived += 1
         if operation.arrived == (sim.workers if everybody else 1):
             sim.later(0 if everybody else self._activation, lambda: self._contribute(iteration, everybody))
