@@ -72,6 +72,7 @@ class Case:
         self.indices = jnp.asarray(self.batches.indices(schedule["worker"][uses], schedule["step"][uses], 0))
         self._bare = jax.jit(self._bare_loop)
         self._kept = jax.jit(self._kept_loop, donate_argnums=1)
+        self._own = jax.jit(self._own_loop, donate_argnums=1)
 
     def recorder(self) -> Recorder:
         return Recorder(*self._sizes(), gradients=self.gradients)
@@ -113,6 +114,21 @@ class Case:
 
         slots = jnp.arange(len(indices)) % self.cluster.size
         return jax.lax.scan(update, (state, kept), (indices, timestamps, slots))[0]
+
+    def apart(self) -> None:
+        """As the limit, but each worker has parameters of its own and none are ever averaged."""
+        own = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.cluster.size), self.params)
+        jax.block_until_ready(self._own(self.server.init(self.params), own, self.examples, self.indices, self.timestamps))
+
+    def _own_loop(self, state, own, examples, indices, timestamps):
+        def update(own, row):
+            worker = row[2]
+            params = jax.tree.map(lambda leaf: leaf[worker], own)
+            grads = self.arithmetic.loss.gradient(params, examples, row[0])
+            new = self.server.apply_update(state.replace(params=params), grads, row[1], 0).params
+            return jax.tree.map(lambda leaf, each: leaf.at[worker].set(each), own, new), None
+
+        return jax.lax.scan(update, own, (indices, timestamps, jnp.arange(len(indices)) % self.cluster.size))[0]
 
     def _replicas(self) -> Iterator:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
@@ -201,6 +217,9 @@ def systems() -> Iterator[Row]:
         bare, replayed = medians([case.limit, case.replay])
         limit = 2.0 if name.startswith(("PSP", "WAGMA")) else None
         yield Row(f"replay / limit: 784-200-10, 8 x 16 workers, {name}", replayed / bare, "x", limit)
+        if name.startswith("WAGMA"):
+            bare, apart = medians([case.limit, case.apart])
+            yield Row("  a bare loop over 16 separate models / limit", apart / bare, "x")
     for widths in (SMALL, LARGE):
         case = Case(widths, 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
         inline, by_hand = medians([case.inline, case.by_hand], rounds=3)

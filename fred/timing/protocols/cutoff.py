@@ -40,10 +40,10 @@ class Cutoff(Protocol):
             taken = np.zeros(sim.workers, bool)
             taken[order[:waited_for]] = True
             yield sim.env.timeout(cutoff)
-            for worker in np.flatnonzero(~taken):
+            for worker in np.flatnonzero(~taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.timeout(cost.nanoseconds)
-            for worker in np.flatnonzero(taken):
+            for worker in np.flatnonzero(taken).tolist():
                 sim.add(gradients[worker], cost=cost)
             sim.commit()
             rule.observe(np.minimum(times, cutoff), taken)
