@@ -195,7 +195,11 @@ def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
 def test_interrupting_a_long_run_leaves_nothing(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     command = [sys.executable, "-m", "fred", "run", "small.yaml", "--set", "stop.gradients=3000000"]
+    heeded = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # the child inherits what a parent in the background ignores
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, heeded)
     time.sleep(6)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
