@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-import fred.learning.lower
+import fred.learning.phases
 import fred.learning.replay
 from fred import result
 from fred.execution import Outcome, execute
@@ -103,7 +103,7 @@ def test_measuring_changes_nothing():
 
 def test_chunks_and_phases_change_nothing(monkeypatch):
     whole = execute("run", make_run("sasgd", stop={"gradients": 300}), 4)
-    monkeypatch.setattr(fred.learning.lower, "LONGEST_PHASE", 5)
+    monkeypatch.setattr(fred.learning.phases, "LONGEST_PHASE", 5)
     monkeypatch.setattr(fred.learning.replay, "LONGEST_PHASE", 5)
     monkeypatch.setattr(fred.learning.replay, "_CHUNK_INDICES", 1)
     assert same(whole, execute("run", make_run("sasgd", stop={"gradients": 300}), 4))

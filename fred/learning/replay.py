@@ -11,8 +11,8 @@ import numpy as np
 
 from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.sampling import Minibatches
-from fred.learning.lower import LONGEST_PHASE, Kind, Op, Program
 from fred.learning.models.model import Params
+from fred.learning.phases import LONGEST_PHASE, Kind, Op, Program
 from fred.learning.problem import Arrays
 from fred.learning.server import State
 
