@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.common import Row, medians
-from fred.inline import Inline, _jitted
+from fred.inline import Inline, jitted
 from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import lower
@@ -163,7 +163,7 @@ class Case:
 
     def by_hand(self) -> None:
         """What B-FASGD takes written by hand: the same jitted steps in a plain loop, in a schedule's order."""
-        do, state, held = _jitted(self.arithmetic), self.server.init(self.params), {}
+        do, state, held = jitted(self.arithmetic), self.server.init(self.params), {}
         for number in range(self.gradients):
             worker = number % self.cluster.size
             params, timestamp = held.get(worker, (state.params, 0))

@@ -169,7 +169,8 @@ def _inline(run: Run, seed: int, problem: _Problem, progress: Progress) -> tuple
     schedule = _record(simulation, run.stop.seconds)
     if times and times[-1] == schedule.end_ns:
         measured.pop()  # the end is measured after what happens then
-    while len(measured) < len(Points.of(schedule, unit, spacing).rows):  # the end, and points after the last update
+    points = len(Points.of(schedule, unit, spacing).rows)
+    while len(measured) < points:  # the end, and points after the last update
         recorder.observe()
     return schedule, measured, problem.arithmetic.consensus(recorder.replicas())
 

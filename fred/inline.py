@@ -37,7 +37,7 @@ class Inline(Recorder):
         every: tuple[Unit, float],
     ):
         super().__init__(*sizes, updates=updates, gradients=gradients)
-        self._do = _jitted(arithmetic)
+        self._do = jitted(arithmetic)
         self.states = arithmetic.start(models, len(self.clocks))  # of each replica
         self._examples = examples
         self._batches = batches
@@ -139,7 +139,7 @@ class Inline(Recorder):
 
 
 @lru_cache(maxsize=64)
-def _jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
+def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Each function compiled by itself; kept, because runs with several seeds share it."""
     functions: dict[str, Callable[..., Any]] = {
         name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add", "block")

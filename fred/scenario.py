@@ -107,7 +107,7 @@ class Run(Component):
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         if self.protocol.needs_values and not self.algorithm.has_statistic:
-            raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have; `b-fasgd` does")
+            raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
         if self.protocol.blocks(self.cluster) > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
         if self.task is not None and self.task.replicas_start == "apart" and not self.protocol.decentralised:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred import result
 from fred.errors import FredError
-from fred.execution import Outcome, execute
+from fred.execution import Outcome, _initial_seeds, _Problem, execute
 from fred.learning.lower import lower
 from fred.learning.problem import initial_params
 from fred.learning.replay import replay
@@ -52,8 +53,6 @@ class TestBFASGD:
     def test_what_it_recorded_inline_can_be_replayed(self):
         result = outcome("b-fasgd", protocol=self.GATED, cluster={"workers": 5, "compute": COMPUTE})
         run, seed = result.run, result.seed
-        from fred.execution import _Problem
-
         problem = _Problem(run.task, run, seed)
         program = lower(result.schedule, np.array([len(result.schedule)]))
         (final,) = replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches)
@@ -172,8 +171,6 @@ class TestGossip:
         options = {"task": task, "protocol": {"name": "gossip", "topology": topology}, "stop": {"updates": 60 * workers}}
         options["cluster"] = {"workers": workers, "compute": COMPUTE}
         sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
-        from fred.execution import _initial_seeds
-
         models = [
             initial_params(sgp.run.task.model, sgp.run.task.data.load(3), seed)
             for seed in _initial_seeds(sgp.run.task, 3, sgp.run)
@@ -277,8 +274,6 @@ class TestWAGMA:
 def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
     names = ["wagma-sgd", "psp-sgd", "ad-psgd", "b-fasgd"]
     runs = {name: make_run(name, stop={"gradients": 24}).model_dump() for name in names}
-    from fred import result
-
     listed = [result.run(validated({"runs": {n: runs[n] for n in order}}, str)).summary for order in (names, names[::-1])]
     digests = [frame.set_index("name")[["digests_schedule", "digests_params"]].sort_index() for frame in listed]
     assert digests[0].equals(digests[1])

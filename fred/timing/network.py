@@ -14,15 +14,15 @@ from fred.timing.latency import AnyLatency, Constant
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
-class Collective(NamedTuple):
-    """What one member of a collective operation spends."""
+class Cost(NamedTuple):
+    """What one worker spends on a message, or on its part in a collective operation."""
 
     nanoseconds: int
     bytes: int  # sent
     messages: int
 
 
-NOTHING = Collective(0, 0, 0)
+NOTHING = Cost(0, 0, 0)
 
 
 class Network(Component):
@@ -44,7 +44,7 @@ class Network(Component):
     message_bytes: int | None = Field(None, ge=1, lt=2**53, description="size of a model or gradient; absent: 4 per parameter")
     collective: Literal["ring", "recursive-doubling", "rabenseifner"] = Field("ring", description="how an allreduce is done")
 
-    def allreduce(self, members: int, size: int) -> Collective:
+    def allreduce(self, members: int, size: int) -> Cost:
         """The cost of an allreduce of `size` bytes among so many workers."""
         rounds = math.ceil(math.log2(members))
         messages, moved = {
@@ -53,7 +53,7 @@ class Network(Component):
             "rabenseifner": (2 * rounds, 2 * (members - 1) * size / members),
         }[self.collective]
         seconds = messages * self.latency.mean + (moved / self.bandwidth if self.bandwidth else 0.0)
-        return Collective(round(seconds * NANOSECONDS), round(moved), messages)
+        return Cost(round(seconds * NANOSECONDS), round(moved), messages)
 
 
 class Card:

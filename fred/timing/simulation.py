@@ -11,7 +11,7 @@ from fred.recorder import Block, Gradient, Model, Recorder
 from fred.timing.cluster import Cluster
 from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.network import NOTHING, Collective, Links, Network
+from fred.timing.network import NOTHING, Cost, Links, Network
 
 Process = Generator[simpy.Event, Any, Any]
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
@@ -85,7 +85,7 @@ class Simulation:
         """Do something after so long."""
         self.env.timeout(nanoseconds).callbacks.append(lambda _: action())
 
-    def allreduce(self, members: int) -> Collective:
+    def allreduce(self, members: int) -> Cost:
         """What an allreduce of models among so many workers costs each of them."""
         network = self.network or Network()
         return network.allreduce(members, self.model_bytes)
@@ -136,11 +136,11 @@ class Simulation:
         """A server's block as every worker has it from the start; nothing is sent."""
         return self.record.pull_block(self.now, worker, server, 0, self.now, 0, 0)
 
-    def push(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
+    def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         self.record.push(self.now, gradient, replica, *self._traffic(cost))
 
-    def add(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
+    def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
         """The gradient joins the open round."""
         self.record.add(self.now, gradient, replica, *self._traffic(cost))
 
@@ -152,11 +152,11 @@ class Simulation:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
         return self.record.mix(self.now, worker, parts)
 
-    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Collective = NOTHING) -> None:
+    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Cost = NOTHING) -> None:
         """The worker's own replica becomes keep x itself + weight x the model, for which it sent what `cost` says."""
         self.record.sync(self.now, worker, model, keep, weight, cost.bytes, cost.messages)
 
-    def drop(self, gradient: Gradient, replica: int = 0, cost: Collective | None = None) -> None:
+    def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
         """The gradient is not used; if it was still being computed it ends now."""
         gradient.end = min(gradient.end, self.now)
         self.record.drop(self.now, gradient, replica, *self._traffic(cost))
@@ -165,7 +165,7 @@ class Simulation:
         """What the algorithm lets timing depend on (see Server.statistic)."""
         return self.record.statistic(replica)
 
-    def _traffic(self, cost: Collective | None) -> tuple[int, int]:
+    def _traffic(self, cost: Cost | None) -> tuple[int, int]:
         """Bytes and messages of a gradient; where servers are replicas, each gets its block."""
         if cost is not None:
             return cost.bytes, cost.messages

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fred.recorder import Model
 from fred.timing.cluster import Cluster
-from fred.timing.network import NOTHING, Collective
+from fred.timing.network import NOTHING, Cost
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -109,7 +109,7 @@ class _Collectives:
         if operation.left == sim.workers:
             del self._operations[iteration]
 
-    def _size(self, everybody: bool) -> tuple[int, Collective]:
+    def _size(self, everybody: bool) -> tuple[int, Cost]:
         size = self._sim.workers if everybody else self._group_size
         return size, self._costs[size]
 
