@@ -167,7 +167,7 @@ class Case:
         for number in range(self.gradients):
             worker = number % self.cluster.size
             params, timestamp = held.get(worker, (state.params, 0))
-            grads = do["gradient"]([params], self.examples, self.indices[number], 1, 1, False)
+            grads = do["gradient"]([params], self.examples, self.indices[number], 1, members=1, masked=False)
             float(do["statistic"](state)), float(do["statistic"](state))  # one for each gate
             state = do["apply"](state, grads, timestamp, worker)
             held[worker] = state.params, number + 1

@@ -8,13 +8,20 @@ import os
 import platform
 import sys
 import warnings
+from pathlib import Path
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
-_ISA_FLAG = "--xla_cpu_max_isa"
+_X86 = {  # flags of XLA's; a user's own values for them are replaced
+    "--xla_cpu_max_isa": "AVX",  # the last without fused multiply-add
+    "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add up in an order that no CPU changes
+}
+_NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
+_DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
+_CPU_INFORMATION = Path("/proc/cpuinfo")
 
 
 def prepare() -> None:
-    """Fix the thread partition, the instruction set and the platform that jax will use; warn if jax is already loaded."""
+    """Fix the threads, the instruction set, the kernels, the random numbers and the platform that jax will use; warn if jax is already loaded."""
     wanted = _wanted()
     if "jax" in sys.modules:
         differing = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
@@ -36,21 +43,51 @@ def describe() -> dict[str, str]:
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),
         "system": platform.system(),
+        "cpu": cpu_class(),
     }
     facts |= {package: importlib.metadata.version(package) for package in _PACKAGES}
     facts |= {name: os.environ.get(name, "") for name in ("PJRT_NPROC", "XLA_FLAGS")}
     facts["backend"] = jax.default_backend()
-    for option in ("jax_enable_x64", "jax_default_matmul_precision"):
+    for option in (
+        "jax_default_matmul_precision",
+        "jax_default_prng_impl",
+        "jax_enable_x64",
+        "jax_exec_time_optimization_effort",
+        "jax_optimization_level",
+        "jax_random_seed_offset",
+        "jax_threefry_partitionable",
+    ):
         facts[option] = str(getattr(jax.config, option))
     return facts
 
 
+def cpu_class() -> str:
+    """Which CPUs are promised the same bits: all with AVX2 and fused multiply-add, or else only those of this model."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return platform.machine()
+    facts = _cpu_facts()
+    if {"avx2", "fma"} <= set(facts.get("flags", "avx2 fma").split()):  # where nothing can be read, any recent one
+        return "x86-64-v3"
+    return f"only {facts.get('model name', 'this one')}"
+
+
+def _cpu_facts() -> dict[str, str]:
+    """What Linux says of the first CPU."""
+    try:
+        lines = _CPU_INFORMATION.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
 def _wanted() -> dict[str, str]:
-    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(_ISA_FLAG)]
+    own = {}
     if platform.machine() in ("x86_64", "AMD64"):
-        flags.append(f"{_ISA_FLAG}=AVX")  # the last without fused multiply-add
+        own = _X86 if cpu_class() == "x86-64-v3" else _X86 | _NO_YNNPACK
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in own]
     return {
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
-        "XLA_FLAGS": " ".join(flags),
+        "XLA_FLAGS": " ".join([*flags, *(f"{name}={value}" for name, value in own.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
+        **_DRAWS,
     }

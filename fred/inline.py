@@ -135,7 +135,7 @@ class Inline(Recorder):
 
     def _compute(self, model: Model, indices: Any, count: int, members: int, masked: bool) -> Params:
         sources = [block.params for block in model.blocks] or [model.params]
-        return self._do["gradient"](sources, self._examples, indices, count, members, masked)
+        return self._do["gradient"](sources, self._examples, indices, count, members=members, masked=masked)
 
 
 @lru_cache(maxsize=64)

@@ -1,14 +1,13 @@
 """What each instruction does to values, as pure functions; the replay runs them on registers, inline execution on values.
 
-Without fused multiply-add (see environment.py) the bits depend on the order of operations only, which is fixed here, so both
-agree whatever is compiled around them.
+The bits of each follow from its operands alone (`portable/`, environment.py), whatever is compiled around it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,20 @@ from fred.learning.problem import Arrays, Loss
 from fred.learning.server import Server, State
 
 Scalar = Any
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def sealed(function: F) -> F:
+    """Keep the compiler from rewriting what a function does together with what comes before or after it.
+
+    It would make one multiplication of two by constants, for example, whose product is rounded once instead of twice.
+    """
+
+    @wraps(function)
+    def alone(self: Any, *operands: Any, **options: Any) -> Any:
+        return jax.lax.optimization_barrier(function(self, *jax.lax.optimization_barrier(operands), **options))
+
+    return alone  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -44,26 +57,31 @@ class Arithmetic:
         states = [self.server.init(model) for model in models[:replicas]]
         return [states[replica % len(states)] for replica in range(replicas)]
 
+    @sealed
     def gradient(
-        self, sources: Sequence[Params], examples: Arrays, indices: jax.Array, count: Scalar, members: int, masked: bool
+        self, sources: Sequence[Params], examples: Arrays, indices: jax.Array, count: Scalar, *, members: int, masked: bool
     ) -> Params:
         """Gradient of the mean loss of `members` minibatches, of which the first `count` are real if it is masked."""
         real = count * (len(indices) // members) if masked else None
         grads = self.loss.gradient(self.model(sources), examples, indices, real)
         return grads if self.blocks == 1 else self.cut(grads)
 
+    @sealed
     def apply(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
         """One update with one gradient."""
         return self.server.apply_update(state, grads, timestamp, client)
 
+    @sealed
     def commit(self, state: State, total: Params, weight: Scalar, count: Scalar) -> State:
         """One update with weight x the sum of a round's gradients."""
         return self.server.apply_round(state, jax.tree.map(lambda leaf: weight * leaf, total), state.clock, count)
 
+    @sealed
     def add(self, total: Params, grads: Params) -> Params:
         """One more gradient of a round."""
         return jax.tree.map(jnp.add, total, grads)
 
+    @sealed
     def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], into: Params | None = None) -> Params:
         """[into +] the weighted sum, added up in order."""
         for params, weight in zip(sources, weights, strict=True):

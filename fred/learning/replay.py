@@ -135,7 +135,7 @@ def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, op
 def _step(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
     state = _state(carry, operands)
     if arithmetic.blocks == 1:  # what it is computed at is what is updated: read once
-        grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], 1, False)
+        grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], members=1, masked=False)
     else:
         grads = _part(arithmetic, _computed(arithmetic, kind, carry, examples, operands), operands["replica"])
     return _updated(arithmetic, carry, state, grads, operands)
@@ -191,7 +191,7 @@ _STEPS = {
 
 def _computed(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Params:
     sources = [carry.registers.row(operands["sources"][i]) for i in range(arithmetic.blocks)]
-    return arithmetic.gradient(sources, examples, operands["indices"], operands["count"], kind.members, kind.special)
+    return arithmetic.gradient(sources, examples, operands["indices"], operands["count"], members=kind.members, masked=kind.special)
 
 
 def _updated(arithmetic: Arithmetic, carry: Carry, state: State, grads: Params, operands: Operands) -> Carry:

@@ -1,0 +1,74 @@
+"""Convolutions of every kind as patches times kernels: one product, instead of a library's kernel of its own.
+
+`lax.conv` inside a compiled loop is many times slower on the CPU than outside it, and its bits change with the CPU.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core.primitives import conv_general_dilated_p
+from jax.interpreters import mlir
+
+from fred.learning.portable.sums import places_of, strided
+
+
+def _convolution(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **how: Any) -> jax.Array:
+    """`lax.conv_general_dilated`, its axes brought into the order batch, space..., features, and back."""
+    batch, feature, *space = dimension_numbers.lhs_spec
+    out, into, *window = dimension_numbers.rhs_spec
+    result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, into, out), **how)
+    axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
+    return result.transpose(axes).astype(preferred_element_type or lhs.dtype)
+
+
+def _channels_last(
+    image: jax.Array,
+    kernel: jax.Array,
+    *,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    feature_group_count: int,
+    batch_group_count: int,
+    **_: Any,
+) -> jax.Array:
+    """Of an image [batch, space..., features] with a kernel [window..., features / groups, outputs]."""
+    margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, lhs_dilation, strict=True)]
+    image = lax.pad(image, jnp.zeros((), image.dtype), [(0, 0, 0), *margins, (0, 0, 0)])
+    window, (into, outputs) = kernel.shape[:-2], kernel.shape[-2:]
+    places = places_of(image.shape[1:-1], window, window_strides, rhs_dilation)
+    count = len(image) // batch_group_count
+    if not math.prod((*image.shape, *kernel.shape, *places)):
+        return jnp.zeros((count, *places, outputs), image.dtype)
+    patches = _patches(image, places, window, window_strides, rhs_dilation)  # [batch, places, window, features]
+    groups = feature_group_count * batch_group_count
+    patches = patches.reshape(batch_group_count, count, *patches.shape[1:3], feature_group_count, into)
+    patches = patches.transpose(0, 4, 1, 2, 3, 5).reshape(groups, count * math.prod(places), math.prod(window) * into)
+    kernel = kernel.reshape(math.prod(window) * into, groups, outputs // groups).swapaxes(0, 1)
+    result = (patches @ kernel).reshape(groups, count, *places, outputs // groups)
+    return jnp.moveaxis(result, 0, -2).reshape(count, *places, outputs)
+
+
+def _patches(
+    image: jax.Array, places: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> jax.Array:
+    """What every place of the output sees: [batch, places, window, features], cut along whichever of the two is fewer."""
+    by_place = math.prod(places) < math.prod(window)
+    (along, step), (each, spacing) = ((places, strides), (window, dilations))[:: 1 if by_place else -1]
+    count, features = image.shape[0], image.shape[-1]
+    slices = []
+    for position in itertools.product(*map(range, along)):
+        start = [i * width for i, width in zip(position, step, strict=True)]
+        part = strided(image, [0, *start, 0], [count, *each, features], [1, *spacing, 1])
+        slices.append(part.reshape(count, math.prod(each), features))
+    return jnp.stack(slices, axis=1 if by_place else 2)
+
+
+mlir.register_lowering(conv_general_dilated_p, mlir.lower_fun(_convolution, multiple_results=False), platform="cpu")

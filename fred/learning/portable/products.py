@@ -1,0 +1,114 @@
+"""Matrix products by the one kernel whose order of additions follows the shapes alone: YNNPACK's "consistent arithmetic".
+
+environment.py turns it on. XLA gives it only products of matrices that lie in rows, so that is what all products become here.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.extend.core.primitives import dot_general_p
+from jax.extend.mlir.dialects import stablehlo
+from jax.interpreters import mlir
+
+_SMALLEST = 8  # XLA gives YNNPACK no product with all sides below this
+
+
+def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
+    """`lax.dot_general` by way of matrices [batch, rows, sums] and [batch, sums, columns]."""
+    (over, right_over), (batch, right_batch) = dimension_numbers
+    left, right = _Operand(lhs, batch, over), _Operand(rhs, right_batch, right_over)
+    if left.lies_in_columns and right.lies_in_columns:  # a weight's gradient; JAX transposes it next, which cancels this
+        result = _product(right.in_rows(), left.in_columns(), transposed=False).swapaxes(-1, -2)
+    elif right.lies_in_rows:
+        result = _product(left.in_rows(), right.in_rows(), transposed=True)
+    else:
+        result = _product(left.in_rows(), right.in_columns(), transposed=False)
+    shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
+    return result.astype(preferred_element_type or jnp.result_type(lhs, rhs)).reshape(shape)
+
+
+class _Operand:
+    """An operand of a product: its axes are those of a batch, those that are free, and those that are summed over."""
+
+    def __init__(self, array: jax.Array, batch: Sequence[int], over: Sequence[int]):
+        self.array, self.batch, self.over = array, tuple(batch), tuple(over)
+        self.free = tuple(axis for axis in range(array.ndim) if axis not in (*batch, *over))
+        axes = tuple(range(array.ndim))
+        self.lies_in_rows = (*self.batch, *self.free, *self.over) == axes
+        self.lies_in_columns = (*self.batch, *self.over, *self.free) == axes and not self.lies_in_rows
+
+    def sizes(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """The lengths of these axes."""
+        return tuple(self.array.shape[axis] for axis in axes)
+
+    def in_rows(self) -> jax.Array:
+        """[(batch,) free, sums]."""
+        return self._matrix(self.free, self.over)
+
+    def in_columns(self) -> jax.Array:
+        """[(batch,) sums, free]."""
+        return self._matrix(self.over, self.free)
+
+    def _matrix(self, first: tuple[int, ...], last: tuple[int, ...]) -> jax.Array:
+        batch = (math.prod(self.sizes(self.batch)),) if self.batch else ()
+        array = self.array.transpose((*self.batch, *first, *last))
+        return array.reshape((*batch, math.prod(self.sizes(first)), math.prod(self.sizes(last))))
+
+
+def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
+    """[..., m, k] x [..., k, n], or x [..., n, k] if it is transposed."""
+    if jnp.issubdtype(left.dtype, jnp.complexfloating):
+        real = _product(left.real, right.real, transposed) - _product(left.imag, right.imag, transposed)
+        return lax.complex(real, _product(left.real, right.imag, transposed) + _product(left.imag, right.real, transposed))
+    if left.dtype in (jnp.float16, jnp.bfloat16):
+        left, right = left.astype(jnp.float32), right.astype(jnp.float32)
+    m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
+    if not left.size or not right.size:
+        return jnp.zeros((*left.shape[:-2], m, n), left.dtype)
+    if k == 1:  # nothing to add up
+        return left * (right.swapaxes(-1, -2) if transposed else right)
+    if n == 1 and m > 1:
+        vector = right if transposed else right.swapaxes(-1, -2)
+        return _product(vector, left, transposed=True).swapaxes(-1, -2)
+    if m == 1:  # XLA computes with vectors itself, in an order that follows what else it computes there
+        return _product(jnp.concatenate([left, jnp.zeros_like(left)], -2), right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1), transposed)[..., :1, :n]
+    if max(m, k, n) < _SMALLEST:
+        left, right = _lengthened(left, -1), _lengthened(right, -1 if transposed else -2)
+    left, right = lax.optimization_barrier((left, right))  # or XLA makes transpositions part of the product, which then
+    return lax.optimization_barrier(_kernel_p.bind(left, right, transposed=transposed))  # goes to another kernel
+
+
+def _lengthened(array: jax.Array, axis: int) -> jax.Array:
+    """Zeros added so that the axis is long enough for the kernel."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, _SMALLEST - array.shape[axis])
+    return jnp.pad(array, widths)
+
+
+def _kernel_shape(left: ShapedArray, right: ShapedArray, *, transposed: bool) -> ShapedArray:
+    return ShapedArray((*left.shape[:-1], right.shape[-2 if transposed else -1]), left.dtype)
+
+
+def _kernel(context: Any, left: Any, right: Any, *, transposed: bool) -> list[Any]:
+    """A plain product, which XLA hands to YNNPACK."""
+    rank = len(context.avals_in[0].shape)
+    batch = list(range(rank - 2))
+    numbers = stablehlo.DotDimensionNumbers.get(
+        lhs_batching_dimensions=batch,
+        rhs_batching_dimensions=batch,
+        lhs_contracting_dimensions=[rank - 1],
+        rhs_contracting_dimensions=[rank - 1 if transposed else rank - 2],
+    )
+    return [stablehlo.dot_general(mlir.aval_to_ir_type(context.module_context, context.avals_out[0]), left, right, numbers)]
+
+
+_kernel_p = Primitive("product")
+_kernel_p.def_abstract_eval(_kernel_shape)
+mlir.register_lowering(_kernel_p, _kernel, platform="cpu")
+mlir.register_lowering(dot_general_p, mlir.lower_fun(_dot_general, multiple_results=False), platform="cpu")

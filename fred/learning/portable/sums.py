@@ -1,0 +1,97 @@
+"""Sums in a fixed order: a tree of elementwise additions, which no compiler may rearrange.
+
+XLA allows the additions of its own reductions to be rearranged, and does so wherever that makes a loop faster.
+"""
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core.primitives import reduce_prod_p, reduce_sum_p, reduce_window_sum_p
+from jax.interpreters import mlir
+
+_FAN_IN = 8  # parts added up at a time
+
+Operation = Callable[[Any, Any], Any]
+
+
+def _sum(operand: jax.Array, *, axes: Sequence[int], **_: Any) -> jax.Array:
+    return _reduced(operand, axes, operator.add, 0)
+
+
+def _product(operand: jax.Array, *, axes: Sequence[int]) -> jax.Array:
+    return _reduced(operand, axes, operator.mul, 1)
+
+
+def _reduced(operand: jax.Array, axes: Sequence[int], operation: Operation, neutral: int) -> jax.Array:
+    """One axis after the other."""
+    if not jnp.issubdtype(operand.dtype, jnp.inexact):  # exact in any order
+        return lax.reduce(operand, operand.dtype.type(neutral), lambda one, other: operation(one, other), tuple(axes))
+    for axis in sorted(axes):
+        operand = _along(operand, axis, operation, neutral)
+    return operand.reshape([size for axis, size in enumerate(operand.shape) if axis not in axes])
+
+
+def _along(operand: jax.Array, axis: int, operation: Operation, neutral: int) -> jax.Array:
+    """The axis shortened to 1: cut into parts, which are added to each other, again and again."""
+    if not operand.shape[axis]:
+        return jnp.full([1 if each == axis else size for each, size in enumerate(operand.shape)], neutral, operand.dtype)
+    while (length := operand.shape[axis]) > 1:
+        size = -(-length // _FAN_IN)
+        parts = [lax.slice_in_dim(operand, start, min(start + size, length), axis=axis) for start in range(0, length, size)]
+        missing = [(0, size - parts[-1].shape[axis] if each == axis else 0, 0) for each in range(operand.ndim)]
+        parts[-1] = lax.pad(parts[-1], operand.dtype.type(neutral), missing)
+        operand = _together(parts, operation)
+    return operand
+
+
+def _window_sum(
+    operand: jax.Array,
+    *,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int],
+    window_dilation: Sequence[int],
+) -> jax.Array:
+    """The sums of sliding windows: the shifted arrays added to each other."""
+    margins = [(low, high, dilation - 1) for (low, high), dilation in zip(padding, base_dilation, strict=True)]
+    operand = lax.pad(operand, operand.dtype.type(0), margins)
+    places = places_of(operand.shape, window_dimensions, window_strides, window_dilation)
+    if 0 in places:
+        return jnp.zeros(places, operand.dtype)
+    shifted = [
+        strided(operand, [i * width for i, width in zip(position, window_dilation, strict=True)], places, window_strides)
+        for position in itertools.product(*map(range, window_dimensions))
+    ]
+    return _together(shifted, operator.add)
+
+
+def places_of(
+    shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[int, ...]:
+    """How many places a sliding window has along each axis."""
+    sizes = zip(shape, window, strides, dilations, strict=True)
+    return tuple(max(0, (length - (own - 1) * dilation - 1) // stride + 1) for length, own, stride, dilation in sizes)
+
+
+def strided(array: jax.Array, start: Sequence[int], count: Sequence[int], step: Sequence[int]) -> jax.Array:
+    """Along each axis so many elements, from a start, a step apart."""
+    end = [first + (number - 1) * width + 1 for first, number, width in zip(start, count, step, strict=True)]
+    return lax.slice(array, start, end, step)
+
+
+def _together(parts: Sequence[jax.Array], operation: Operation) -> jax.Array:
+    """Added up from left to right."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = operation(total, part)
+    return total
+
+
+for _primitive, _rule in ((reduce_sum_p, _sum), (reduce_prod_p, _product), (reduce_window_sum_p, _window_sum)):
+    mlir.register_lowering(_primitive, mlir.lower_fun(_rule, multiple_results=False), platform="cpu")
