@@ -1,13 +1,14 @@
 """Digests pinned for the locked environment. `make golden` (python -m tests.golden) writes them anew, after an intended change."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import fred
 from fred import environment
 
 GOLDEN = Path(__file__).parent / "golden.json"
-_SCENARIOS = Path(__file__).parent.parent / "scenarios"
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
 _RUNS = {  # scenario -> settings that make it short, runs
     "quickstart": (["seeds=[1]", "stop.seconds=5"], []),
     "systems/b-fasgd": (["seeds=[1]", "stop.updates=300"], ["fetch-0.1", "push-0.1"]),
@@ -20,14 +21,14 @@ _RUNS = {  # scenario -> settings that make it short, runs
 }
 
 
-def digests() -> dict[str, dict[str, str]]:
-    """A schedule and a parameter digest for each run of a short quickstart, and for one or two of each system."""
-    result = {}
+def digests() -> Iterator[tuple[str, dict[str, str]]]:
+    """Name, and digests of schedule and parameters, of each run of a short quickstart and of one or two of each system."""
     for name, (settings, only) in _RUNS.items():
-        summary = fred.run(fred.load(_SCENARIOS / f"{name}.yaml", settings), only=only).summary
-        for _, row in summary.iterrows():
-            result[f"{name}/{row['name']}"] = {"schedule": row["digests_schedule"], "params": row["digests_params"]}
-    return result
+        scenario = fred.load(SCENARIOS / f"{name}.yaml", settings)
+        for run in only or scenario.runs:
+            (outcome,) = fred.run(scenario, only=run).outcomes
+            assert outcome.params_digest is not None
+            yield f"{name}/{run}", {"schedule": outcome.schedule.digest(), "params": outcome.params_digest}
 
 
 def locked(recorded: dict[str, str]) -> list[str]:
@@ -38,6 +39,6 @@ def locked(recorded: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    content = {"environment": environment.describe(), "digests": digests()}
+    content = {"environment": environment.describe(), "digests": dict(digests())}
     GOLDEN.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {GOLDEN}")
