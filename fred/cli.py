@@ -1,6 +1,7 @@
 """The command line: run, verify, list, schema. Nothing heavy is imported before it is known to be needed."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments, do what they say, return the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.command(options))
+        code = int(options.command(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads this has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except FredError as error:
         print(f"fred: {error}", file=sys.stderr)
         return _CANNOT

@@ -51,6 +51,12 @@ class Component(BaseModel):
                             "known": ", ".join(cls.model_fields) or "no options",
                         },
                     )
+                if _holds_truth(options[key]) and "bool" not in str(cls.model_fields[key].annotation):
+                    raise PydanticCustomError(
+                        "truth",
+                        "found true or false; expected: {meaning}",
+                        {"key": key, "meaning": cls.model_fields[key].description or "another kind of value"},
+                    )
         return options
 
     @classmethod
@@ -58,6 +64,11 @@ class Component(BaseModel):
         """An instance made of the fields' first examples and defaults."""
         given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
         return cls.model_validate(given)
+
+
+def _holds_truth(value: Any) -> bool:
+    """Whether it is true or false, or a list with one of them: Python would take it for a number."""
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth, value)))
 
 
 ONE_OF = "x-one-of"

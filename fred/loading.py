@@ -13,12 +13,13 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from fred import registry
-from fred.errors import FredError
+from fred.errors import FredError, quoted
 from fred.registry import nearest
 from fred.scenario import Run, Scenario
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+_MOST_VALUES = 1_000_000  # in one file, aliases written out
 _RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
 
 
@@ -113,7 +114,7 @@ class _Source:
             name = str(name or "run").split(":")[-1]
             return {name if _RUN_NAME.fullmatch(name) else "run": {}}
         if not isinstance(runs, dict) or not runs:
-            raise FredError(f"{self.locate(('runs',))}: found {runs!r}; expected run names, each with what it overrides")
+            raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
         for name, own in runs.items():
             if not isinstance(name, str) or not _RUN_NAME.fullmatch(name):
                 raise FredError(
@@ -121,7 +122,7 @@ class _Source:
                     "`figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
-                raise FredError(f"{self.locate(('runs', name))}: found {own!r}; expected settings that this run overrides")
+                raise FredError(f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides")
         return {name: own or {} for name, own in runs.items()}
 
 
@@ -134,12 +135,14 @@ def _overlap(keys: Keys, own: Keys) -> bool:
 
 def _parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     try:
+        if path.exists() and not path.is_file():
+            raise FredError(f"cannot read {path}: it is not a file")
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     document, lines = _yaml(text, lambda line: f"{path}:{line}: not valid YAML")
     if not isinstance(document, dict):
-        raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {document!r}")
+        raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {quoted(document)}")
     return document, lines
 
 
@@ -147,14 +150,21 @@ def _yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]
     """The content of a YAML text, and the lines of its values. Raises FredError for what YAML, or FRED, cannot read."""
     yaml = YAML(typ="safe", pure=True)
     try:
-        return yaml.load(text), dict(_lines(yaml.compose(text), ()))
+        lines = dict(itertools.islice(_lines(yaml.compose(text), ()), 2 * _MOST_VALUES))
+        if len(lines) >= _MOST_VALUES:
+            raise FredError(f"{where(1)}: it holds more than {_MOST_VALUES:,} values, counting each alias as what it stands for")
+        return yaml.load(text), lines
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise FredError(f"{where(mark.line + 1 if mark else 1)}: {error.problem or error.context}") from None
     except RecursionError:
         raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None
-    except (YAMLError, ValueError, TypeError) as error:  # a control character, an impossible date, a list as a key
-        raise FredError(f"{where(1)}: {str(error).strip().splitlines()[0]}") from None
+    except FredError:
+        raise
+    except Exception as error:  # a control character, an impossible date, `!!bool maybe`: the parser has an error for each
+        reason = [*str(error).strip().splitlines(), ""][0]
+        known = isinstance(error, (YAMLError, ValueError, TypeError)) and reason
+        raise FredError(f"{where(1)}: {reason if known else f'a value that does not fit its tag: {reason}'}") from None
 
 
 def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
@@ -219,5 +229,5 @@ def _problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, 
             yield keys, error["msg"]
         else:
             expectation = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-            found = "" if isinstance(error["input"], (dict, list)) else f"found {error['input']!r}; "
+            found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
             yield keys, found + expectation

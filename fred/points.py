@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
-from fred.scenario import MOST_POINTS, Unit
+from fred.scenario import Unit
 from fred.schedule import Schedule, Verb
 from fred.timing.durations import NANOSECONDS, nanoseconds
+from fred.timing.simulation import MOST_POINTS
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fred import registry
 from fred.component import Component, OneOf
@@ -13,10 +13,11 @@ from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
 from fred.timing.protocol import Protocol
+from fred.timing.simulation import MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-MOST_POINTS = 1_000_000
+MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 
 
 class Task(Component):
@@ -114,10 +115,22 @@ class Run(Component):
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
+        if self.protocol.has_clock:
+            self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
             raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
         return self
+
+
+    def _ends(self) -> None:
+        """Refuse a run that would go on for days: so many gradients in the time that only the time could end it."""
+        number = self.stop.gradients or self.stop.updates or self.stop.seconds * self.cluster.gradients_per_second
+        if number > MOST_GRADIENTS:
+            raise ValueError(
+                f"`stop` lets workers compute about {number:.1g} gradients, more than {MOST_GRADIENTS:g}: give fewer "
+                "`gradients`, `updates` or `seconds` (compute times are in seconds)"
+            )
 
 
 class Scenario(Component):
@@ -126,6 +139,13 @@ class Scenario(Component):
     title: str = Field("", description="what the experiment shows")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
     runs: dict[str, Run] = Field(min_length=1, description="the runs, by name")
+
+    @field_validator("title")
+    @classmethod
+    def _printable(cls, title: str) -> str:
+        if not title.replace("\n", "").isprintable():
+            raise ValueError("expected text that can be printed; it has control characters")
+        return title
 
     @model_validator(mode="after")
     def _distinct_seeds(self) -> "Scenario":

@@ -1,5 +1,6 @@
 """The simulated machines: how many workers, how fast each is, and how they reach the servers."""
 
+import math
 from functools import cached_property
 from typing import Annotated
 
@@ -7,11 +8,12 @@ from pydantic import Field, model_validator
 
 from fred.component import Component, OneOf
 from fred.timing.contention import Contention, Load
-from fred.timing.durations import check_median
+from fred.timing.durations import NANOSECONDS, check_median
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
 
 MOST_WORKERS = 10_000_000
+MOST_SERVERS = 10_000
 
 
 class Group(Component):
@@ -29,7 +31,7 @@ class Cluster(Component):
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
-    servers: int = Field(1, ge=1, le=MOST_WORKERS, description="parameter servers, which hold equal parts of the model")
+    servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
     nodes: int | None = Field(None, ge=1, description="machines, among which the workers are spread evenly, in order")
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
@@ -74,6 +76,13 @@ class Cluster(Component):
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
         return list(self.speeds) or [1.0] * self.size
+
+    @cached_property
+    def gradients_per_second(self) -> float:
+        """How many gradients all workers together compute in a second of virtual time if none ever waits, at most."""
+        means = {latency: latency.mean for latency in set(self.latencies())}
+        rates = zip(self.latencies(), self.worker_speeds(), strict=True)
+        return math.fsum(speed / max(means[latency], 1 / NANOSECONDS) for latency, speed in rates if means[latency] < math.inf)
 
     def loads(self, seed: int) -> list[Load]:
         """Every contention regime at work."""

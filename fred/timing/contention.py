@@ -11,11 +11,14 @@ from pydantic import Field, model_validator
 
 from fred import streams
 from fred.component import Component
+from fred.errors import FredError
 from fred.timing.durations import LONGEST, NANOSECONDS
 from fred.timing.elementary import log
 from fred.timing.latency import Positive
 
 FOREVER = 1 << 62  # ns
+_MOST_CHANGES = 100_000  # of the regimes during one gradient
+_MOST_SWITCHES = 4_000_000  # of one entity
 Slowdown = Annotated[float, Field(ge=1)]
 Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
@@ -58,19 +61,26 @@ class _Switching(Load):
         self._regime, self._entity_of = regime, entity_of
         self._draw = lambda entity, start, count: streams.uniforms(seed, name, entity, start, count)
         share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
-        self._first_slow = {e: bool(self._draw(e, 0, 1)[0] < share) for e in set(entity_of)}
+        entities = np.unique(entity_of)
+        first = streams.uniforms(seed, name, entities, 0, 1)[:, 0] < share
+        self._first_slow = dict(zip(entities.tolist(), first.tolist(), strict=True))
         self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of change, ns
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         entity = self._entity_of[worker]
         switches = self._switches[entity]
         while not switches or switches[-1] <= now:
-            self._extend(entity, switches)
+            if len(switches) > _MOST_SWITCHES:
+                raise FredError(
+                    f"`contention`: more than {_MOST_SWITCHES:,} changes in the first {now / NANOSECONDS:g} s; "
+                    "give longer `fast_seconds` and `slow_seconds`, or stop the run earlier"
+                )
+            self._extend(entity, switches, min(max(16, len(switches)), 1 << 16))
         past = bisect_right(switches, now)
         slow = self._first_slow[entity] ^ bool(past % 2)
         return (self._regime.slowdown if slow else 1.0), switches[past]
 
-    def _extend(self, entity: int, switches: list[int], count: int = 16) -> None:
+    def _extend(self, entity: int, switches: list[int], count: int) -> None:
         means = self._regime.fast_seconds, self._regime.slow_seconds
         draws = -log(self._draw(entity, 1 + len(switches), count))
         start = switches[-1] if switches else 0
@@ -142,14 +152,17 @@ class _Delayed(Load):
 def finish(loads: list[Load], worker: int, step: int, begin: int, work: int) -> int:
     """When a computation of `work` ns at full speed that begins now is over, ns: slowdowns multiply, delays add."""
     now, remaining = begin, float(work)
-    while True:
+    for _ in range(_MOST_CHANGES):
         states = [load.slowdown(worker, now) for load in loads]
         factor = float(np.prod([state[0] for state in states]))
         until = min(state[1] for state in states)
         if now + remaining * factor <= until:
-            break
+            return now + round(remaining * factor) + sum(load.delay(worker, step) for load in loads)
         if until >= FOREVER:
             raise OverflowError(f"worker {worker} would compute for {remaining * factor / NANOSECONDS:g} s")
         remaining -= (until - now) / factor
         now = until
-    return now + round(remaining * factor) + sum(load.delay(worker, step) for load in loads)
+    raise FredError(
+        f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
+        f"({work / NANOSECONDS:g} s): give longer times between changes"
+    )

@@ -228,7 +228,8 @@ class Mixture(Latency):
 
     @property
     def mean(self) -> float:
-        return float(np.average([component.mean for component in self.components], weights=self.weights))
+        shares = zip(self.components, self.weights, strict=True)
+        return math.fsum(component.mean * weight for component, weight in shares if weight) / math.fsum(self.weights)
 
 
 class Empirical(Latency):
@@ -241,10 +242,12 @@ class Empirical(Latency):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, options: Any, info: ValidationInfo) -> Any:
-        if not isinstance(options, dict) or not options.get("csv") or options.get("values"):
+        if not isinstance(options, dict) or not options.get("csv"):
             return options
+        if options.get("values"):
+            raise ValueError("give `values` or `csv`, not both")
         path = Path((info.context or {}).get("folder", ".")) / str(options["csv"])
-        return {**options, "csv": path, "values": _read_column(path, str(options.get("column", "seconds")))}
+        return {"values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
 
     @model_validator(mode="after")
     def _not_empty(self) -> "Empirical":
@@ -267,20 +270,26 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"cannot read {path}: it is not a file")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            if column not in (rows.fieldnames or ()):
-                raise ValueError(f"{path} has no column `{column}`; it has {', '.join(rows.fieldnames or ()) or 'none'}")
-            return [_duration(row[column], f"{path}:{rows.line_num}") for row in rows]
+            if (rows.fieldnames or []).count(column) != 1:
+                number = "several columns" if column in (rows.fieldnames or ()) else "no column"
+                raise ValueError(f"{path} has {number} `{column}`; it has {', '.join(rows.fieldnames or ()) or 'none'}")
+            return [_duration(row, column, f"{path}:{rows.line_num}") for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _duration(text: str | None, where: str) -> float:
+def _duration(row: dict[str | Any, Any], column: str, where: str) -> float:
+    """The number in a row's column. ValueError for anything else, and for a row of more fields than the header names."""
+    if None in row:
+        raise ValueError(f"{where}: found more fields than the header names; decimals are written with a point")
     try:
-        seconds = float(text or "")
+        seconds = float(row[column] or "")
     except ValueError:
         seconds = float("nan")
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{where}: expected a duration in seconds, found {text!r}")
+        raise ValueError(f"{where}: expected a duration in seconds, found {row[column]!r}")
     return seconds

@@ -41,7 +41,7 @@ class Network(Component):
     pull_latency: AnyLatency | None = Field(None, description="of servers' messages to workers; absent: `latency`")
     bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
     server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
-    message_bytes: int | None = Field(None, ge=1, lt=2**53, description="size of a model or gradient; absent: 4 per parameter")
+    message_bytes: int | None = Field(None, ge=1, le=2**48, description="size of a model or gradient; absent: 4 per parameter")
     collective: Literal["ring", "recursive-doubling", "rabenseifner"] = Field("ring", description="how an allreduce is done")
 
     def allreduce(self, members: int, size: int) -> Cost:

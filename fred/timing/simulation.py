@@ -14,6 +14,7 @@ from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.network import NOTHING, Cost, Links, Network
 
 Process = Generator[simpy.Event, Any, Any]
+MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
 
 
@@ -196,6 +197,8 @@ class Simulation:
         """Do something just before whatever happens at each multiple of this time."""
 
         def again(times: int) -> None:
+            if times > MOST_POINTS:
+                raise FredError(f"`every_seconds` ({seconds:g}) asks for more than {MOST_POINTS:,} points; look less often")
             if times:
                 action()
             if times == 0 or self.env.peek() < math.inf:  # else it alone would keep the world going

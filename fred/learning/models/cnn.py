@@ -16,7 +16,7 @@ class CNN(Model):
     """Blocks of convolution, ReLU and 2 x 2 max-pooling, then one hidden layer; for images [height, width, channels]."""
 
     channels: tuple[Width, ...] = Field((8, 16), min_length=1, description="feature maps of each convolution")
-    kernel: int = Field(3, ge=1, description="side of the square kernels; borders are padded with zeros")
+    kernel: int = Field(3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
     hidden: Width = Field(32, description="width of the fully connected layer")
     initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
 

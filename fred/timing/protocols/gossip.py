@@ -13,6 +13,8 @@ from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 from fred.timing.topology import Ring, Topology
 
+_MOST_EDGES = 10_000_000
+
 
 class Gossip(Protocol):
     """In each iteration every worker sends its model to its receivers, and mixes those that it gets with its own.
@@ -31,8 +33,12 @@ class Gossip(Protocol):
     order: Literal["update-first", "mix-first"] = Field("update-first", description="what is done with a gradient when")
 
     def check(self, cluster: Cluster) -> None:
+        edges = cluster.size * len(self.topology.receivers(1 % cluster.size, 0, cluster.size))
+        if edges > _MOST_EDGES:
+            raise ValueError(f"`topology` has about {edges:.1g} edges, more than {_MOST_EDGES:g}; take a sparser one")
         for graph in _graphs(self.topology, cluster.size) if self.weights == "metropolis" else ():
-            if any(worker not in graph[other] for worker, receivers in enumerate(graph) for other in receivers):
+            hears = [set(receivers) for receivers in graph]
+            if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
                 raise ValueError("`weights: metropolis` needs a topology in which everybody sends to those it hears from")
 
     def start(self, sim: Simulation) -> None:
