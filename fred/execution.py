@@ -22,7 +22,7 @@ from fred.learning.data.dataset import Data, Dataset
 from fred.learning.data.sampling import Minibatches
 from fred.learning.lower import lower
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays, Loss, initial_params, on_device
+from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
 from fred.learning.replay import replay
 from fred.points import Points
 from fred.recorder import Recorder
@@ -98,6 +98,7 @@ class _Problem:
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = _load(task.data, seed if task.data.generated else 0)
         self.loss = Loss(task.model, self.data.classifies)
+        check_memory(task.model, self.data, run.protocol.replicas(run.cluster) if run.protocol.decentralised else 1)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, run.protocol.blocks(run.cluster))
@@ -108,10 +109,10 @@ class _Problem:
 
     def measure(self, replicas: Params) -> dict[str, float]:
         """Loss and error on the evaluation examples; how far workers' own models are apart."""
-        loss, error = np.asarray(self.loss.evaluate(self.arithmetic.consensus(replicas), self.evaluation)).tolist()
+        loss, error = _plain(self.loss.evaluate(self.arithmetic.consensus(replicas), self.evaluation)).tolist()
         if not self.decentralised:
             return {"loss": loss, "error": error}
-        return {"loss": loss, "error": error, "disagreement": float(self.arithmetic.disagreement(replicas))}
+        return {"loss": loss, "error": error, "disagreement": float(_plain(self.arithmetic.disagreement(replicas)))}
 
 
 Measured = list[dict[str, float]]  # what was measured at each point
@@ -229,7 +230,12 @@ def _metrics(run: Run, schedule: Schedule, measured: Measured) -> pd.DataFrame:
 def _named(params: Params) -> Named:
     """Each parameter array under its path, such as `layer0/weights`."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": _plain(leaf) for path, leaf in leaves}
+
+
+def _plain(array: jax.Array) -> NDArray:
+    """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands."""
+    return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
 @lru_cache(maxsize=4)

@@ -46,7 +46,21 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
     console.print(table)
+    for line in _divergences(outcome.summary):
+        console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
+
+
+def _divergences(summary: pd.DataFrame) -> list[str]:
+    """A warning for every run whose loss did not stay finite."""
+    if "diverged" not in summary:
+        return []
+    lost = summary[summary["diverged"].notna()]
+    return [
+        f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
+        f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
+        for name, rows in lost.groupby("name", sort=False)
+    ]
 
 
 def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
@@ -55,6 +69,8 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         return "–" if values.isna().any() else format(values.mean(), form)
 
     def spread(column: str, form: str) -> str:
+        if "diverged" in rows and rows["diverged"].notna().any():
+            return "diverged"
         values = rows[column].astype(float)
         half = (values.max() - values.min()) / 2
         return mean(column, form) + (f" ± {half:{form}}" if seeds > 1 and not values.isna().any() else "")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fred import figures, registry
 from fred.errors import FredError
@@ -157,6 +158,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         **traffic(outcome),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
@@ -167,7 +169,12 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     schedule, has_server = outcome.schedule, outcome.run.protocol.has_server
     pulls = schedule["verb"] == Verb.PULL
     ways = dict(zip(WAYS, (pulls & has_server, ~pulls & has_server, np.full(len(pulls), not has_server)), strict=True))
-    return {unit: {way: int(schedule[unit][rows].sum()) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+    return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+
+
+def _exact_sum(numbers: NDArray[np.int64]) -> int:
+    """Beyond 64 bits, too."""
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
 
 
 def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:
@@ -180,6 +187,12 @@ def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) 
     first = None if reached.empty else reached.iloc[0]
     seconds = None if first is None else _finite(first["virtual_seconds"])
     return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds}
+
+
+def _diverged(metrics: pd.DataFrame) -> int | None:
+    """After how many updates the loss was first found not to be a finite number; None if it always was."""
+    lost = ~np.isfinite(metrics["loss"].to_numpy())
+    return int(metrics["updates"].to_numpy()[lost.argmax()]) if lost.any() else None
 
 
 def _finite(value: float) -> float | None:

@@ -21,14 +21,23 @@ _RUNS = {  # scenario -> settings that make it short, runs
 }
 
 
-def digests() -> Iterator[tuple[str, dict[str, str]]]:
-    """Name, and digests of schedule and parameters, of each run of a short quickstart and of one or two of each system."""
-    for name, (settings, only) in _RUNS.items():
-        scenario = fred.load(SCENARIOS / f"{name}.yaml", settings)
-        for run in only or scenario.runs:
-            (outcome,) = fred.run(scenario, only=run).outcomes
-            assert outcome.params_digest is not None
-            yield f"{name}/{run}", {"schedule": outcome.schedule.digest(), "params": outcome.params_digest}
+def names() -> Iterator[str]:
+    """Each run of a short quickstart, and one or two of each system."""
+    for name, (_, only) in _RUNS.items():
+        yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
+
+
+def digests(name: str) -> dict[str, str]:
+    """The digests of a run's schedule and parameters."""
+    scenario, _, run = name.rpartition("/")
+    (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run).outcomes
+    assert outcome.params_digest is not None
+    return {"schedule": outcome.schedule.digest(), "params": outcome.params_digest}
+
+
+def all_digests() -> dict[str, dict[str, str]]:
+    """Of every run."""
+    return {name: digests(name) for name in names()}
 
 
 def locked(recorded: dict[str, str]) -> list[str]:
@@ -39,6 +48,6 @@ def locked(recorded: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    content = {"environment": environment.describe(), "digests": dict(digests())}
+    content = {"environment": environment.describe(), "digests": all_digests()}
     GOLDEN.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {GOLDEN}")

@@ -13,7 +13,7 @@ import pytest
 
 from fred import environment
 from tests.conftest import ROOT
-from tests.golden import GOLDEN, digests, locked
+from tests.golden import GOLDEN, all_digests, locked
 
 PROGRAM = """
 import json, fred
@@ -87,6 +87,6 @@ def test_digests_are_the_pinned_ones():
     pinned = json.loads(GOLDEN.read_text())
     differences = locked(pinned["environment"])
     if differences:
-        assert dict(digests()) == dict(digests())
+        assert all_digests() == all_digests()
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
-    assert dict(digests()) == pinned["digests"]
+    assert all_digests() == pinned["digests"]

@@ -1,5 +1,7 @@
 """What is learned: a model's loss on a data set, as pure functions of parameters and example indices."""
 
+import math
+import os
 from dataclasses import dataclass
 from functools import partial
 
@@ -7,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.models.model import Model, Params
 
@@ -50,6 +53,23 @@ class Loss:
 def on_device(examples: Examples) -> Arrays:
     """The arrays where jax computes."""
     return jnp.asarray(examples.inputs), jnp.asarray(examples.answers)
+
+
+def check_memory(model: Model, data: Dataset, replicas: int) -> None:
+    """Refuse, with FredError, a model of which so many replicas and one gradient are more than this machine can hold."""
+    try:
+        shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), jax.random.key(0))
+    except FredError:
+        raise
+    except Exception:  # a user's own that cannot be traced: what is wrong with it, if anything, will be seen when it is called
+        return
+    number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    needed, there = 4 * number * (replicas + 1), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise FredError(
+            f"the model has {number:,} parameters: {replicas} of it and one gradient take {needed / 1e9:,.0f} GB, and this machine "
+            f"has {there / 1e9:,.0f} GB; take a smaller one"
+        )
 
 
 def initial_params(model: Model, data: Dataset, seed: int) -> Params:

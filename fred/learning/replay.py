@@ -34,6 +34,8 @@ class Rows:
         if len(values) + empty == 1:
             return cls(jax.tree.map(jnp.array, values[0]), alone=True)  # a copy: the replay gives its buffers away
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
+        if not empty:  # random keys, which an optimizer may remember, cannot be padded
+            return cls(stacked, alone=False)
         return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), alone=False)
 
     @classmethod

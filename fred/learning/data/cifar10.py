@@ -36,4 +36,11 @@ class CIFAR10(Data):
         content = np.frombuffer(files.read(directory, name, _MD5.get(name)), np.uint8)
         if content.size == 0 or content.size % _RECORD:
             raise FredError(f"{directory / name} is not a CIFAR-10 file: expected a multiple of {_RECORD} bytes")
-        return content.reshape(-1, _RECORD)
+        records = content.reshape(-1, _RECORD)
+        if records[:, 0].max() > 9:
+            wrong = int(np.argmax(records[:, 0] > 9))
+            raise FredError(
+                f"{directory / name} is not a CIFAR-10 file: image {wrong} has label {records[wrong, 0]}, expected 0 to 9; "
+                "are its bytes shifted?"
+            )
+        return records

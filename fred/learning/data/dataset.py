@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.component import Component
+from fred.errors import FredError
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,20 @@ class Dataset:
     train: Examples
     evaluation: Examples
     outputs: int  # classes, or values per example
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that do not belong together. Raises FredError."""
+        for name, part in (("training", self.train), ("evaluation", self.evaluation)):
+            if len(part.inputs) != len(part.answers) or not len(part):
+                raise FredError(f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected as many, not 0")
+            if part.inputs.shape[1:] != self.train.inputs.shape[1:]:
+                shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
+                raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")
+            if not np.isfinite(part.inputs).all() or not np.isfinite(part.answers).all():
+                raise FredError(f"{name} data: some numbers are not finite; expected none that are")
+            low, high = part.answers.min(), part.answers.max()
+            if self.classifies and (low < 0 or high >= self.outputs):
+                raise FredError(f"{name} data: class numbers run from {low} to {high}; expected 0 to {self.outputs - 1}")
 
     @property
     def classifies(self) -> bool:

@@ -24,7 +24,7 @@ def folder(given: Path | None, name: str) -> Path:
 def read(directory: Path, name: str, md5: str | None = None) -> bytes:
     """The content of `directory/name`, or of `name.gz` unpacked; checked against the MD5 of the unpacked bytes if given."""
     for path in (directory / name, directory / f"{name}.gz"):
-        if path.is_file():
+        if path.is_file():  # neither a folder nor a pipe
             content = _content(path)
             if md5 is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
                 raise FredError(f"{path} is not the canonical file: its unpacked bytes should have MD5 {md5}")

@@ -33,7 +33,13 @@ class MNIST(Data):
             raise FredError(f"data `mnist`: `validation` ({self.validation}) leaves none of {len(train)} images to train on")
         if self.validation:
             train, evaluation = train[: -self.validation], train[-self.validation :]
-        return Dataset(train, evaluation[: self.evaluation], outputs=int(train.answers.max()) + 1)
+        classes = int(train.answers.max()) + 1
+        if 2 * len(np.unique(train.answers)) < classes:
+            raise FredError(
+                f"{files.folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {len(np.unique(train.answers))} "
+                "different ones occur; expected class numbers from 0 without large gaps"
+            )
+        return Dataset(train, evaluation[: self.evaluation], outputs=classes)
 
     def _examples(self, part: str) -> Examples:
         images = self._array(f"{part}-images-idx3-ubyte")
@@ -55,6 +61,8 @@ def parse_idx(content: bytes, path: Path) -> np.ndarray:
     """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
+    if content[3] > 3:
+        raise FredError(f"{path}: its header says {content[3]} dimensions; expected at most 3")
     if len(content) < 4 + 4 * content[3]:
         raise FredError(f"{path} is cut short: it ends within its header")
     shape = struct.unpack_from(f">{content[3]}I", content, 4)
