@@ -173,11 +173,14 @@ def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
     yield keys, node.start_mark.line + 1
     if isinstance(node, MappingNode):
         for key, value in node.value:
+            str(key.value).encode()  # a lone surrogate, which nothing can print or write: a ValueError
             yield from _lines(value, (*keys, key.value))
             yield (*keys, key.value), key.start_mark.line + 1
     elif isinstance(node, SequenceNode):
         for index, value in enumerate(node.value):
             yield from _lines(value, (*keys, index))
+    else:
+        str(node.value).encode()
 
 
 def _setting(text: str) -> tuple[Keys, Any, str]:

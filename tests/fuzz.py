@@ -1,25 +1,31 @@
-"""Two seeded fuzzers. `make fuzz`: python -m tests.fuzz [agreement|refusal] [--count N] [--first SEED] [--jobs N].
+"""Two seeded fuzzers, `make fuzz`: python -m tests.fuzz [agreement] [refusal] [--count N] [--first SEED] [--jobs N].
 
 `agreement`: random runs (algorithm x protocol x optimizer x model x batch size x cluster), replayed and inline: the same bits?
+`refusal`: scenario files with random mistakes in them: refused in one FredError within seconds, or valid and runnable?
 """
 
 import argparse
-import json
 import multiprocessing
 import os
+import re
+import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fred import registry
 from fred.errors import FredError
-from fred.execution import Outcome, execute
-from fred.loading import validated
+from fred.execution import Outcome, check, execute
+from fred.loading import load, validated
 from fred.scenario import Run
+
+ROOT = Path(__file__).parent.parent
 
 OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
@@ -135,33 +141,109 @@ def disagreement(seed: int) -> str:
     return ", ".join(differing)
 
 
-def _checked(task: tuple[Callable[[int], str], int]) -> tuple[int, str]:
-    check, seed = task
+NASTY = (
+    *("", "~", "true", "[]", "{}", "[[]]", "{name: }", "{name: [1]}", "{name: {name: x}}", "- 1", "? 1", "*a", "&a [*a]", "<<: 1"),
+    *("-1", "0", "1", "1.5", "-0.0", "1e-320", "1e-9", "1e9", "1e30", "1e400", ".nan", ".inf", "-.inf", "0x7fffffffffffffff"),
+    *("2147483647", "9223372036854775808", "9" * 5000, "0x" + "f" * 6000, "1_000", "0o17", "1:30", "2001-99-99", "2001-01-01"),
+    *("!!bool maybe", "!!int x", "!!float ''", "!!binary x", "!!python/object/apply:os.getcwd []", "!!set {a}", "!!omap [a: 1]"),
+    *('"\\ud800"', '"\\x00"', '"\\x1b[31m"', "ß😀", "a" * 3000, "../../etc/passwd", "/dev/zero", "os:system", "tests.users:Flax"),
+    *("asgd", "wagma-sgd", "gossip", "complete", "mnist", "cnn", "pareto", "empirical", "adam", "shuffled", "apart"),
+)
+SECONDS = 20  # for one scenario
+
+
+def mutated(seed: int) -> str:
+    """A scenario file with a few mistakes, a function of `seed`."""
+    draw = np.random.default_rng(seed)
+    files = sorted((ROOT / "scenarios").rglob("*.yaml"))
+    lines = files[draw.integers(len(files))].read_text(encoding="utf-8").splitlines()
+    for _ in range(draw.integers(1, 4)):
+        at, other = (int(each) for each in draw.integers(len(lines), size=2))
+        nasty = NASTY[draw.integers(len(NASTY))]
+        values = list(re.finditer(r"(?<=[:\[,{] )[^,\]\[{}#]+|[\w.+-]+", lines[at]))
+        if draw.random() < 0.7 and values:
+            place = values[draw.integers(len(values))]
+            lines[at] = lines[at][: place.start()] + nasty + lines[at][place.end() :]
+            continue
+        edits: list[Callable[[], Any]] = [
+            lambda: lines.insert(at, lines[other]),
+            lambda: lines.pop(at) if len(lines) > 1 else None,
+            lambda: lines.__setitem__(at, lines[at].replace(":", "", 1)),
+            lambda: lines.__setitem__(at, "  " + lines[at]),
+            lambda: lines.__setitem__(at, lines[at][: other % (len(lines[at]) + 1)]),
+            lambda: lines.insert(at, f"{nasty}: {nasty}"),
+            lambda: lines.__setitem__(at, lines[at].lstrip()),
+            lambda: lines.__setitem__(slice(at, None), []) if at else None,
+        ]
+        edits[draw.integers(len(edits))]()
+    return "\n".join(lines) + "\n"
+
+
+def refusal(seed: int) -> str:
+    """What is wrong with how a mutated scenario file is refused, or runs; nothing if nothing is."""
+    signal.signal(signal.SIGALRM, _too_slow)
+    signal.alarm(SECONDS)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "mutated.yaml"
+        path.write_text(mutated(seed), encoding="utf-8", errors="surrogatepass")
+        try:
+            scenario = load(path)
+            name, run = next(iter(scenario.runs.items()))
+            if seed % 10 == 0:
+                check(name, run, scenario.seeds[0])
+            few = run.stop.model_copy(update={"gradients": min(40, run.stop.gradients or 40)})
+            if not run.protocol.needs_values:
+                execute(name, run.model_copy(update={"task": None, "stop": few}), scenario.seeds[0])
+        except FredError as error:
+            if len(str(error)) > 20_000 or not str(error).replace("\n", "").isprintable():
+                return f"its message is {len(str(error))} characters long, or cannot be printed"
+        finally:
+            signal.alarm(0)
+    return ""
+
+
+def _too_slow(*_: Any) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
+
+
+CHECKS = {"agreement": (disagreement, 1_000), "refusal": (refusal, 10_000)}  # and how many, usually
+
+
+def _checked(task: tuple[str, int]) -> tuple[int, str]:
+    name, seed = task
     try:
-        return seed, check(seed)
+        return seed, CHECKS[name][0](seed)
     except Exception:
         return seed, traceback.format_exc()
 
 
-def _main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    options = parser.parse_args()
-    registry.allow_import(["tests.users"])
-    seeds = range(options.first, options.first + options.count)
+def _search(name: str, seeds: range, jobs: int) -> list[int]:
+    """The seeds that fail a check."""
     found: list[int] = []
     start = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(options.jobs, registry.allow_import, (["tests.users"],), 25) as pool:
-        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((disagreement, seed) for seed in seeds)), 1):
+    with multiprocessing.get_context("spawn").Pool(jobs, registry.allow_import, (["tests.users"],), 50) as pool:
+        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
             if problem:
                 found.append(seed)
-                print(f"seed {seed}: {problem}", random_run(seed)[0].model_dump_json() if "Trace" not in problem else "", flush=True)
-            if done % 25 == 0:
-                print(f"{done} of {options.count}, {len(found)} differ, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-    print(f"{options.count} runs, {len(found)} differ{': ' + str(sorted(found)) if found else ''}")
-    return bool(found)
+                print(f"{name}, seed {seed}: {problem}", flush=True)
+            if done % 100 == 0:
+                print(f"{name}: {done} of {len(seeds)}, {len(found)} fail, {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{name}: {len(seeds)} cases, {len(found)} fail{': ' + ' '.join(map(str, sorted(found))) if found else ''}", flush=True)
+    return found
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"which, of {', '.join(CHECKS)} (default: all)")
+    parser.add_argument("--count", type=int, help="how many cases of each")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one per core)")
+    options = parser.parse_args()
+    found = [
+        _search(name, range(options.first, options.first + (options.count or CHECKS[name][1])), options.jobs)
+        for name in options.checks or CHECKS
+    ]
+    return int(any(found))
 
 
 if __name__ == "__main__":
