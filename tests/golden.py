@@ -27,10 +27,10 @@ def names() -> Iterator[str]:
         yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
 
 
-def digests(name: str) -> dict[str, str]:
+def digests(name: str, inline: bool = False) -> dict[str, str]:
     """The digests of a run's schedule and parameters."""
     scenario, _, run = name.rpartition("/")
-    (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run).outcomes
+    (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run, inline=inline).outcomes
     assert outcome.params_digest is not None
     return {"schedule": outcome.schedule.digest(), "params": outcome.params_digest}
 

@@ -1,0 +1,99 @@
+"""What the fuzzers (`make fuzz`) found once, and a few of their cases."""
+
+import pytest
+
+from fred import registry
+from fred.errors import FredError
+from fred.execution import execute
+from fred.loading import load
+from tests.conftest import make_run
+from tests.fuzz import disagreement, random_run, refusal
+
+DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
+MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
+FOUND = {  # inline and replayed differed
+    "vectors": {"task": DIGITS, "algorithm": {"name": "ad-psgd", "learning_rate": 0.1}, "cluster": {"workers": 2}},
+    "norms": {
+        "task": DIGITS | {"batch_size": 8},
+        "algorithm": {"name": "wagma-sgd", "learning_rate": 0.01, "optimizer": "lamb"},
+        "protocol": {"name": "group-averaging", "group_size": 2, "period": 3},
+    },
+    "constants": {
+        "task": MLP,
+        "algorithm": {
+            "name": "ssp",
+            "learning_rate": 0.9,
+            "optimizer": [{"name": "clip_by_block_rms", "threshold": 0.1}, {"name": "lars"}],
+        },
+        "protocol": {"name": "stale-synchronous", "bound": 2},
+    },
+    "not a number": {"task": MLP, "algorithm": {"name": "asgd", "learning_rate": 1e30}},
+    "convolution": {"task": DIGITS | {"model": "tests.users:PlainConvolution", "batch_size": 4}, "algorithm": "asgd"},
+    "random keys": {
+        "task": DIGITS,
+        "algorithm": {
+            "name": "d-psgd",
+            "learning_rate": 0.1,
+            "optimizer": {"name": "noisy_sgd", "eta": 0.01, "gamma": 0.5},
+        },
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def users_models():
+    registry.allow_import(["tests.users"])
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_inline_equals_replay_where_it_once_did_not(name):
+    options = {"stop": {"gradients": 30}, **FOUND[name]}
+    if isinstance(options["algorithm"], str):
+        options["algorithm"] = {"name": options["algorithm"], "learning_rate": 0.1}
+    run = make_run(**options)
+    replayed, inline = execute("run", run, 5), execute("run", run, 5, inline=True)
+    assert replayed.params_digest == inline.params_digest
+    assert replayed.metrics.equals(inline.metrics)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_inline_equals_replay_in_a_few_random_runs(seed):
+    assert random_run(seed)[0] == random_run(seed)[0], "the seed says which run it is"
+    assert disagreement(seed) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seeds: [!!bool maybe]", "not valid YAML: a value that does not fit its tag"),
+        ('title: !!int ""', "not valid YAML: a value that does not fit its tag"),
+        ("%YAML 9.9\n---\ntitle: x", "incompatible YAML document"),
+        ("title: " + "9" * 5000, "not valid YAML: .*digits"),
+        ("stop: {updates: 0x" + "f" * 6000 + "}", "found a number with thousands of digits"),
+        ('"\\ud800": 1', "surrogates not allowed"),
+        ("cluster: {workers: true}", "cluster.workers: found true or false; expected: how many"),
+        ("title: \"\\e[31mred\"", "title: .*control characters"),
+        ("a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)), "more than 1,000,000 values"),
+        ("task: {data: digits, model: {name: cnn, kernel: 1000000000}}", "task.model.kernel: .*less than or equal to 31"),
+        ("cluster: {workers: 2, servers: 10000000}", "cluster.servers: .*less than or equal to 10000"),
+        ("cluster: {workers: 2, compute: {name: constant, seconds: 1.0e-9}}\nstop: {seconds: 1.0e+6}", "compute about 2e\\+15 gradients"),
+        (
+            "algorithm: {name: d-psgd, learning_rate: 0.1}\nprotocol: {name: gossip, topology: complete}\ncluster: {workers: 100000}",
+            "about 1e\\+10 edges",
+        ),
+    ],
+    ids=range(13),
+)
+def test_a_mistake_costs_one_line(tmp_path, text, message):
+    path = tmp_path / "wrong.yaml"
+    base = {"algorithm": "{name: asgd, learning_rate: 0.1}", "cluster": "{workers: 2}", "stop": "{updates: 5}"}
+    missing = "".join(f"{key}: {value}\n" for key, value in base.items() if f"{key}:" not in text)
+    path.write_text(f"{text}\n{missing}", encoding="utf-8")
+    with pytest.raises(FredError, match=message) as error:
+        load(path)
+    assert max(map(len, str(error.value).splitlines())) < 1100
+
+
+@pytest.mark.parametrize("seed", [*range(20), 286])
+def test_a_few_mutated_scenarios_are_refused_or_run(seed):
+    assert refusal(seed) == ""

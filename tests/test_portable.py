@@ -1,0 +1,170 @@
+"""Products, convolutions and sums are what they should be, and their bits do not depend on what is computed around them."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+
+from fred import registry
+from fred.learning.data.digits import Digits
+from fred.learning.problem import Loss, initial_params, on_device
+from tests import users
+
+sizes = st.sampled_from([0, 1, 2, 3, 5, 8, 9, 17, 40])
+
+
+def numbers(seed: int, *shape: int, kind: str = "float32") -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    values = draw.normal(size=shape) + (1j * draw.normal(size=shape) if kind == "complex64" else 0)
+    return (10 * values).astype(kind) if kind == "int32" else values.astype(kind)
+
+
+@given(
+    batch=st.lists(sizes, max_size=2),
+    over=st.lists(sizes, max_size=2),
+    left=st.lists(sizes, max_size=2),
+    right=st.lists(sizes, max_size=1),
+    kind=st.sampled_from(["float32", "float32", "bfloat16", "complex64", "int32"]),
+    orders=st.randoms(use_true_random=False),
+)
+def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind, orders):
+    names = iter("abcdefghij")
+    b, k, m, n = ([next(names) for _ in part] for part in (batch, over, left, right))
+    length = dict(zip((*b, *k, *m, *n), (*batch, *over, *left, *right), strict=True))
+    one, other = [*b, *k, *m], [*b, *k, *n]
+    orders.shuffle(one)
+    orders.shuffle(other)
+    x = jnp.asarray(numbers(1, *(length[name] for name in one), kind="float32" if kind == "bfloat16" else kind)).astype(kind)
+    y = jnp.asarray(numbers(2, *(length[name] for name in other), kind="float32" if kind == "bfloat16" else kind)).astype(kind)
+    axes = lambda order, names: tuple(order.index(name) for name in names)  # noqa: E731
+    dimensions = ((axes(one, k), axes(other, k)), (axes(one, b), axes(other, b)))
+    found = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
+    result = [*b, *(name for name in one if name in m), *n]
+    wide = "complex128" if kind == "complex64" else "int64" if kind == "int32" else "float64"
+    expected = np.einsum(f"{''.join(one)},{''.join(other)}->{''.join(result)}", np.asarray(x).astype(wide), np.asarray(y).astype(wide))
+    assert found.dtype == x.dtype
+    assert found.shape == expected.shape
+    tolerance = {"int32": 0.0, "bfloat16": 0.05}.get(kind, 1e-4)
+    np.testing.assert_allclose(np.asarray(found).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
+
+
+def convolved(image: np.ndarray, kernel: np.ndarray, strides, padding, lhs_dilation, rhs_dilation, groups, batches) -> np.ndarray:
+    """Straight from the definition: image [batch, features, space...], kernel [outputs, features / groups, window...]."""
+    rank = image.ndim - 2
+    for axis in range(rank):
+        spread = np.zeros((*image.shape[: 2 + axis], max(0, (image.shape[2 + axis] - 1) * lhs_dilation[axis] + 1), *image.shape[3 + axis :]))
+        spread[(slice(None),) * (2 + axis) + (slice(None, None, lhs_dilation[axis]),)] = image
+        image = spread
+    image = np.pad(image, [(0, 0), (0, 0), *padding])
+    reach = [(kernel.shape[2 + i] - 1) * rhs_dilation[i] + 1 for i in range(rank)]
+    places = [max(0, (image.shape[2 + i] - reach[i]) // strides[i] + 1) for i in range(rank)]
+    count, outputs = image.shape[0] // batches, kernel.shape[0]
+    result = np.zeros((count, outputs, *places))
+    for output, place in itertools.product(range(outputs), itertools.product(*map(range, places))):
+        corner = [slice(p * s, p * s + own, d) for p, s, own, d in zip(place, strides, reach, rhs_dilation, strict=True)]
+        rows = slice(output * batches // outputs * count, (output * batches // outputs + 1) * count)
+        into = slice(output * groups // outputs * kernel.shape[1], (output * groups // outputs + 1) * kernel.shape[1])
+        result[(slice(None), output, *place)] = (image[(rows, into, *corner)] * kernel[output]).sum(tuple(range(1, 2 + rank)))
+    return result
+
+
+@given(
+    rank=st.integers(1, 2),
+    groups=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2)]),
+    draw=st.randoms(use_true_random=False),
+)
+def test_convolutions_of_every_kind_follow_their_definition(rank, groups, draw):
+    several = lambda low, high: tuple(draw.randint(low, high) for _ in range(rank))  # noqa: E731
+    features, batches = groups
+    image = numbers(1, 2 * batches, 2 * features, *several(4, 7))
+    kernel = numbers(2, 2 * features * batches, 2, *several(1, 4))
+    strides, padding = several(1, 2), tuple(zip(several(0, 2), several(0, 2), strict=True))
+    lhs_dilation, rhs_dilation = several(1, 2), several(1, 2)
+    orders = [draw.sample(range(rank + 2), rank + 2) for _ in range(3)]
+
+    def convolution(x, y):
+        numbers = lax.ConvDimensionNumbers(*(tuple(np.argsort(order)) for order in orders))
+        options = {"feature_group_count": features, "batch_group_count": batches, "dimension_numbers": numbers}
+        return lax.conv_general_dilated(x, y, strides, padding, lhs_dilation, rhs_dilation, **options)
+
+    x, y = image.transpose(orders[0]), kernel.transpose(orders[1])
+    found = np.asarray(jax.jit(convolution)(x, y))
+    expected = convolved(image, kernel, strides, padding, lhs_dilation, rhs_dilation, features, batches)
+    np.testing.assert_allclose(found, expected.transpose(orders[2]), atol=1e-4)
+    if found.size:  # it is linear in each: a gradient times a direction is the value in that direction
+        weights, along_x, along_y = numbers(3, *found.shape), numbers(4, *x.shape), numbers(5, *y.shape)
+        by_x, by_y = jax.jit(jax.grad(lambda x, y: (weights * convolution(x, y)).sum(), (0, 1)))(x, y)
+        assert np.vdot(by_x, along_x) == pytest.approx(np.vdot(weights, convolution(along_x, y)), abs=1e-2)
+        assert np.vdot(by_y, along_y) == pytest.approx(np.vdot(weights, convolution(x, along_y)), abs=1e-2)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (8,), (9,), (64,), (784, 20), (9, 23), (3, 4, 5), (0, 3), (1000,)], ids=str)
+def test_sums_and_products_along_axes(shape):
+    values = numbers(0, *shape) / 10 + 1
+    for number in range(1, 1 + len(shape)):
+        for axes in itertools.combinations(range(len(shape)), number):
+            found = jax.jit(lambda x, axes=axes: (x.sum(axes), x.prod(axes)))(values)
+            np.testing.assert_allclose(found[0], values.sum(axes, dtype=float), rtol=1e-5)
+            np.testing.assert_allclose(found[1], values.prod(axes, dtype=float), rtol=1e-3, atol=1e-30)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_sums_of_sliding_windows(padding):
+    values = numbers(0, 9, 8)
+    found = jax.jit(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 2), (2, 3), padding, window_dilation=(1, 2)))(values)
+    margins = ((1, 1), (0, 1)) if padding == "SAME" else ((0, 0), (0, 0))
+    padded = np.pad(values, margins)
+    expected = [[padded[i : i + 3, j : j + 3 : 2].sum() for j in range(0, padded.shape[1] - 2, 3)] for i in range(0, padded.shape[0] - 2, 2)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+REDUCTIONS = {
+    "sum": jnp.sum,
+    "squares": lambda x: (x * x).sum(),
+    "rows": lambda x: (x * x).sum(-1),
+    "columns": lambda x: x.mean(0),
+    "softmax": lambda x: jax.nn.logsumexp(x, axis=-1),
+    "vector": lambda x: x[0] @ x.T,
+    "matrix": lambda x: x.T @ jnp.tanh(x),
+}
+
+
+@pytest.mark.parametrize("shape", [(8, 9), (23, 3), (9, 23), (100, 50), (1, 7)], ids=str)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
+    """Alone, after an elementwise operation, on a slice, in a loop, and beside something else of the same operand."""
+    f, x, y = REDUCTIONS[name], numbers(1, *shape), numbers(2, *shape)
+    product = jax.jit(jnp.multiply)(x, y)
+    several = jnp.stack([product, product + 1])
+    alone = jax.jit(f)(product)
+    elsewhere = {
+        "fused": jax.jit(lambda x, y: f(x * y))(x, y),
+        "sliced": jax.jit(lambda several, i: f(several[i]))(several, 0),
+        "looped": jax.jit(lambda several, n: lax.fori_loop(0, n, lambda i, _: f(several[i]), jnp.zeros_like(alone)))(several, 1),
+        "beside": jax.jit(lambda x: (x / jnp.sqrt((x * x).sum()), f(x)))(product)[1],
+    }
+    for where, value in elsewhere.items():
+        np.testing.assert_array_equal(value, alone, err_msg=where)
+
+
+MODELS = [*registry.REGISTRY["model"], *(f"tests.users:{name}" for name in ("PlainConvolution", "Flax", "Attention", "Recurrent"))]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 33])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_product_and_no_sum_escapes(name, batch_size):
+    """In what is compiled of a gradient, every product is the portable kernel's, and nothing is added up by XLA itself."""
+    cls = getattr(users, name.split(":")[1]) if ":" in name else registry.lookup("model", name)
+    loss, data = Loss(cls.example(), classifies=True), Digits().load(0)
+    params, examples = initial_params(loss.model, data, 0), on_device(data.train)
+    lowered = jax.jit(loss.gradient).lower(params, examples, jnp.zeros(batch_size, jnp.int32))
+    text = lowered.as_text()
+    assert "stablehlo.convolution" not in text
+    assert "applies stablehlo.add" not in text
+    compiled = lowered.compile().as_text()
+    assert compiled.count(" dot(") == compiled.count('"kind":"__ynn_fusion"') > 0
