@@ -21,7 +21,7 @@ _CPU_INFORMATION = Path("/proc/cpuinfo")
 
 
 def prepare() -> None:
-    """Fix the threads, the instruction set, the kernels, the random numbers and the platform that jax will use; warn if jax is already loaded."""
+    """Fix threads, instruction set, kernels, random numbers and platform before jax loads; warn if it is already there."""
     wanted = _wanted()
     if "jax" in sys.modules:
         differing = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]

@@ -122,7 +122,9 @@ class _Source:
                     "`figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
-                raise FredError(f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides")
+                raise FredError(
+                    f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides"
+                )
         return {name: own or {} for name, own in runs.items()}
 
 
@@ -152,7 +154,9 @@ def _yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]
     try:
         lines = dict(itertools.islice(_lines(yaml.compose(text), ()), 2 * _MOST_VALUES))
         if len(lines) >= _MOST_VALUES:
-            raise FredError(f"{where(1)}: it holds more than {_MOST_VALUES:,} values, counting each alias as what it stands for")
+            raise FredError(
+                f"{where(1)}: it holds more than {_MOST_VALUES:,} values, counting each alias as what it stands for"
+            )
         return yaml.load(text), lines
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

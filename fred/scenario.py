@@ -122,10 +122,10 @@ class Run(Component):
             raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
         return self
 
-
     def _ends(self) -> None:
-        """Refuse a run that would go on for days: so many gradients in the time that only the time could end it."""
-        number = self.stop.gradients or self.stop.updates or self.stop.seconds * self.cluster.gradients_per_second
+        """Refuse a run that would go on for days, mostly because times were given in another unit."""
+        in_time = math.inf if self.stop.seconds is None else self.stop.seconds * self.cluster.gradients_per_second
+        number = min(self.stop.gradients or math.inf, self.stop.updates or math.inf, in_time)
         if number > MOST_GRADIENTS:
             raise ValueError(
                 f"`stop` lets workers compute about {number:.1g} gradients, more than {MOST_GRADIENTS:g}: give fewer "

@@ -74,7 +74,9 @@ def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.Complet
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.portable", description=__doc__)
     parser.add_argument("cpus", nargs="*", metavar="CPU", help=f"which, of {', '.join([*CPUS, OLD])} (default: all)")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="how many at a time (default: one per core)")
+    parser.add_argument(
+        "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="how many at a time (default: one per core)"
+    )
     options = parser.parse_args()
     if not shutil.which(EMULATOR):
         print(f"{EMULATOR} is missing; Debian has it in the package qemu-user-static", file=sys.stderr)

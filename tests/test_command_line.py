@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -121,6 +122,30 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(done, tmp_
     assert "Traceback" not in finished.stderr
     assert message in finished.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"], "something was written"
+
+
+def test_divergence_is_told(done, tmp_path):
+    rates = ["--set", "runs.asgd.algorithm.learning_rate=1e30"]
+    finished = fred("run", done / "small.yaml", *rates, "--out", tmp_path / "out", cwd=tmp_path)
+    assert finished.returncode == 0
+    assert re.search(r"asgd .*diverged", finished.stdout)
+    assert "asgd diverged: with 2 of 2 seeds its loss is no longer a finite number, first seen after" in finished.stdout
+    assert "ssgd diverged" not in finished.stdout
+    rows = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert {row["name"]: row["diverged"] is not None for row in rows} == {"asgd": True, "ssgd": False}
+    assert fred("verify", tmp_path / "out", cwd=tmp_path).returncode == 0
+
+
+def test_a_reader_may_leave_early():
+    pipe = f"{sys.executable} -m fred list | head -1; exit ${{PIPESTATUS[0]}}"
+    finished = subprocess.run(["bash", "-c", pipe], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "algorithm:\n", "")
+
+
+def test_a_pipe_is_no_scenario(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    finished = fred("run", "pipe.yaml", cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (2, "fred: cannot read pipe.yaml: it is not a file\n")
 
 
 def test_an_error_in_the_middle_leaves_the_old_result_alone(done, monkeypatch, tmp_path):

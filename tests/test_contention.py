@@ -113,3 +113,18 @@ def test_endless_computations_are_reported_and_endless_dwell_times_are_none():
         execute("run", dead, 0)
     rarely = MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3).start(0, "contention 0", 50, 1)
     assert all(rarely.slowdown(worker, 100 * 10**9)[0] == 1.0 for worker in range(50))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "latency", "dwell", "message"),
+    [
+        (1.0, 0.0, 1e-9, "changes more than 100,000 times while worker 0 computes one gradient"),
+        (1e-3, 10.0, 1e-6, "more than 4,000,000 changes in the first .* s; give longer `fast_seconds`"),
+    ],
+)
+def test_regimes_that_change_all_the_time_are_told_within_seconds(seconds, latency, dwell, message):
+    regime = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": dwell, "slow_seconds": dwell}
+    idle = {"latency": {"name": "constant", "seconds": latency}}
+    cluster = Cluster(workers=1, compute={"name": "constant", "seconds": seconds}, contention=[regime], network=idle)
+    with pytest.raises(FredError, match=message):
+        record(Asynchronous(), cluster, gradients=3)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -42,7 +43,9 @@ def reference() -> list:
         {"PYTHONHASHSEED": "77"},
         {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
         {"XLA_FLAGS": "--xla_cpu_max_isa=AVX512"},
-        {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2"},
+        {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
+        {"JAX_THREEFRY_PARTITIONABLE": "0", "JAX_DEFAULT_PRNG_IMPL": "rbg", "JAX_RANDOM_SEED_OFFSET": "7"},
+        {"ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
         {"OMP_NUM_THREADS": "1"},
     ],
     ids=str,
@@ -69,6 +72,26 @@ def test_jax_loaded_first_is_warned_about():
 def test_a_users_other_flags_are_kept(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=1")
     assert environment._wanted()["XLA_FLAGS"].split()[0] == "--xla_force_host_platform_device_count=1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu avx avx2 fma", "x86-64-v3"),
+        ("fpu avx avx2", "only Old CPU"),
+        (None, "x86-64-v3"),
+    ],
+)
+def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path, flags, expected):
+    if platform.machine() not in ("x86_64", "AMD64"):
+        pytest.skip("needs an x86-64 CPU")
+    facts = tmp_path / "cpuinfo"
+    if flags:
+        facts.write_text(f"processor\t: 0\nmodel name\t: Old CPU\nflags\t\t: {flags}\n\nprocessor\t: 1\n")
+    monkeypatch.setattr(environment, "_CPU_INFORMATION", facts)
+    assert environment.cpu_class() == expected
+    without = "--xla_cpu_experimental_ynn_fusion_type=" in environment._wanted()["XLA_FLAGS"].split()
+    assert without == (expected != "x86-64-v3")
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 32_769), (jnp.float64, 16_385)])

@@ -7,7 +7,8 @@ from fred.errors import FredError
 from fred.execution import execute
 from fred.loading import load
 from tests.conftest import make_run
-from tests.fuzz import disagreement, random_run, refusal
+from tests.fuzz import disagreement, refusal
+from tests.random_runs import random_run
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
@@ -72,11 +73,18 @@ def test_inline_equals_replay_in_a_few_random_runs(seed):
         ("stop: {updates: 0x" + "f" * 6000 + "}", "found a number with thousands of digits"),
         ('"\\ud800": 1', "surrogates not allowed"),
         ("cluster: {workers: true}", "cluster.workers: found true or false; expected: how many"),
-        ("title: \"\\e[31mred\"", "title: .*control characters"),
-        ("a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)), "more than 1,000,000 values"),
+        ('title: "\\e[31mred"', "title: .*control characters"),
+        (
+            "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + "".join(f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)),
+            "more than 1,000,000 values",
+        ),
         ("task: {data: digits, model: {name: cnn, kernel: 1000000000}}", "task.model.kernel: .*less than or equal to 31"),
         ("cluster: {workers: 2, servers: 10000000}", "cluster.servers: .*less than or equal to 10000"),
-        ("cluster: {workers: 2, compute: {name: constant, seconds: 1.0e-9}}\nstop: {seconds: 1.0e+6}", "compute about 2e\\+15 gradients"),
+        (
+            "cluster: {workers: 2, compute: {name: constant, seconds: 1.0e-9}}\nstop: {seconds: 1.0e+6}",
+            "compute about 2e\\+15 gradients",
+        ),
         (
             "algorithm: {name: d-psgd, learning_rate: 0.1}\nprotocol: {name: gossip, topology: complete}\ncluster: {workers: 100000}",
             "about 1e\\+10 edges",

@@ -94,6 +94,8 @@ def test_empirical_reads_a_column(tmp_path):
         ("worker,secs\n0,1\n", "no column `seconds`; it has worker, secs"),
         ("seconds\n1\nfast\n", r"trace.csv:3: expected a duration in seconds, found 'fast'"),
         ("seconds\n-1\n", r"trace.csv:2: expected a duration"),
+        ("seconds,seconds\n1,2\n", r"trace.csv has several columns `seconds`"),
+        ("seconds\n0,5\n", r"trace.csv:2: found more fields than the header names; decimals are written with a point"),
         ("seconds\nnan\n", r"trace.csv:2: expected a duration"),
         ("seconds\n", "needs durations"),
         (None, "cannot read"),

@@ -12,6 +12,7 @@ import fred
 from fred import batch_indices
 from fred.errors import FredError
 from fred.learning.data.cifar10 import CIFAR10
+from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits
 from fred.learning.data.mnist import MNIST
 from fred.learning.data.sampling import Minibatches
@@ -79,10 +80,32 @@ def test_convolution_by_patches_is_a_convolution(kernel):
     ],
 )
 def test_a_network_that_does_not_fit_the_data_is_refused_before_any_run(data, channels, message):
-    fits = make_run(task={"data": "digits", "model": "softmax"}, stop={"updates": 10**9})
+    fits = make_run(task={"data": "digits", "model": "softmax"}, stop={"updates": 10**8})
     other = make_run(task={"data": data, "model": {"name": "cnn", "channels": channels}})
     with pytest.raises(FredError, match=f"^run `other`: model `cnn`.*{message}"):
         fred.run(Scenario(runs={"long": fits, "other": other}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answers": np.zeros(3, np.int32)}, "training data: 4 inputs and 3 answers"),
+        ({"answers": np.array([0, 1, 2, -1], np.int32)}, "class numbers run from -1 to 2; expected 0 to 2"),
+        ({"answers": np.array([0, 1, 2, 3], np.int32)}, "class numbers run from 0 to 3; expected 0 to 2"),
+        ({"inputs": np.array([[0.0], [np.nan], [0.0], [0.0]], np.float32)}, "training data: some numbers are not finite"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(changes, message):
+    right = {"inputs": np.zeros((4, 1), np.float32), "answers": np.array([0, 1, 2, 0], np.int32)}
+    assert Dataset(Examples(**right), Examples(**right), outputs=3).classifies
+    with pytest.raises(FredError, match=message):
+        Dataset(Examples(**right | changes), Examples(**right), outputs=3)
+
+
+def test_a_model_larger_than_memory_is_refused_before_any_run():
+    run = make_run(task={"data": "digits", "model": {"name": "mlp", "hidden": [10**9]}})
+    with pytest.raises(FredError, match=r"^run `large`: the model has 75,000,000,010 parameters: 1 of it and one gradient"):
+        fred.run(Scenario(runs={"large": run}))
 
 
 def test_regression_reaches_the_least_squares_solution():
@@ -215,6 +238,28 @@ class TestFiles:
         assert data.train.inputs.shape == (10_000, 32, 32, 3)
         assert len(data.evaluation) == 1000
         assert data.train.answers[:5].tolist() == [6, 9, 9, 4, 1]  # frog, truck, truck, deer, car
+
+    def test_labels_that_cannot_be_are_refused(self, tiny_mnist):
+        labels = idx(np.array([0, 200] * 15, np.uint8))
+        (tiny_mnist / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+        with pytest.raises(FredError, match="labels run up to 200, but only 2 different ones occur"):
+            MNIST(directory=tiny_mnist, canonical=False).load(0)
+
+    def test_evaluation_images_of_another_size_are_refused(self, tiny_mnist):
+        (tiny_mnist / "t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((10, 4, 5), np.uint8)))
+        with pytest.raises(FredError, match=r"evaluation data: inputs are \[4, 5, 1\], those to train on \[5, 4, 1\]"):
+            MNIST(directory=tiny_mnist, canonical=False).load(0)
+
+    def test_shifted_cifar_files_are_refused(self, tmp_path):
+        records = np.full((4, 3073), 77, np.uint8)
+        records[:, 0] = (0, 9, 3, 1)
+        for name in ("data_batch_7.bin", "test_batch_2.bin"):  # none of the files whose checksums are known
+            (tmp_path / name).write_bytes(records.tobytes())
+        data = CIFAR10(directory=tmp_path)
+        assert data.load(0).train.answers.tolist() == [0, 9, 3, 1]
+        (tmp_path / "test_batch_2.bin").write_bytes(records.tobytes()[1:] + b"\0")
+        with pytest.raises(FredError, match=r"test_batch_2\.bin is not a CIFAR-10 file: image 0 has label 77, expected 0 to 9"):
+            data.load(0)
 
     def test_damaged_cifar_files_are_named(self, tmp_path):
         for name in ("data_batch_2.bin", "test_batch.bin"):

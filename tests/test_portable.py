@@ -46,18 +46,24 @@ def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind
     found = jax.jit(lambda x, y: lax.dot_general(x, y, dimensions))(x, y)
     result = [*b, *(name for name in one if name in m), *n]
     wide = "complex128" if kind == "complex64" else "int64" if kind == "int32" else "float64"
-    expected = np.einsum(f"{''.join(one)},{''.join(other)}->{''.join(result)}", np.asarray(x).astype(wide), np.asarray(y).astype(wide))
+    expected = np.einsum(
+        f"{''.join(one)},{''.join(other)}->{''.join(result)}", np.asarray(x).astype(wide), np.asarray(y).astype(wide)
+    )
     assert found.dtype == x.dtype
     assert found.shape == expected.shape
     tolerance = {"int32": 0.0, "bfloat16": 0.05}.get(kind, 1e-4)
     np.testing.assert_allclose(np.asarray(found).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
 
 
-def convolved(image: np.ndarray, kernel: np.ndarray, strides, padding, lhs_dilation, rhs_dilation, groups, batches) -> np.ndarray:
+def convolved(
+    image: np.ndarray, kernel: np.ndarray, strides, padding, lhs_dilation, rhs_dilation, groups, batches
+) -> np.ndarray:
     """Straight from the definition: image [batch, features, space...], kernel [outputs, features / groups, window...]."""
     rank = image.ndim - 2
     for axis in range(rank):
-        spread = np.zeros((*image.shape[: 2 + axis], max(0, (image.shape[2 + axis] - 1) * lhs_dilation[axis] + 1), *image.shape[3 + axis :]))
+        spread = np.zeros(
+            (*image.shape[: 2 + axis], max(0, (image.shape[2 + axis] - 1) * lhs_dilation[axis] + 1), *image.shape[3 + axis :])
+        )
         spread[(slice(None),) * (2 + axis) + (slice(None, None, lhs_dilation[axis]),)] = image
         image = spread
     image = np.pad(image, [(0, 0), (0, 0), *padding])
@@ -119,7 +125,10 @@ def test_sums_of_sliding_windows(padding):
     found = jax.jit(lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 2), (2, 3), padding, window_dilation=(1, 2)))(values)
     margins = ((1, 1), (0, 1)) if padding == "SAME" else ((0, 0), (0, 0))
     padded = np.pad(values, margins)
-    expected = [[padded[i : i + 3, j : j + 3 : 2].sum() for j in range(0, padded.shape[1] - 2, 3)] for i in range(0, padded.shape[0] - 2, 2)]
+    expected = [
+        [padded[i : i + 3, j : j + 3 : 2].sum() for j in range(0, padded.shape[1] - 2, 3)]
+        for i in range(0, padded.shape[0] - 2, 2)
+    ]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -145,14 +154,19 @@ def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
     elsewhere = {
         "fused": jax.jit(lambda x, y: f(x * y))(x, y),
         "sliced": jax.jit(lambda several, i: f(several[i]))(several, 0),
-        "looped": jax.jit(lambda several, n: lax.fori_loop(0, n, lambda i, _: f(several[i]), jnp.zeros_like(alone)))(several, 1),
+        "looped": jax.jit(lambda several, n: lax.fori_loop(0, n, lambda i, _: f(several[i]), jnp.zeros_like(alone)))(
+            several, 1
+        ),
         "beside": jax.jit(lambda x: (x / jnp.sqrt((x * x).sum()), f(x)))(product)[1],
     }
     for where, value in elsewhere.items():
         np.testing.assert_array_equal(value, alone, err_msg=where)
 
 
-MODELS = [*registry.REGISTRY["model"], *(f"tests.users:{name}" for name in ("PlainConvolution", "Flax", "Attention", "Recurrent"))]
+MODELS = [
+    *registry.REGISTRY["model"],
+    *(f"tests.users:{name}" for name in ("PlainConvolution", "Flax", "Attention", "Recurrent")),
+]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 33])

@@ -67,8 +67,8 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
     needed, there = 4 * number * (replicas + 1), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > there:
         raise FredError(
-            f"the model has {number:,} parameters: {replicas} of it and one gradient take {needed / 1e9:,.0f} GB, and this machine "
-            f"has {there / 1e9:,.0f} GB; take a smaller one"
+            f"the model has {number:,} parameters: {replicas} of it and one gradient take {needed / 1e9:,.0f} GB, and this "
+            f"machine has {there / 1e9:,.0f} GB; take a smaller one"
         )
 
 

@@ -193,7 +193,9 @@ _STEPS = {
 
 def _computed(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Params:
     sources = [carry.registers.row(operands["sources"][i]) for i in range(arithmetic.blocks)]
-    return arithmetic.gradient(sources, examples, operands["indices"], operands["count"], members=kind.members, masked=kind.special)
+    return arithmetic.gradient(
+        sources, examples, operands["indices"], operands["count"], members=kind.members, masked=kind.special
+    )
 
 
 def _updated(arithmetic: Arithmetic, carry: Carry, state: State, grads: Params, operands: Operands) -> Carry:

@@ -264,7 +264,7 @@ class Empirical(Latency):
 
     @property
     def mean(self) -> float:
-        return float(self._durations.mean())
+        return math.fsum(self.values) / len(self.values)
 
 
 def _read_column(path: Path, column: str) -> list[float]:

@@ -39,7 +39,9 @@ class Dataset:
         """Refuse arrays that do not belong together. Raises FredError."""
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
-                raise FredError(f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected as many, not 0")
+                raise FredError(
+                    f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected as many, not 0"
+                )
             if part.inputs.shape[1:] != self.train.inputs.shape[1:]:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")

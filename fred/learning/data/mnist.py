@@ -33,10 +33,10 @@ class MNIST(Data):
             raise FredError(f"data `mnist`: `validation` ({self.validation}) leaves none of {len(train)} images to train on")
         if self.validation:
             train, evaluation = train[: -self.validation], train[-self.validation :]
-        classes = int(train.answers.max()) + 1
-        if 2 * len(np.unique(train.answers)) < classes:
+        classes, different = int(train.answers.max()) + 1, len(np.unique(train.answers))
+        if 2 * different < classes:
             raise FredError(
-                f"{files.folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {len(np.unique(train.answers))} "
+                f"{files.folder(self.directory, 'mnist')}: labels run up to {classes - 1}, but only {different} "
                 "different ones occur; expected class numbers from 0 without large gaps"
             )
         return Dataset(train, evaluation[: self.evaluation], outputs=classes)

@@ -18,7 +18,9 @@ from jax.interpreters import mlir
 from fred.learning.portable.sums import places_of, strided
 
 
-def _convolution(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **how: Any) -> jax.Array:
+def _convolution(
+    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **how: Any
+) -> jax.Array:
     """`lax.conv_general_dilated`, its axes brought into the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
     out, into, *window = dimension_numbers.rhs_spec

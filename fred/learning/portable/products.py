@@ -77,7 +77,11 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
         vector = right if transposed else right.swapaxes(-1, -2)
         return _product(vector, left, transposed=True).swapaxes(-1, -2)
     if m == 1:  # XLA computes with vectors itself, in an order that follows what else it computes there
-        return _product(jnp.concatenate([left, jnp.zeros_like(left)], -2), right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1), transposed)[..., :1, :n]
+        return _product(
+            jnp.concatenate([left, jnp.zeros_like(left)], -2),
+            right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1),
+            transposed,
+        )[..., :1, :n]
     if max(m, k, n) < _SMALLEST:
         left, right = _lengthened(left, -1), _lengthened(right, -1 if transposed else -2)
     left, right = lax.optimization_barrier((left, right))  # or XLA makes transpositions part of the product, which then

@@ -71,9 +71,7 @@ def _window_sum(
     return _together(shifted, operator.add)
 
 
-def places_of(
-    shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[int, ...]:
+def places_of(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
     """How many places a sliding window has along each axis."""
     sizes = zip(shape, window, strides, dilations, strict=True)
     return tuple(max(0, (length - (own - 1) * dilation - 1) // stride + 1) for length, own, stride, dilation in sizes)
