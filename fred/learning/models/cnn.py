@@ -1,11 +1,8 @@
-"""Convolutional network, its convolutions written as patches times weights.
-
-`lax.conv` inside a compiled loop is many times slower on the CPU than outside it, and its bits change with the number of
-cores; patches and a matrix product are fast and the same everywhere (docs/architecture.md, "Measured").
-"""
+"""Convolutional network."""
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from pydantic import Field
 
 from fred.errors import FredError
@@ -44,19 +41,12 @@ class CNN(Model):
         x = inputs if inputs.ndim == 4 else inputs[..., None]
         for i in range(len(self.channels)):
             layer = params[f"convolution{i}"]
-            x = _max_pool(jax.nn.relu(_patches(x, self.kernel) @ layer["weights"] + layer["biases"]))
+            kernel = layer["weights"].reshape(self.kernel, self.kernel, x.shape[-1], -1)
+            x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = _max_pool(jax.nn.relu(x + layer["biases"]))
         x = x.reshape(len(x), -1)
         x = jax.nn.relu(x @ params["hidden"]["weights"] + params["hidden"]["biases"])
         return x @ params["outputs"]["weights"] + params["outputs"]["biases"]
-
-
-def _patches(x: jax.Array, kernel: int) -> jax.Array:
-    """The kernel x kernel neighbourhood of every pixel: [batch, height, width, kernel^2 x channels]."""
-    height, width = x.shape[1:3]
-    before, after = (kernel - 1) // 2, kernel // 2
-    padded = jnp.pad(x, ((0, 0), (before, after), (before, after), (0, 0)))
-    shifted = [padded[:, i : i + height, j : j + width] for i in range(kernel) for j in range(kernel)]
-    return jnp.concatenate(shifted, axis=-1)
 
 
 def _max_pool(x: jax.Array) -> jax.Array:
