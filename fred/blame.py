@@ -21,8 +21,8 @@ def blamed(name: str, run: Run) -> Iterator[None]:
     except FredError as error:
         raise FredError(f"run `{name}`: {error}") from error
     except Exception as error:
-        if "RESOURCE_EXHAUSTED" in str(error):  # XLA's
-            raise FredError(f"run `{name}`: not enough memory; take fewer workers, or a smaller model or batch") from error
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # Python's or XLA's
+            raise FredError(f"run `{name}`: not enough memory; take fewer workers, or smaller data, model or batch") from error
         own = sorted(_own_classes(run.model_dump()))
         if not own:
             raise

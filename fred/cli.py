@@ -10,6 +10,7 @@ from fred import __version__, registry
 from fred.errors import FredError
 
 _CANNOT = 2  # exit code of everything that a user can mend
+_UNREAD = 141  # as of any program whose reader is gone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:  # whoever reads this has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _UNREAD
+    except OSError as error:
+        print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
+        return _CANNOT
     except FredError as error:
         print(f"fred: {error}", file=sys.stderr)
         return _CANNOT

@@ -1,5 +1,6 @@
 """What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -51,7 +52,7 @@ class Component(BaseModel):
                             "known": ", ".join(cls.model_fields) or "no options",
                         },
                     )
-                if _holds_truth(options[key]) and "bool" not in str(cls.model_fields[key].annotation):
+                if _holds_truth(options[key]) and _is_number(str(cls.model_fields[key].annotation)):
                     raise PydanticCustomError(
                         "truth",
                         "found true or false; expected: {meaning}",
@@ -69,6 +70,10 @@ class Component(BaseModel):
 def _holds_truth(value: Any) -> bool:
     """Whether it is true or false, or a list with one of them: Python would take it for a number."""
     return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth, value)))
+
+
+def _is_number(annotation: str) -> bool:
+    return re.search(r"\b(int|float)\b", annotation) is not None and "bool" not in annotation
 
 
 ONE_OF = "x-one-of"

@@ -14,8 +14,10 @@ _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
 _X86 = {  # flags of XLA's; a user's own values for them are replaced
     "--xla_cpu_max_isa": "AVX",  # the last without fused multiply-add
     "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add up in an order that no CPU changes
+    "--xla_cpu_enable_fast_math": "false",
 }
 _NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
+_LAPACK = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}  # for orthogonal first weights
 _DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 
@@ -46,7 +48,7 @@ def describe() -> dict[str, str]:
         "cpu": cpu_class(),
     }
     facts |= {package: importlib.metadata.version(package) for package in _PACKAGES}
-    facts |= {name: os.environ.get(name, "") for name in ("PJRT_NPROC", "XLA_FLAGS")}
+    facts |= {name: os.environ.get(name, "") for name in ("PJRT_NPROC", "XLA_FLAGS", *_LAPACK)}
     facts["backend"] = jax.default_backend()
     for option in (
         "jax_default_matmul_precision",
@@ -81,11 +83,15 @@ def _cpu_facts() -> dict[str, str]:
 
 
 def _wanted() -> dict[str, str]:
-    own = {}
-    if platform.machine() in ("x86_64", "AMD64"):
-        own = _X86 if cpu_class() == "x86-64-v3" else _X86 | _NO_YNNPACK
-    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in own]
+    own, lapack = {}, {}
+    if cpu_class() == "x86-64-v3":
+        own, lapack = _X86, _LAPACK
+    elif platform.machine() in ("x86_64", "AMD64"):
+        own = _X86 | _NO_YNNPACK
+    replaced = _X86.keys() | _NO_YNNPACK.keys()
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]
     return {
+        **lapack,
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*flags, *(f"{name}={value}" for name, value in own.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),

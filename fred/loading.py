@@ -137,7 +137,7 @@ def _overlap(keys: Keys, own: Keys) -> bool:
 
 def _parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     try:
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):
             raise FredError(f"cannot read {path}: it is not a file")
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

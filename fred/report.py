@@ -53,8 +53,6 @@ def print_summary(outcome: result.Result, out: Path) -> None:
 
 def _divergences(summary: pd.DataFrame) -> list[str]:
     """A warning for every run whose loss did not stay finite."""
-    if "diverged" not in summary:
-        return []
     lost = summary[summary["diverged"].notna()]
     return [
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
@@ -69,7 +67,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         return "–" if values.isna().any() else format(values.mean(), form)
 
     def spread(column: str, form: str) -> str:
-        if "diverged" in rows and rows["diverged"].notna().any():
+        if rows["diverged"].notna().any():
             return "diverged"
         values = rows[column].astype(float)
         half = (values.max() - values.min()) / 2

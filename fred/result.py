@@ -190,9 +190,10 @@ def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) 
 
 
 def _diverged(metrics: pd.DataFrame) -> int | None:
-    """After how many updates the loss was first found not to be a finite number; None if it always was."""
-    lost = ~np.isfinite(metrics["loss"].to_numpy())
-    return int(metrics["updates"].to_numpy()[lost.argmax()]) if lost.any() else None
+    """After how many updates the loss was found not to be a finite number for good; None if it ended as one."""
+    finite = np.flatnonzero(np.isfinite(metrics["loss"]))
+    first = finite[-1] + 1 if len(finite) else 0
+    return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
 
 
 def _finite(value: float) -> float | None:

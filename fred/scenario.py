@@ -1,6 +1,7 @@
 """The shape of a scenario: shared settings, named runs that override what differs, seeds. Everything is checked here, early."""
 
 import math
+import unicodedata
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -13,11 +14,10 @@ from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
 from fred.timing.protocol import Protocol
-from fred.timing.simulation import MOST_POINTS
+from fred.timing.simulation import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
-MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 
 
 class Task(Component):
@@ -115,8 +115,7 @@ class Run(Component):
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
-        if self.protocol.has_clock:
-            self._ends()
+        self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
             raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
@@ -143,7 +142,7 @@ class Scenario(Component):
     @field_validator("title")
     @classmethod
     def _printable(cls, title: str) -> str:
-        if not title.replace("\n", "").isprintable():
+        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in title):
             raise ValueError("expected text that can be printed; it has control characters")
         return title
 

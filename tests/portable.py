@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,23 +28,29 @@ CPUS = {  # qemu's names
     "max": "all that qemu can emulate; nobody's cache sizes",
 }
 OLD = "SandyBridge"  # without fused multiply-add
-_DIGESTS = "import json, sys; from tests.golden import digests; print(json.dumps(digests(sys.argv[1], inline=True)))"
-_TRIES = 3  # the emulator itself crashes now and then
+_DIGESTS = """
+import json, sys
+from tests.golden import digests
+for name in sys.argv[1:]:
+    print(json.dumps([name, digests(name, inline=True)]), flush=True)
+"""
+_TRIES = 5  # the emulator itself crashes now and then; it then goes on with what is left
 
 
-def differing(cpu: str, name: str, native: dict[str, str]) -> str:
-    """What comes out differently on a CPU; nothing if nothing does."""
-    start = time.monotonic()
+def differing(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
+    """For each run what comes out differently on a CPU; nothing if nothing does."""
+    problems: dict[str, str] = {}
     for _ in range(_TRIES):
-        finished = _emulated(cpu, ["-c", _DIGESTS, name])
-        if finished.returncode == 0:
-            found = json.loads(finished.stdout.splitlines()[-1])
-            problem = ", ".join(what for what in native if found[what] != native[what])
+        left = [name for name in native if name not in problems]
+        if not left:
             break
-    else:
-        problem = f"not run (exit code {finished.returncode})"
-    print(f"{cpu:<16}{name:<32}{problem or 'same':<16}{time.monotonic() - start:6.0f} s", flush=True)
-    return problem
+        with _emulated(cpu, ["-c", _DIGESTS, *left]) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                name, found = json.loads(line)
+                problems[name] = ", ".join(what for what in found if found[what] != native[name][what])
+                print(f"{cpu:<16}{name:<32}{problems[name] or 'same'}", flush=True)
+    return {name: problems.get(name, "not run: the emulator crashed") for name in native}
 
 
 def old_cpu_is_told_apart() -> str:
@@ -56,19 +61,21 @@ def old_cpu_is_told_apart() -> str:
         facts = Path(scratch) / "root" / "proc" / "cpuinfo"  # qemu shows the host's unless it finds one here
         facts.parent.mkdir(parents=True)
         facts.write_text(f"model name\t: {OLD}\nflags\t\t: avx\n\n", encoding="utf-8")
-        finished = _emulated(OLD, ["-m", "fred", "verify", f"{scratch}/result"], "-L", f"{scratch}/root")
-    output = "\n".join(line for line in finished.stderr.splitlines() if not line.startswith(EMULATOR))
-    print(f"{OLD}: verify answers {finished.returncode}\n{output}", flush=True)
-    return "" if finished.returncode == 2 and f"here 'only {OLD}'" in output else "not told apart"
+        with _emulated(OLD, ["-m", "fred", "verify", f"{scratch}/result"], "-L", f"{scratch}/root") as process:
+            errors = process.communicate()[1]
+    output = "\n".join(line for line in errors.splitlines() if not line.startswith(EMULATOR))
+    print(f"{OLD}: verify answers {process.returncode}\n{output}", flush=True)
+    return "" if process.returncode == 2 and f"here 'only {OLD}'" in output else "not told apart"
 
 
-def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.Popen[str]:
     env = dict(os.environ)
     for name in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS"):
         env.pop(name, None)
     env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # an emulated Python does not know its virtual environment
     program = [EMULATOR, "-cpu", cpu, *options, os.path.realpath(sys.executable), *command]
-    return subprocess.run(program, env=env, text=True, capture_output=True, check=False)
+    errors = subprocess.PIPE if options else subprocess.DEVNULL
+    return subprocess.Popen(program, env=env, text=True, stdout=subprocess.PIPE, stderr=errors)
 
 
 def _main() -> int:
@@ -84,9 +91,9 @@ def _main() -> int:
     wanted = options.cpus or [*CPUS, OLD]
     problems = [old_cpu_is_told_apart()] if OLD in wanted else []
     native = all_digests()
-    runs = [(cpu, name) for cpu in wanted if cpu != OLD for name in native]
     with ThreadPoolExecutor(options.jobs) as pool:
-        problems += pool.map(lambda run: differing(*run, native[run[1]]), runs)
+        for found in pool.map(lambda cpu: differing(cpu, native), [cpu for cpu in wanted if cpu != OLD]):
+            problems += found.values()
     print(f"{len(problems)} runs on other CPUs, {sum(map(bool, problems))} differ")
     return int(any(problems))
 

@@ -102,7 +102,7 @@ def _cluster(draw: np.random.Generator, one: Callable[..., Any], workers: int, p
         latency = {"name": "exponential", "scale": 0.05}
         cluster["network"] = {"latency": latency, "bandwidth": 1e5, **one({}, {"server_bandwidth": 2e5})}
     if one(True, False, False):
-        cluster["contention"] = [{"name": "random-delays", "workers": 1, "delay": {"name": "constant", "seconds": 0.3}}]
+        cluster["contention"] = [{"name": "random-delays", "workers": 1, "seconds": 0.3}]
     if protocol in ("partial", "synchronous", "asynchronous", "cutoff"):
         cluster["servers"] = one(1, 1, 2, 3)
     return cluster
@@ -117,6 +117,6 @@ def _protocol_options(
         "synchronous": {"backup_workers": between(0, workers - 1)},
         "stale-synchronous": {"bound": between(0, 3)},
         "cutoff": {"rule": one("all", "elfving", "oracle", {"name": "static", "workers": between(1, workers)})},
-        "gossip": {"topology": one("ring", "complete", "star"), "order": one("mix-first", "step-first")},
+        "gossip": {"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first")},
         "group-averaging": {"group_size": one(1, 2, 4), "period": between(1, 6)},
     }.get(protocol, {})

@@ -6,9 +6,10 @@ from fred import registry
 from fred.errors import FredError
 from fred.execution import execute
 from fred.loading import load
+from fred.timing.protocols.gossip import Gossip
 from tests.conftest import make_run
 from tests.fuzz import disagreement, refusal
-from tests.random_runs import random_run
+from tests.random_runs import ALGORITHMS, OPTIMIZERS, random_run
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
@@ -57,6 +58,15 @@ def test_inline_equals_replay_where_it_once_did_not(name):
     assert replayed.metrics.equals(inline.metrics)
 
 
+def test_every_kind_of_run_is_drawn():
+    runs = [random_run(seed)[0] for seed in range(300)]
+    assert {type(run.algorithm) for run in runs} == {registry.lookup("algorithm", name) for name in ALGORITHMS}
+    assert {type(run.protocol) for run in runs} == {registry.lookup("protocol", name) for name in registry.REGISTRY["protocol"]}
+    assert any(run.cluster.contention for run in runs)
+    assert {run.protocol.order for run in runs if isinstance(run.protocol, Gossip)} == {"update-first", "mix-first"}
+    assert {part.name for run in runs for part in run.algorithm.optimizer} > set(OPTIMIZERS)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_inline_equals_replay_in_a_few_random_runs(seed):
     assert random_run(seed)[0] == random_run(seed)[0], "the seed says which run it is"
@@ -86,11 +96,15 @@ def test_inline_equals_replay_in_a_few_random_runs(seed):
             "compute about 2e\\+15 gradients",
         ),
         (
+            "cluster: {workers: 2, compute: {name: pareto, minimum: 1.0e-9, alpha: 1}}\nstop: {seconds: 5000}",
+            "compute about 5e\\+12",
+        ),
+        (
             "algorithm: {name: d-psgd, learning_rate: 0.1}\nprotocol: {name: gossip, topology: complete}\ncluster: {workers: 100000}",
             "about 1e\\+10 edges",
         ),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_mistake_costs_one_line(tmp_path, text, message):
     path = tmp_path / "wrong.yaml"
@@ -100,6 +114,33 @@ def test_a_mistake_costs_one_line(tmp_path, text, message):
     with pytest.raises(FredError, match=message) as error:
         load(path)
     assert max(map(len, str(error.value).splitlines())) < 1100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'title: "日本\u3000語 👩\u200d🔬"',
+        "cluster: {workers: 100, compute: {name: constant, seconds: 1.0e-4}, network: {latency: {name: constant, seconds: 0.1}}}\n"
+        "stop: {seconds: 1000}",
+        "cluster: {workers: 2, compute: {name: lognormal, median: 0.1, sigma: 1.0e+200}}",
+        "algorithm: {name: sgp, learning_rate: 0.1}\n"
+        "protocol: {name: gossip, topology: {name: exponential, neighbours: 1000000000}}\ncluster: {workers: 4}",
+        "stop: {seconds: 30, gradients: 1000000000}",
+    ],
+)
+def test_what_is_unusual_is_not_refused(tmp_path, text):
+    path = tmp_path / "unusual.yaml"
+    base = {"algorithm": "{name: asgd, learning_rate: 0.1}", "cluster": "{workers: 2}", "stop": "{updates: 5}"}
+    missing = "".join(f"{key}: {value}\n" for key, value in base.items() if f"{key}:" not in text)
+    path.write_text(f"{text}\n{missing}", encoding="utf-8")
+    assert load(path).runs
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_points_without_end_are_told_at_once(inline):
+    run = make_run(cluster={"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}, evaluate={"every_seconds": 1e-9})
+    with pytest.raises(FredError, match=r"`every_seconds` \(1e-09\) asks for more than 1,000,000 points"):
+        execute("run", run, 0, inline)
 
 
 @pytest.mark.parametrize("seed", [*range(20), 286])

@@ -92,6 +92,8 @@ def test_a_network_that_does_not_fit_the_data_is_refused_before_any_run(data, ch
         ({"answers": np.zeros(3, np.int32)}, "training data: 4 inputs and 3 answers"),
         ({"answers": np.array([0, 1, 2, -1], np.int32)}, "class numbers run from -1 to 2; expected 0 to 2"),
         ({"answers": np.array([0, 1, 2, 3], np.int32)}, "class numbers run from 0 to 3; expected 0 to 2"),
+        ({"answers": np.zeros(4, np.float32)}, r"answers are \[4\] float32, inputs float32; expected values \[n, 3\] float32"),
+        ({"answers": np.zeros(4, np.uint8)}, r"answers are \[4\] uint8"),
         ({"inputs": np.array([[0.0], [np.nan], [0.0], [0.0]], np.float32)}, "training data: some numbers are not finite"),
     ],
 )

@@ -55,6 +55,33 @@ def test_products_of_any_axes_are_what_numpy_says(batch, over, left, right, kind
     np.testing.assert_allclose(np.asarray(found).astype(wide), expected, rtol=tolerance, atol=10 * tolerance)
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "result"),
+    [
+        ("int8", "int8", "int32"),
+        ("uint8", "uint8", "uint32"),
+        ("int8", "float32", "float32"),
+        ("bfloat16", "bfloat16", "float32"),
+        ("float16", "float16", "float16"),
+        ("bfloat16", "float32", "float32"),
+    ],
+)
+def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result):
+    x, y = (jnp.asarray(np.abs(100 * numbers(n, 9, 40)) % 100).astype(kind) for n, kind in ((1, left), (2, right)))
+    product = jax.jit(lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ())), preferred_element_type=result))(x, y)
+    image, kernel = x.reshape(1, 1, 9, 40), y[:3, :4].reshape(1, 1, 3, 4).astype(left)
+    convolution = jax.jit(
+        lambda image, kernel: lax.conv_general_dilated(image, kernel, (1, 1), "VALID", preferred_element_type=result)
+    )(image, kernel)
+    assert (product.dtype, convolution.dtype) == (result, result)
+    one, other, image, kernel = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
+    tolerance = 1e-3 if result == "float16" else 1e-5
+    with np.errstate(over="ignore"):
+        expected = (one @ other.T).astype(result), convolved(image, kernel, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1)
+    np.testing.assert_allclose(np.asarray(product, float), expected[0].astype(float), rtol=tolerance)
+    np.testing.assert_allclose(np.asarray(convolution, float), expected[1], rtol=tolerance)
+
+
 def convolved(
     image: np.ndarray, kernel: np.ndarray, strides, padding, lhs_dilation, rhs_dilation, groups, batches
 ) -> np.ndarray:

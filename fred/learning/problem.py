@@ -65,7 +65,8 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
     except Exception:  # a user's own that cannot be traced: what is wrong with it, if anything, will be seen when it is called
         return
     number = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-    needed, there = 4 * number * (replicas + 1), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed = 4 * number * (replicas + 1)
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else math.inf
     if needed > there:
         raise FredError(
             f"the model has {number:,} parameters: {replicas} of it and one gradient take {needed / 1e9:,.0f} GB, and this "

@@ -4,6 +4,7 @@ import math
 from functools import cached_property
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from fred.component import Component, OneOf
@@ -79,12 +80,24 @@ class Cluster(Component):
 
     @cached_property
     def gradients_per_second(self) -> float:
-        """How many gradients all workers together compute in a second of virtual time if none ever waits, at most."""
-        means = {latency: latency.mean for latency in set(self.latencies())}
-        rates = zip(self.latencies(), self.worker_speeds(), strict=True)
-        return math.fsum(speed / max(means[latency], 1 / NANOSECONDS) for latency, speed in rates if means[latency] < math.inf)
+        """About how many gradients all workers compute in a second of virtual time if they wait for messages only."""
+        messages = 0.0 if self.network is None else sum(map(_usual, (self.network.latency, self.network.pull_latency)))
+        seconds = {latency: _usual(latency) for latency in set(self.latencies())}
+        members = zip(self.latencies(), self.worker_speeds(), strict=True)
+        return sum(1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members)
 
     def loads(self, seed: int) -> list[Load]:
         """Every contention regime at work."""
         regimes = enumerate(self.contention)
         return [regime.start(seed, f"contention {number}", self.size, self.nodes or 1) for number, regime in regimes]
+
+
+def _usual(latency: Latency | None) -> float:
+    """The mean duration, s; where there is none, the median."""
+    if latency is None:
+        return 0.0
+    try:
+        mean = latency.mean
+    except Exception:  # a user's own, or one too large to compute
+        mean = math.inf
+    return mean if mean < math.inf else float(latency.sample(np.array([0.5]))[0])

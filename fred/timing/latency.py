@@ -212,8 +212,8 @@ class Mixture(Latency):
     def _matched(self) -> "Mixture":
         if len(self.weights) != len(self.components):
             raise ValueError(f"{len(self.components)} components need as many weights, not {len(self.weights)}")
-        if sum(self.weights) == 0:
-            raise ValueError("at least one of `weights` must be above zero")
+        if not 0 < sum(self.weights) < math.inf:
+            raise ValueError("at least one of `weights` must be above zero, and their sum finite")
         return self
 
     def sample(self, u: Uniforms) -> Seconds:
@@ -247,7 +247,8 @@ class Empirical(Latency):
         if options.get("values"):
             raise ValueError("give `values` or `csv`, not both")
         path = Path((info.context or {}).get("folder", ".")) / str(options["csv"])
-        return {"values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
+        others = {key: value for key, value in options.items() if key not in ("csv", "column")}
+        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
 
     @model_validator(mode="after")
     def _not_empty(self) -> "Empirical":
@@ -284,7 +285,7 @@ def _read_column(path: Path, column: str) -> list[float]:
 
 def _duration(row: dict[str | Any, Any], column: str, where: str) -> float:
     """The number in a row's column. ValueError for anything else, and for a row of more fields than the header names."""
-    if None in row:
+    if any(row.get(None, ())):
         raise ValueError(f"{where}: found more fields than the header names; decimals are written with a point")
     try:
         seconds = float(row[column] or "")

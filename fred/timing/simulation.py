@@ -14,6 +14,7 @@ from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.network import NOTHING, Cost, Links, Network
 
 Process = Generator[simpy.Event, Any, Any]
+MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
 
@@ -185,6 +186,8 @@ class Simulation:
                     if record.full:
                         break
                 else:
+                    if record.started > MOST_GRADIENTS:
+                        raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
                     if self.now == began and seconds < math.inf:
                         raise FredError(
                             f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
@@ -196,13 +199,16 @@ class Simulation:
     def every(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something just before whatever happens at each multiple of this time."""
 
+        spacing = seconds * NANOSECONDS
+
         def again(times: int) -> None:
-            if times > MOST_POINTS:
+            following = self.env.peek()
+            if times > MOST_POINTS or MOST_POINTS * spacing < following - self.now < math.inf:
                 raise FredError(f"`every_seconds` ({seconds:g}) asks for more than {MOST_POINTS:,} points; look less often")
             if times:
                 action()
-            if times == 0 or self.env.peek() < math.inf:  # else it alone would keep the world going
-                self._at(round((times + 1) * seconds * NANOSECONDS), lambda: again(times + 1))
+            if times == 0 or following < math.inf:  # else it alone would keep the world going
+                self._at(round((times + 1) * spacing), lambda: again(times + 1))
 
         again(0)
 

@@ -48,7 +48,7 @@ class Exponential(Topology):
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         phases = self.period(workers)
-        distances = {2 ** ((iteration + k) % phases) for k in range(self.neighbours)}
+        distances = {2 ** ((iteration + k) % phases) for k in range(min(self.neighbours, phases))}
         return sorted({(worker + distance) % workers for distance in distances} - {worker})
 
     def period(self, workers: int) -> int:

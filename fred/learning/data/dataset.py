@@ -37,6 +37,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         """Refuse arrays that do not belong together. Raises FredError."""
+        self._check_kinds()
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
                 raise FredError(
@@ -50,6 +51,15 @@ class Dataset:
             low, high = part.answers.min(), part.answers.max()
             if self.classifies and (low < 0 or high >= self.outputs):
                 raise FredError(f"{name} data: class numbers run from {low} to {high}; expected 0 to {self.outputs - 1}")
+
+    def _check_kinds(self) -> None:
+        for name, part in (("training", self.train), ("evaluation", self.evaluation)):
+            shape = () if self.classifies else (self.outputs,)
+            kinds = part.inputs.dtype.kind, part.answers.dtype.kind
+            if part.answers.shape[1:] != shape or kinds != ("f", "i" if self.classifies else "f"):
+                expected = "class numbers [n] int32" if self.classifies else f"values [n, {self.outputs}] float32"
+                found = f"answers are {list(part.answers.shape)} {part.answers.dtype}, inputs {part.inputs.dtype}"
+                raise FredError(f"{name} data: {found}; expected {expected}, and inputs float32")
 
     @property
     def classifies(self) -> bool:

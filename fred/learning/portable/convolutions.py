@@ -15,6 +15,7 @@ from jax import lax
 from jax.extend.core.primitives import conv_general_dilated_p
 from jax.interpreters import mlir
 
+from fred.learning.portable.products import widened
 from fred.learning.portable.sums import places_of, strided
 
 
@@ -24,9 +25,11 @@ def _convolution(
     """`lax.conv_general_dilated`, its axes brought into the order batch, space..., features, and back."""
     batch, feature, *space = dimension_numbers.lhs_spec
     out, into, *window = dimension_numbers.rhs_spec
+    kind = preferred_element_type or jnp.result_type(lhs, rhs)
+    lhs, rhs = widened(lhs, kind), widened(rhs, kind)
     result = _channels_last(lhs.transpose(batch, *space, feature), rhs.transpose(*window, into, out), **how)
     axes = np.argsort([dimension_numbers.out_spec[0], *dimension_numbers.out_spec[2:], dimension_numbers.out_spec[1]])
-    return result.transpose(axes).astype(preferred_element_type or lhs.dtype)
+    return result.transpose(axes).astype(kind)
 
 
 def _channels_last(

@@ -22,6 +22,8 @@ _SMALLEST = 8  # XLA gives YNNPACK no product with all sides below this
 def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, preferred_element_type: Any, **_: Any) -> jax.Array:
     """`lax.dot_general` by way of matrices [batch, rows, sums] and [batch, sums, columns]."""
     (over, right_over), (batch, right_batch) = dimension_numbers
+    kind = preferred_element_type or jnp.result_type(lhs, rhs)
+    lhs, rhs = widened(lhs, kind), widened(rhs, kind)
     left, right = _Operand(lhs, batch, over), _Operand(rhs, right_batch, right_over)
     if left.lies_in_columns and right.lies_in_columns:  # a weight's gradient; JAX transposes it next, which cancels this
         result = _product(right.in_rows(), left.in_columns(), transposed=False).swapaxes(-1, -2)
@@ -30,7 +32,13 @@ def _dot_general(lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, pref
     else:
         result = _product(left.in_rows(), right.in_columns(), transposed=False)
     shape = (*left.sizes(left.batch), *left.sizes(left.free), *right.sizes(right.free))
-    return result.astype(preferred_element_type or jnp.result_type(lhs, rhs)).reshape(shape)
+    return result.astype(kind).reshape(shape)
+
+
+def widened(array: jax.Array, kind: Any) -> jax.Array:
+    """As what it is multiplied and added up: the result's kind of number, floats as single precision at least."""
+    narrow = jnp.issubdtype(kind, jnp.floating) and jnp.finfo(kind).bits < 32
+    return array.astype(jnp.float32 if narrow else kind)
 
 
 class _Operand:
@@ -66,8 +74,6 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     if jnp.issubdtype(left.dtype, jnp.complexfloating):
         real = _product(left.real, right.real, transposed) - _product(left.imag, right.imag, transposed)
         return lax.complex(real, _product(left.real, right.imag, transposed) + _product(left.imag, right.real, transposed))
-    if left.dtype in (jnp.float16, jnp.bfloat16):
-        left, right = left.astype(jnp.float32), right.astype(jnp.float32)
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     if not left.size or not right.size:
         return jnp.zeros((*left.shape[:-2], m, n), left.dtype)

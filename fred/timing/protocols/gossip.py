@@ -33,7 +33,10 @@ class Gossip(Protocol):
     order: Literal["update-first", "mix-first"] = Field("update-first", description="what is done with a gradient when")
 
     def check(self, cluster: Cluster) -> None:
-        edges = cluster.size * len(self.topology.receivers(1 % cluster.size, 0, cluster.size))
+        try:
+            edges = cluster.size * len(self.topology.receivers(1 % cluster.size, 0, cluster.size))
+        except Exception as error:  # in a user's own class
+            raise ValueError(f"`topology`: {type(error).__name__}: {error}") from error
         if edges > _MOST_EDGES:
             raise ValueError(f"`topology` has about {edges:.1g} edges, more than {_MOST_EDGES:g}; take a sparser one")
         for graph in _graphs(self.topology, cluster.size) if self.weights == "metropolis" else ():
