@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import batch_indices, folder, result
+from fred import batch_indices, folder, registry, result
 from fred.execution import execute
 from fred.loading import load, validated
 from tests.conftest import make_run
@@ -69,6 +69,23 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inli
         data.inputs,
         data.answers,
         lambda worker, step: batch_indices(seed, worker, step, batch_size=4, examples=len(data)),
+    )
+    assert largest_relative_error(outcome.final, params) < 1e-4
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_rounds_of_more_gradients_than_workers_are_what_their_schedule_says(inline):
+    registry.allow_import(["tests.users"])
+    run = make_run("asgd", protocol="tests.users:LargeRounds", stop={"updates": 20})
+    outcome = execute("run", run, 1, inline)
+    data = run.task.data.load(1).train
+    server = PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)
+    (params,) = recompute(
+        outcome.schedule.frame(),
+        [server],
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(1, worker, step, batch_size=4, examples=len(data)),
     )
     assert largest_relative_error(outcome.final, params) < 1e-4
 

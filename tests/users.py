@@ -1,4 +1,4 @@
-"""Models as users write them, which know nothing of what FRED does to keep their bits the same."""
+"""Models and a protocol as users write them, which know nothing of what FRED does to keep their bits the same."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,8 @@ from jax import lax
 
 from fred.learning.models.adapters import FlaxModel
 from fred.learning.models.model import Model, Params
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
 
 
 class PlainConvolution(Model):
@@ -40,6 +42,24 @@ class Flax(FlaxModel):
     def module(self) -> nn.Module:
         layers = [nn.Conv(self.width, (3, 3)), nn.LayerNorm(), nn.gelu, nn.Conv(3, (2, 2), strides=2), nn.relu]
         return nn.Sequential([*layers, lambda x: x.mean((1, 2)), nn.Dense(10)])
+
+
+class LargeRounds(Protocol):
+    """Rounds of more gradients than there are workers, several of each worker."""
+
+    gradients: int = 10
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._work(sim))
+
+    def _work(self, sim: Simulation) -> Process:
+        while True:
+            for number in range(self.gradients):
+                worker = number % sim.workers
+                gradient = sim.compute(worker, sim.read(worker))
+                yield gradient.finished
+                sim.add(gradient)
+            sim.commit()
 
 
 class Attention(Model):

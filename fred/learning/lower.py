@@ -15,9 +15,9 @@ from fred.schedule import NONE, Schedule, Verb
 
 
 def padded(members: int, workers: int) -> int:
-    """Size of the flat batch in which a round of `members` gradients is computed: one of at most 8 sizes."""
+    """Size of the flat batch in which a round of `members` gradients is computed: one of at most 8 sizes up to `workers`."""
     step = -(-workers // 8)
-    return min(-(-members // step) * step, workers)
+    return max(members, min(-(-members // step) * step, workers))
 
 
 def lower(schedule: Schedule, breaks: Ints) -> Program:
