@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import batch_indices, folder, registry, result
-from fred.execution import execute
+from fred.execution import Outcome, execute
 from fred.loading import load, validated
 from tests.conftest import make_run
 from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
@@ -48,6 +48,19 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
     assert largest_relative_error(final, initial) > 0.1, "the run moved the parameters"
 
 
+def by_plain_sgd(outcome: Outcome) -> dict:
+    """What a run with rate 0.1 comes to."""
+    data = outcome.run.task.data.load(outcome.seed).train
+    (params,) = recompute(
+        outcome.schedule.frame(),
+        [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)],
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
+    )
+    return params
+
+
 @settings(max_examples=12)
 @given(
     cluster=CLUSTERS,
@@ -61,16 +74,7 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inli
     name = {"backup": "ssgd", "dispatcher": "asgd"}.get(algorithm, algorithm)
     run = make_run(name, cluster=cluster.model_dump(), protocol=protocol, stop={"gradients": 40})
     outcome = execute("run", run, seed, inline)
-    data = run.task.data.load(seed).train
-    server = PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)
-    (params,) = recompute(
-        outcome.schedule.frame(),
-        [server],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(seed, worker, step, batch_size=4, examples=len(data)),
-    )
-    assert largest_relative_error(outcome.final, params) < 1e-4
+    assert largest_relative_error(outcome.final, by_plain_sgd(outcome)) < 1e-4
 
 
 @pytest.mark.parametrize("inline", [False, True])
@@ -78,16 +82,7 @@ def test_rounds_of_more_gradients_than_workers_are_what_their_schedule_says(inli
     registry.allow_import(["tests.users"])
     run = make_run("asgd", protocol="tests.users:LargeRounds", stop={"updates": 20})
     outcome = execute("run", run, 1, inline)
-    data = run.task.data.load(1).train
-    server = PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)
-    (params,) = recompute(
-        outcome.schedule.frame(),
-        [server],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(1, worker, step, batch_size=4, examples=len(data)),
-    )
-    assert largest_relative_error(outcome.final, params) < 1e-4
+    assert largest_relative_error(outcome.final, by_plain_sgd(outcome)) < 1e-4
 
 
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
