@@ -126,14 +126,13 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(done, tmp_
 
 def test_divergence_is_told(done, tmp_path):
     rates = ["--set", "runs.asgd.algorithm.learning_rate=1e30"]
-    finished = fred("run", done / "small.yaml", *rates, "--out", tmp_path / "out", cwd=tmp_path)
+    finished = fred("run", done / "small.yaml", "--seed", 1, *rates, "--out", tmp_path / "out", cwd=tmp_path)
     assert finished.returncode == 0
     assert re.search(r"asgd .*diverged", finished.stdout)
-    assert "asgd diverged: with 2 of 2 seeds its loss is no longer a finite number, first seen after" in finished.stdout
+    assert "asgd diverged: with 1 of 1 seeds its loss is no longer a finite number, first seen after" in finished.stdout
     assert "ssgd diverged" not in finished.stdout
     rows = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert {row["name"]: row["diverged"] is not None for row in rows} == {"asgd": True, "ssgd": False}
-    assert fred("verify", tmp_path / "out", cwd=tmp_path).returncode == 0
 
 
 def test_a_reader_may_leave_early():

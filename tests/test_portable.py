@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
@@ -106,6 +106,7 @@ def convolved(
     return result
 
 
+@settings(max_examples=12)
 @given(
     rank=st.integers(1, 2),
     groups=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2)]),
