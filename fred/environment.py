@@ -4,6 +4,7 @@ Measured reasons for each setting stand in docs/architecture.md, "Numeric enviro
 """
 
 import importlib.metadata
+import itertools
 import os
 import platform
 import sys
@@ -76,7 +77,8 @@ def cpu_class() -> str:
 def _cpu_facts() -> dict[str, str]:
     """What Linux says of the first CPU."""
     try:
-        lines = _CPU_INFORMATION.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0].splitlines()
+        with _CPU_INFORMATION.open(encoding="utf-8", errors="replace") as file:
+            lines = list(itertools.takewhile(str.strip, file))  # the others would take time on a machine with many
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

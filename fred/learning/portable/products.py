@@ -90,8 +90,9 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
         )[..., :1, :n]
     if max(m, k, n) < _SMALLEST:
         left, right = _lengthened(left, -1), _lengthened(right, -1 if transposed else -2)
-    left, right = lax.optimization_barrier((left, right))  # or XLA makes transpositions part of the product, which then
-    return lax.optimization_barrier(_kernel_p.bind(left, right, transposed=transposed))  # goes to another kernel
+    # The barriers keep XLA from making transpositions part of the product, which would then go to another kernel.
+    left, right = lax.optimization_barrier((left, right))
+    return lax.optimization_barrier(_kernel_p.bind(left, right, transposed=transposed))
 
 
 def _lengthened(array: jax.Array, axis: int) -> jax.Array:
