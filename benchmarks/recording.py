@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.common import Row, medians
-from fred.recorder import Recorder
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.synchronous import Synchronous
+from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 
 STEPS = 200_000

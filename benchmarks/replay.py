@@ -9,13 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.common import Row, medians
-from fred.inline import Inline, jitted
-from fred.learning.arithmetic import Arithmetic
-from fred.learning.data.sampling import Minibatches
-from fred.learning.lower import lower
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
-from fred.learning.replay import replay
 from fred.learning.server import Server
 from fred.learning.servers.adpsgd import ADPSGD
 from fred.learning.servers.bfasgd import BFASGD
@@ -24,7 +19,11 @@ from fred.learning.servers.psp import PSPSGD
 from fred.learning.servers.sasgd import SASGD
 from fred.learning.servers.sgp import SGP
 from fred.learning.servers.wagma import WAGMASGD
-from fred.recorder import Recorder
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.interpreter import Inline, jitted
+from fred.replay.lower import lower
+from fred.replay.machine import replay
 from fred.schedule import Schedule
 from fred.timing.cluster import Cluster
 from fred.timing.contention import RandomDelays
@@ -35,6 +34,7 @@ from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
+from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from fred.timing.topology import Exponential
 

@@ -11,19 +11,19 @@ from fred.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fred.errors import FredError as FredError
-    from fred.learning.data.sampling import batch_indices as batch_indices
-    from fred.loading import load as load
-    from fred.result import Result as Result
-    from fred.result import run as run
+    from fred.minibatches import batch_indices as batch_indices
+    from fred.results.result import Result as Result
+    from fred.results.result import run as run
+    from fred.scenario.loading import load as load
 
 environment.prepare()
 
 _PUBLIC = {
     "FredError": "fred.errors",
-    "Result": "fred.result",
-    "batch_indices": "fred.learning.data.sampling",
-    "load": "fred.loading",
-    "run": "fred.result",
+    "Result": "fred.results.result",
+    "batch_indices": "fred.minibatches",
+    "load": "fred.scenario.loading",
+    "run": "fred.results.result",
 }
 __all__ = list(_PUBLIC)
 

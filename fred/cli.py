@@ -79,7 +79,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from fred import folder, report, result
-    from fred.loading import load
+    from fred.scenario.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from fred import report
-    from fred.verify import verify
+    from fred.results.verify import verify
 
     with report.progress() as progress:
         verdict, message = verify(options.folder, options.imports, progress)
@@ -114,7 +114,7 @@ def _list(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     import json
 
-    from fred.schema import scenario_schema
+    from fred.scenario.schema import scenario_schema
 
     print(json.dumps(scenario_schema(), indent=2))
     return 0

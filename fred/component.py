@@ -91,7 +91,7 @@ class OneOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {ONE_OF: self.kind}  # a placeholder: fred.schema puts the reference in its place
+        return {ONE_OF: self.kind}  # a placeholder: fred.scenario.schema puts the reference in its place
 
     def dump(self, component: Component) -> dict[str, Any]:
         """The component as a scenario writes it."""

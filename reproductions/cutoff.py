@@ -5,7 +5,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import fred
-from fred import figures
+from fred.results import figures
 from fred.timing.cutoffs import AllWorkers, CutoffRule, Elfving, Oracle, StaticCutoff
 from reproductions.common import RESULTS, ROOT, say, table
 

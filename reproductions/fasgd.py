@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred import figures
+from fred.results import figures
 from reproductions.common import RESULTS, ROOT, say, table
 
 FIGURE_1 = ("128x1", "32x4", "16x8", "4x32")  # workers x batch size

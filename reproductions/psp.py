@@ -3,7 +3,7 @@
 import pandas as pd
 
 import fred
-from fred import figures
+from fred.results import figures
 from reproductions.common import RESULTS, ROOT, say, table
 
 PAPER = {"sync": 199.97, "push-28": 164.97, "push-28-pull-90": 139.95, "push-20-pull-75": 136.54}

@@ -3,7 +3,7 @@
 import pandas as pd
 
 import fred
-from fred import figures
+from fred.results import figures
 from reproductions.common import RESULTS, ROOT, say, table
 
 PAPER = {"allreduce": 1.26, "sgp": 1.25, "d-psgd": 1.23}  # WAGMA's speed-up over them at 64 workers, with delays

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 import fred  # noqa: F401  first of all: it sets the numeric environment
-from fred.loading import validated
-from fred.scenario import Run
+from fred.scenario.loading import validated
+from fred.scenario.shape import Run
 
 settings.register_profile("fred", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("fred")

@@ -17,8 +17,8 @@ from typing import Any
 
 from fred import registry
 from fred.errors import FredError
-from fred.execution import Outcome, check, execute
-from fred.loading import load
+from fred.running.execution import Outcome, check, execute
+from fred.scenario.loading import load
 from tests.mutations import mutated
 from tests.random_runs import random_run
 

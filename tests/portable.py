@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fred
-from fred import folder
+from fred.results import folder
 from tests.golden import SCENARIOS, all_digests
 
 EMULATOR = "qemu-x86_64-static"

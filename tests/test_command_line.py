@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import cli, figures, folder, verify
+from fred import cli
 from fred.errors import FredError
-from fred.execution import digest
-from fred.loading import load
-from fred.result import run as fred_run
+from fred.results import figures, folder, verify
+from fred.results.result import run as fred_run
+from fred.running.execution import digest
+from fred.scenario.loading import load
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fred.errors import FredError
-from fred.execution import execute
+from fred.running.execution import execute
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.contention import FOREVER, MarkovSwitching

@@ -16,9 +16,9 @@ import pytest
 from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
-from fred.execution import execute
 from fred.learning.server import Server
-from fred.scenario import Run
+from fred.running.execution import execute
+from fred.scenario.shape import Run
 from tests.conftest import ROOT, TASK, make_run
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]

@@ -6,7 +6,7 @@ from scipy import stats
 
 from fred import registry
 from fred.errors import FredError
-from fred.execution import execute
+from fred.running.execution import execute
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, Elfving, Oracle, StaticCutoff, expected_normal_order_statistics

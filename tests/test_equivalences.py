@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-import fred.learning.phases
-import fred.learning.replay
-from fred import result
-from fred.execution import Outcome, execute
-from fred.learning.lower import padded
-from fred.loading import load
+import fred.replay.machine
+import fred.replay.phases
+from fred.replay.lower import padded
+from fred.results import result
+from fred.running.execution import Outcome, execute
+from fred.scenario.loading import load
 from fred.schedule import Verb
 from tests.conftest import COMPUTE, TASK, make_run
 
@@ -103,9 +103,9 @@ def test_measuring_changes_nothing():
 
 def test_chunks_and_phases_change_nothing(monkeypatch):
     whole = execute("run", make_run("sasgd", stop={"gradients": 300}), 4)
-    monkeypatch.setattr(fred.learning.phases, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.learning.replay, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.learning.replay, "_CHUNK_INDICES", 1)
+    monkeypatch.setattr(fred.replay.phases, "LONGEST_PHASE", 5)
+    monkeypatch.setattr(fred.replay.machine, "LONGEST_PHASE", 5)
+    monkeypatch.setattr(fred.replay.machine, "_CHUNK_INDICES", 1)
     assert same(whole, execute("run", make_run("sasgd", stop={"gradients": 300}), 4))
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from fred import registry
 from fred.errors import FredError
-from fred.execution import execute
-from fred.loading import load
+from fred.running.execution import execute
+from fred.scenario.loading import load
 from fred.timing.protocols.gossip import Gossip
 from tests.conftest import make_run
 from tests.fuzz import disagreement, refusal

@@ -11,8 +11,8 @@ from scipy import stats
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
-from fred.execution import execute
-from fred.points import threshold_times
+from fred.running.cadence import threshold_times
+from fred.running.execution import execute
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
 from fred.timing.latency import Constant, Latency

@@ -15,13 +15,13 @@ from fred.learning.data.cifar10 import CIFAR10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits
 from fred.learning.data.mnist import MNIST
-from fred.learning.data.sampling import Minibatches
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.problem import Loss
-from fred.scenario import Scenario
+from fred.minibatches import Minibatches
+from fred.scenario.shape import Scenario
 from tests.conftest import make_run
 from tests.recompute import gradient
 
@@ -111,7 +111,7 @@ def test_a_model_larger_than_memory_is_refused_before_any_run():
 
 
 def test_regression_reaches_the_least_squares_solution():
-    from fred.execution import execute
+    from fred.running.execution import execute
 
     data = {"name": "synthetic-regression", "examples": 2000, "features": 5, "noise": 0.3, "evaluation": 1000}
     task = {"data": data, "model": "softmax", "batch_size": 100}

@@ -9,8 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from fred.errors import FredError
-from fred.loading import load, merged
-from fred.schema import scenario_schema
+from fred.scenario.loading import load, merged
+from fred.scenario.schema import scenario_schema
 from tests.conftest import ROOT
 
 GOOD = """

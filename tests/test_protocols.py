@@ -8,7 +8,6 @@ from scipy import stats
 
 from fred import registry
 from fred.errors import FredError
-from fred.recorder import Recorder
 from fred.schedule import NONE, Schedule, Verb
 from fred.timing.cluster import Cluster
 from fred.timing.network import Network
@@ -18,6 +17,7 @@ from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.dispatcher import Dispatcher
 from fred.timing.protocols.synchronous import Synchronous
+from fred.timing.recorder import Recorder
 from fred.timing.selection import Shifting, Softmax
 from fred.timing.simulation import Process, Simulation
 from tests.conftest import make_run

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import batch_indices, folder, registry, result
-from fred.execution import Outcome, execute
-from fred.loading import load, validated
+from fred import batch_indices, registry
+from fred.results import folder, result
+from fred.running.execution import Outcome, execute
+from fred.scenario.loading import load, validated
 from tests.conftest import make_run
 from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.test_protocols import CLUSTERS

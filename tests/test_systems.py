@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import result
 from fred.errors import FredError
-from fred.execution import Outcome, _initial_seeds, _Problem, execute
-from fred.learning.lower import lower
 from fred.learning.problem import initial_params
-from fred.learning.replay import replay
-from fred.loading import validated
+from fred.replay.lower import lower
+from fred.replay.machine import replay
+from fred.results import result
+from fred.running.execution import Outcome, _initial_seeds, _Problem, execute
+from fred.scenario.loading import validated
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.group_averaging import GroupAveraging, members

@@ -7,11 +7,11 @@ from typing import Any
 import simpy
 
 from fred.errors import FredError
-from fred.recorder import Block, Gradient, Model, Recorder
 from fred.timing.cluster import Cluster
 from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.network import NOTHING, Cost, Links, Network
+from fred.timing.recorder import Block, Gradient, Model, Recorder
 
 Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have

@@ -6,10 +6,10 @@ import simpy
 from pydantic import Field
 
 from fred.component import OneOf
-from fred.recorder import Model
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Model
 from fred.timing.simulation import Process, Simulation
 from fred.timing.topology import Ring, Topology
 

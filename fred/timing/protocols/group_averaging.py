@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
-from fred.recorder import Model
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING, Cost
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Model
 from fred.timing.simulation import Process, Simulation
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 import simpy
 from pydantic import Field
 
-from fred.recorder import Block, Gradient, Model
 from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Block, Gradient, Model
 from fred.timing.simulation import Process, Simulation
 
 Seconds = Annotated[float, Field(ge=0)]

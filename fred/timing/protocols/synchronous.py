@@ -5,10 +5,10 @@ from typing import Literal
 import simpy
 from pydantic import Field
 
-from fred.recorder import Gradient
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Gradient
 from fred.timing.simulation import Process, Simulation
 
 

@@ -15,7 +15,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from fred import registry
 from fred.errors import FredError, quoted
 from fred.registry import nearest
-from fred.scenario import Run, Scenario
+from fred.scenario.shape import Run, Scenario
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run

@@ -10,11 +10,12 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
-from fred import environment, folder, registry
+from fred import environment, registry
 from fred.errors import FredError
-from fred.execution import Named, Outcome, digest, execute
-from fred.loading import validated
-from fred.result import Progress
+from fred.results import folder
+from fred.results.result import Progress
+from fred.running.execution import Named, Outcome, digest, execute
+from fred.scenario.loading import validated
 from fred.schedule import Schedule
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
-from fred.scenario import Unit
+from fred.scenario.shape import Unit
 from fred.schedule import Schedule, Verb
 from fred.timing.durations import NANOSECONDS, nanoseconds
 from fred.timing.simulation import MOST_POINTS

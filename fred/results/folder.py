@@ -14,8 +14,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred import __version__, environment
 from fred.errors import FredError
-from fred.execution import Outcome
-from fred.result import Result, summarise
+from fred.results.result import Result, summarise
+from fred.running.execution import Outcome
 
 FORMAT = 1  # of the folder, raised when a reader would have to change
 _MANIFEST = "manifest.json"

@@ -7,7 +7,7 @@ from pydantic.json_schema import models_json_schema
 
 from fred import registry
 from fred.component import ONE_OF
-from fred.scenario import Run, Scenario
+from fred.scenario.shape import Run, Scenario
 
 _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
 

@@ -14,21 +14,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import streams
-from fred.blame import blamed
 from fred.errors import FredError
-from fred.inline import Inline
-from fred.learning.arithmetic import Arithmetic
 from fred.learning.data.dataset import Data, Dataset
-from fred.learning.data.sampling import Minibatches
-from fred.learning.lower import lower
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
-from fred.learning.replay import replay
-from fred.points import Points
-from fred.recorder import Recorder
-from fred.scenario import Run, Task
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.interpreter import Inline
+from fred.replay.lower import lower
+from fred.replay.machine import replay
+from fred.running.cadence import Points
+from fred.scenario.blame import blamed
+from fred.scenario.shape import Run, Task
 from fred.schedule import Schedule
 from fred.timing.durations import LONGEST
+from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 
 Progress = Callable[[float], None]  # told the fraction done

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred.learning.arithmetic import Arithmetic
-from fred.learning.data.sampling import Minibatches
 from fred.learning.models.model import Params
-from fred.learning.phases import LONGEST_PHASE, Kind, Op, Program
 from fred.learning.problem import Arrays
 from fred.learning.server import State
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.phases import LONGEST_PHASE, Kind, Op, Program
 
 Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about

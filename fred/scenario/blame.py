@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from fred.errors import FredError
-from fred.scenario import Run
+from fred.scenario.shape import Run
 
 
 @contextmanager

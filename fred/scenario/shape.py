@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
-from fred.learning.data.sampling import Sampling
+from fred.minibatches import Sampling
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive

@@ -9,8 +9,8 @@ whose gradients all belong to the present version is one flat batch.
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.learning.phases import Code, Ints, Kind, Op, Program
-from fred.learning.versions import Mix, Versions, colour, trace
+from fred.replay.phases import Code, Ints, Kind, Op, Program
+from fred.replay.versions import Mix, Versions, colour, trace
 from fred.schedule import NONE, Schedule, Verb
 
 

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred.learning.arithmetic import Arithmetic
-from fred.learning.data.sampling import Minibatches
-from fred.learning.lower import padded
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
 from fred.learning.server import State
-from fred.recorder import Block, Gradient, Model, Recorder
-from fred.scenario import Unit
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.lower import padded
+from fred.scenario.shape import Unit
+from fred.timing.recorder import Block, Gradient, Model, Recorder
 
 
 class Inline(Recorder):

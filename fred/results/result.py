@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred import figures, registry
+from fred import registry
 from fred.errors import FredError
-from fred.execution import Outcome, check, execute
-from fred.scenario import Evaluate, Scenario
+from fred.results import figures
+from fred.running.execution import Outcome, check, execute
+from fred.scenario.shape import Evaluate, Scenario
 from fred.schedule import Verb
 from fred.timing.durations import NANOSECONDS
 
