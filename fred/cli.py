@@ -78,7 +78,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fred import folder, report, result
+    from fred.results import folder, report, result
     from fred.scenario.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fred import report
+    from fred.results import report
     from fred.results.verify import verify
 
     with report.progress() as progress:
