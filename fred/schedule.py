@@ -1,25 +1,30 @@
 """The schedule: what happened in which order, one row per verb; all that timing tells arithmetic.
 
-| verb   | meaning                                                                                            |
-|--------|----------------------------------------------------------------------------------------------------|
-| PULL   | mailbox <- the replica's parameters                                                                |
-| PUSH   | replica <- apply_update(replica, gradient at mailbox of the worker's minibatch `step`)             |
-| ADD    | the gradient at mailbox joins the replica's open round                                             |
-| COMMIT | replica <- apply_round(replica, weight x sum of what joined); a new round opens                    |
-| MIX    | mailbox <- mailbox + weight x mailbox `source`; consecutive rows make up one mailbox, from 0       |
-| SYNC   | replica <- keep x replica + weight x mailbox                                                       |
-| DROP   | a message that had no effect: a gradient used in no other row is never computed in the replay      |
+| verb   | meaning                                                                                                |
+|--------|--------------------------------------------------------------------------------------------------------|
+| PULL   | mailbox <- what the replica publishes: its parameters                                                  |
+| PUSH   | replica <- apply_update(replica, message)                                                              |
+| ADD    | weight x message, as the replica lets it contribute, joins the replica's open round                    |
+| COMMIT | replica <- apply_round(replica, weight x sum of what joined); a new round opens                        |
+| MIX    | mailbox <- mailbox + weight x mailbox `source`; consecutive rows make up one mailbox, from 0           |
+| SYNC   | replica <- synchronize(replica, mailbox, keep, weight): keep x replica + weight x mailbox              |
+| DROP   | a message that had no effect: a gradient used in no other row is never computed in the replay          |
 
-A *replica* is what one clock counts the changes of: the parameter server; each of several servers, which then hold `blocks`
-of the parameters; or each worker's own model. Mailboxes are numbered in the order in which they are written, once each. With
-blocks, a PULL fills one block of its mailbox (no mailbox: nobody used what was sent); blocks not filled are those of the
-worker's mailbox before.
+A *replica* is a copy of the parameters that is changed by itself: the parameter server's, or each worker's own. It may be cut
+into *blocks*, each with a clock of its own, which counts its changes: several servers hold one block each. A row is about one
+block of its replica and of its mailboxes. Mailboxes are numbered in the order in which they are written, once each.
+
+A *message* is what a worker sends: what `send` makes of the gradient at `mailbox` of the worker's minibatch `step`; or, without
+a `step`, of the difference of two models, mailbox `source` less `mailbox`.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,9 +32,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+NONE = -1  # in a column that does not apply to the row's verb
+
 
 class Verb(IntEnum):
-    """What a row does."""
+    """What a row of the schedule does."""
 
     PULL = 0
     PUSH = 1
@@ -40,26 +48,69 @@ class Verb(IntEnum):
     DROP = 6
 
 
-NONE = -1  # in a column that does not apply to the row's verb
+class Row(NamedTuple):
+    """One row of the schedule."""
 
-COLUMNS = (
-    "time_ns",  # when the row takes effect on the replica
-    "verb",
-    "worker",
-    "replica",
-    "mailbox",  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
-    "source",  # mailbox that a MIX reads
-    "step",  # the worker's own count of gradients: names the minibatch
-    "timestamp",  # the replica's clock when the parameters were read, changes
-    "staleness",  # clock at time_ns - timestamp, changes
-    "begin_ns",  # PULL: sent by the server; PUSH, ADD, DROP: compute started
-    "end_ns",  # PULL: arrived at the worker; PUSH, ADD, DROP: compute ended
-    "bytes",  # moved over the network for this row
-    "messages",  # in which they were moved
-)
-SCALES = ("weight", "keep")  # columns of numbers that multiply parameters
+    time_ns: int  # when the row takes effect on the replica
+    verb: int
+    worker: int
+    replica: int
+    block: int  # of the replica and of mailboxes
+    mailbox: int  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
+    source: int  # mailbox that a MIX reads; from which a difference starts
+    step: int  # the worker's own count of gradients: names the minibatch
+    timestamp: int  # the block's clock when the parameters were read, changes
+    staleness: int  # clock at time_ns - timestamp, changes
+    begin_ns: int  # PULL: sent by the server; PUSH, ADD, DROP: compute started
+    end_ns: int  # PULL: arrived at the worker; PUSH, ADD, DROP: compute ended
+    bytes: int  # moved over the network for this row
+    messages: int  # in which they were moved
+    weight: float  # of what is read
+    keep: float  # SYNC: of what was there
 
+
+COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; what multiplies parameters or messages
 _FACTS = ("workers", "replicas", "blocks", "started", "end_ns")  # of a schedule, beside its columns
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Uses of messages (rows PUSH and ADD), and gradients, numbered in the order of their first use."""
+
+    uses: Ints  # rows, in order
+    updates: Ints  # [uses]: row of the update that the message takes part in; NONE: its round is left open
+    gradients: Ints  # [uses]: which gradient the message is made of; NONE: of a difference of models
+    workers: Ints  # [gradients]
+    steps: Ints  # [gradients]
+    applied: Ints  # [gradients]: row of the first update that it took part in; NONE: of none
+    dropped: int  # gradients that were dropped, and never used
+    every_update: Ints  # rows PUSH and COMMIT
+
+    @classmethod
+    def of(cls, columns: dict[str, NDArray], rows: int) -> "Ledger":
+        """The ledger of a schedule's columns."""
+        verb, step = columns["verb"], columns["step"]
+        uses = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.ADD))
+        updates = _updates(columns, uses)
+        keys = columns["worker"] * (int(step.max(initial=0)) + 1) + step  # of gradients: the same for the same worker and step
+        made_of_gradients = step[uses] != NONE
+        known, first, which = np.unique(keys[uses[made_of_gradients]], return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))
+        gradients = np.full(len(uses), NONE, np.int64)
+        gradients[made_of_gradients] = rank[which]
+        firsts = uses[made_of_gradients][np.sort(first)]
+        applied = np.full(len(known), rows, np.int64)
+        closed = made_of_gradients & (updates != NONE)
+        np.minimum.at(applied, gradients[closed], updates[closed])
+        applied[applied == rows] = NONE
+        dropped = len(np.setdiff1d(keys[verb == Verb.DROP], known))
+        every_update = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.COMMIT))
+        return cls(uses, updates, gradients, columns["worker"][firsts], step[firsts], applied, dropped, every_update)
+
+    def gradients_per_update(self) -> Ints:
+        """How many gradients took part in an update for the first time, for each PUSH and COMMIT."""
+        applied = np.searchsorted(self.every_update, self.applied[self.applied != NONE])
+        return np.bincount(applied, minlength=len(self.every_update)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -69,7 +120,7 @@ class Schedule:
     columns: dict[str, NDArray]
     workers: int
     replicas: int
-    blocks: int  # of the parameters, one per replica; 1: every replica holds them all
+    blocks: int  # into which each replica is cut
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
 
@@ -79,43 +130,29 @@ class Schedule:
     def __getitem__(self, column: str) -> NDArray:
         return self.columns[column]
 
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row._make, zip(*(self[name].tolist() for name in Row._fields), strict=True))
+
     def rows(self, *verbs: Verb) -> NDArray[np.intp]:
         """Positions of the rows with one of these verbs."""
         return np.flatnonzero(np.isin(self["verb"], verbs))
 
-    def settled(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The rows that use gradients (PUSH, ADD), and for each the row that makes the update; not of rounds left open."""
-        rows = self.rows(Verb.PUSH, Verb.ADD)
-        update = np.where(self["verb"][rows] == Verb.PUSH, rows, NONE)
-        commits = self.rows(Verb.COMMIT)
-        for replica in np.unique(self["replica"][commits]):
-            own = commits[self["replica"][commits] == replica]
-            mine = np.flatnonzero((update == NONE) & (self["replica"][rows] == replica))
-            position = np.searchsorted(own, rows[mine])
-            closed = position < len(own)
-            update[mine[closed]] = own[position[closed]]
-        return rows[update != NONE], update[update != NONE]
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Which message was used where, and what became of each gradient."""
+        return Ledger.of(self.columns, len(self))
 
-    def keys(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-        """A number for each of these rows' gradients: the same for the same worker and step."""
-        return self["worker"][rows] * (int(self["step"].max(initial=0)) + 1) + self["step"][rows]
-
-    def gradients_per_update(self) -> NDArray[np.int64]:
-        """How many gradients took part in an update for the first time, for each PUSH and COMMIT."""
-        uses, updates = self.settled()
-        order = np.argsort(updates, kind="stable")
-        _, first = np.unique(self.keys(uses[order]), return_index=True)
-        every = self.rows(Verb.PUSH, Verb.COMMIT)
-        return np.bincount(np.searchsorted(every, updates[order][first]), minlength=len(every)).astype(np.int64)
+    def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+        """A number for each of these rows' replica and block."""
+        return self["replica"][rows] * self.blocks + self["block"][rows]
 
     def counts(self) -> dict[str, int]:
         """Updates, and what became of the gradients: applied, dropped, in flight at the end."""
-        per_update = self.gradients_per_update()
-        used = np.unique(self.keys(self.rows(Verb.PUSH, Verb.ADD)))
-        dropped = len(np.setdiff1d(self.keys(self.rows(Verb.DROP)), used))
-        applied = int(per_update.sum())
+        ledger = self.ledger
+        applied, dropped = int((ledger.applied != NONE).sum()), ledger.dropped
         in_flight = self.started - applied - dropped
-        return {"updates": len(per_update) // self.blocks, "gradients": applied, "dropped": dropped, "in_flight": in_flight}
+        updates = len(ledger.every_update) // self.blocks
+        return {"updates": updates, "gradients": applied, "dropped": dropped, "in_flight": in_flight}
 
     def digest(self) -> str:
         """SHA-256 of every column's bytes (little-endian) and of the counts: the identity of the timing."""
@@ -146,3 +183,20 @@ class Schedule:
         verbs = frame.pop("verb").map(lambda name: Verb[name].value).to_numpy(np.int64)
         columns = {name: verbs if name == "verb" else frame[name].to_numpy() for name in (*COLUMNS, *SCALES)}
         return cls(columns, **facts)
+
+
+def _updates(columns: dict[str, NDArray], uses: Ints) -> Ints:
+    """For each use the row of its update: a PUSH itself, or the COMMIT that closes its round."""
+    verb = columns["verb"]
+    updates = np.where(verb[uses] == Verb.PUSH, uses, NONE)
+    cell = columns["replica"] * (int(columns["block"].max(initial=0)) + 1) + columns["block"]
+    commits = np.flatnonzero(verb == Verb.COMMIT)
+    order = np.lexsort((commits, cell[commits]))  # by cell, then in order
+    commits, cells = commits[order], cell[commits[order]]
+    adds = np.flatnonzero(updates == NONE)
+    stride = len(verb) + 1  # so that one search finds the next COMMIT of the same cell
+    position = np.searchsorted(cells * stride + commits, cell[uses[adds]] * stride + uses[adds])
+    closed = position < len(commits)
+    closed[closed] = cells[position[closed]] == cell[uses[adds[closed]]]
+    updates[adds[closed]] = commits[position[closed]]
+    return updates

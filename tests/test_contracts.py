@@ -149,7 +149,7 @@ from fred.learning.server import Server
 class SignSGD(Server):
     """One step of fixed length in each coordinate."""
 
-    def apply_update(self, state, grads, timestamp, client):
+    def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, jax.tree.map(jnp.sign, grads), scale=0.1)
 '''
 
@@ -246,7 +246,7 @@ from fred.timing.latency import Latency
 X = 3
 class Mine(Server):
     "Fails."
-    def apply_update(self, state, grads, timestamp, client):
+    def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, grads["nothing"])
 class Half(Latency):
     "Lacks its methods."

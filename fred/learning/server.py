@@ -13,7 +13,8 @@ from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 
 Rate = Annotated[float, Field(gt=0)]
-Scalar = jax.Array
+Scalar = Any  # an array of no dimensions, or a number
+Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -42,8 +43,8 @@ class State:
 class Server(Component):
     """Asynchronous or synchronous, an algorithm is what `apply_update` does with a gradient.
 
-    Subclasses override `apply_update` (and `init` for more memory); who waits for whom is the protocol's business.
-    All functions are pure and traced by JAX: no Python branches on array values.
+    Subclasses override `apply_update`, and whichever of the other functions they need; who waits for whom is the protocol's
+    business. All functions are pure and traced by JAX: no Python branches on array values. What is left as it is costs nothing.
     """
 
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
@@ -62,22 +63,49 @@ class Server(Component):
             raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
         return optimizer
 
-    def init(self, params: Params) -> State:
+    def init(self, params: Params, workers: int) -> State:
         """The state before the first update."""
         transformation = optimizers.build(self.optimizer, self.learning_rate)
         return State(params=params, clock=jnp.int32(0), optimizer=transformation.init(params))
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
-        """One update with one worker's gradient, computed at the parameters of update `timestamp`."""
-        return self.step(state, grads)
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`."""
+        return self.step(state, message)
 
-    def apply_round(self, state: State, grads: Params, timestamp: Scalar, count: Scalar) -> State:
-        """One update with the mean of `count` gradients."""
-        return self.apply_update(state, grads, timestamp, jnp.int32(-1))
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One update with a round's `count` messages: their mean, unless the protocol weighs them otherwise."""
+        return self.apply_update(state, total, timestamp, jnp.int32(-1))
 
     def model(self, params: Params) -> Params:
-        """The model that a state's `params` stand for: what gradients are computed at and losses measured at."""
+        """The model that a state's `params` stand for: what gradients are computed at."""
         return params
+
+    def memory(self, params: Params) -> Any:
+        """What a worker remembers from one message to the next, at first."""
+        return ()
+
+    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        """What a worker sends, and its new memory.
+
+        `grads` is its gradient at these parameters, or what its local steps have taken away from them.
+        """
+        return grads, memory
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """What of a message joins the round, by the state at the time."""
+        return message
+
+    def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
+        """What a worker reads, and the state after that."""
+        return state.params, state
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The state whose parameters meet a mailbox."""
+        return state.replace(params=blend(state.params, mixed, keep, weight))
+
+    def evaluated(self, state: State) -> Params:
+        """The model whose loss is measured, and which the run comes to; of the mean state, where there are several replicas."""
+        return self.model(state.params)
 
     def statistic(self, state: State) -> Scalar:
         """A number that a protocol may let timing depend on; a run that does is computed while it is simulated."""
@@ -89,3 +117,12 @@ class Server(Component):
         updates, memory = transformation.update(grads, state.optimizer, state.params)
         params = optax.apply_updates(state.params, jax.tree.map(lambda update: scale * update, updates))
         return state.replace(params=params, clock=state.clock + 1, optimizer=memory)
+
+    def overrides(self, hook: str) -> bool:
+        """Whether this algorithm has a function of its own under that name."""
+        return getattr(type(self), hook) is not getattr(Server, hook)
+
+
+def blend(params: Params, mixed: Params, keep: Scalar, weight: Scalar) -> Params:
+    """keep x params + weight x mixed."""
+    return jax.tree.map(lambda own, other: keep * own + weight * other, params, mixed)

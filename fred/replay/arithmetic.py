@@ -1,9 +1,8 @@
-"""What each instruction does to values, as pure functions; the replay runs them on registers, inline execution on values.
+"""What each verb does to values, as pure functions; the replay runs them on registers, the interpreter on values.
 
-The bits of each follow from its operands alone (`portable/`, environment.py), whatever is compiled around it.
+The bits of each follow from its operands alone (`learning/portable/`, environment.py), whatever is compiled around it.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -12,11 +11,13 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from fred.layout import Layout
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss
-from fred.learning.server import Server, State
+from fred.learning.server import Message, Scalar, Server, State
+from fred.replay.blocks import Blocks
+from fred.replay.versions import Hooks
 
-Scalar = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -35,51 +36,124 @@ def sealed(function: F) -> F:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """One run's server, loss, and cut of the parameters into blocks; hashable, so that compiled code is shared."""
+    """One run's server and loss, and how its parameters are cut; hashable, so that compiled code is shared."""
 
     server: Server
     loss: Loss
-    blocks: int  # 1: every replica holds all parameters
-    shapes: tuple[tuple[int, ...], ...]  # of the model's parameter arrays
-    structure: Any  # their tree
+    blocks: Blocks
+    workers: int
 
     @classmethod
-    def of(cls, server: Server, loss: Loss, params: Params, blocks: int = 1) -> "Arithmetic":
+    def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int) -> "Arithmetic":
         """For a model with parameters like these."""
-        leaves, structure = jax.tree.flatten(params)
-        return cls(server, loss, blocks, tuple(leaf.shape for leaf in leaves), structure)
+        return cls(server, loss, Blocks.of(params, layout), workers)
 
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
-        """Each replica's state before the first update; they start from `models`, cyclically."""
-        if self.blocks > 1:
-            cut = self.cut(models[0])
-            return [self.server.init(self.block(cut, number)) for number in range(self.blocks)]
-        states = [self.server.init(model) for model in models[:replicas]]
-        return [states[replica % len(states)] for replica in range(replicas)]
+        """The state of each block of each replica before the first update; they start from `models`, cyclically."""
+        cuts = [self.blocks.cut(model) for model in models[:replicas]]
+        states = [
+            [self.server.init(self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
+            for cut in cuts
+        ]
+        return [state for replica in range(replicas) for state in states[replica % len(states)]]
+
+    def remember(self, model: Params) -> Any:
+        """What each worker remembers before its first message."""
+        return self.server.memory(model)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Which of the server's functions are its own."""
+        own = self.server.overrides
+        return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), own("synchronize"))
+
+    def shapes(self, model: Params, examples: Arrays, batch_size: int) -> tuple[Any, Message, list[Message]]:
+        """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
+        blocks = self.blocks
+
+        def made(model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
+            states = self.start([model], 1)
+            sources = [state.params for state in states]
+            kept = self.begin(sources, examples, jnp.zeros(batch_size, jnp.int32), 1, members=1, masked=False)
+            message, _ = self.finish(kept, examples, self.remember(model))
+            firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
+            joins = [self.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
+            return kept, message, joins
+
+        return jax.eval_shape(made, model, examples)
+
+    def message(
+        self,
+        sources: Sequence[Params],
+        examples: Arrays,
+        indices: jax.Array,
+        memory: Any,
+        count: Scalar = 1,
+        *,
+        members: int = 1,
+        masked: bool = False,
+    ) -> tuple[Message, Any]:
+        """What a worker sends, cut, and what it remembers then: made of the gradient of the mean loss of `members` minibatches.
+
+        If it is masked only the first `count` of them are real.
+        """
+        return self.finish(self.begin(sources, examples, indices, count, members=members, masked=masked), examples, memory)
 
     @sealed
-    def gradient(
+    def begin(
         self, sources: Sequence[Params], examples: Arrays, indices: jax.Array, count: Scalar, *, members: int, masked: bool
-    ) -> Params:
-        """Gradient of the mean loss of `members` minibatches, of which the first `count` are real if it is masked."""
+    ) -> Any:
+        """What has to be kept of a gradient from when its parameters are at hand until it is used."""
         real = count * (len(indices) // members) if masked else None
-        grads = self.loss.gradient(self.model(sources), examples, indices, real)
-        return grads if self.blocks == 1 else self.cut(grads)
+        params = self.server.model(self.blocks.join(sources))
+        grads = self.loss.gradient(params, examples, indices, real)
+        return (params, grads) if self.server.overrides("send") else grads
 
     @sealed
-    def apply(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
-        """One update with one gradient."""
-        return self.server.apply_update(state, grads, timestamp, client)
+    def finish(self, kept: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
+        """The message made of what was kept, cut, and what the worker remembers then."""
+        params, grads = kept if self.server.overrides("send") else (None, kept)
+        return self._sent(memory, params, grads)
 
     @sealed
-    def commit(self, state: State, total: Params, weight: Scalar, count: Scalar) -> State:
-        """One update with weight x the sum of a round's gradients."""
+    def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
+        """The message made of what local steps have taken away from a model, cut, and what the worker remembers then."""
+        start = self.blocks.join(before)
+        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, self.blocks.join(after)))
+
+    def _sent(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        message, memory = self.server.send(memory, params, grads)
+        return self.blocks.cut(message), memory
+
+    @sealed
+    def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One update with one message."""
+        return self.server.apply_update(state, message, timestamp, worker)
+
+    @sealed
+    def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
+        """One update with weight x what joined a round."""
         return self.server.apply_round(state, jax.tree.map(lambda leaf: weight * leaf, total), state.clock, count)
 
     @sealed
-    def add(self, total: Params, grads: Params) -> Params:
-        """One more gradient of a round."""
-        return jax.tree.map(jnp.add, total, grads)
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """What of a message joins a round."""
+        return self.server.contribute(state, message, timestamp, worker)
+
+    @sealed
+    def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
+        """What a worker reads."""
+        return self.server.publish(state, worker)
+
+    @sealed
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The state that has met a mailbox."""
+        return self.server.synchronize(state, mixed, keep, weight)
+
+    @sealed
+    def add(self, total: Message, message: Message) -> Message:
+        """One more message of a round."""
+        return jax.tree.map(jnp.add, total, message)
 
     @sealed
     def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], into: Params | None = None) -> Params:
@@ -89,41 +163,21 @@ class Arithmetic:
             into = scaled if into is None else self.add(into, scaled)
         return into
 
-    def model(self, sources: Sequence[Params]) -> Params:
-        """What gradients are computed at: one replica's model, or all blocks together."""
-        return self.server.model(sources[0] if self.blocks == 1 else self.join(sources))
-
     @partial(jax.jit, static_argnums=0)
-    def consensus(self, replicas: Params) -> Params:
-        """The model that a run has come to, from its replicas' parameters [replicas, ...]: all blocks, or the mean."""
-        if self.blocks > 1:
-            return self.model([self.block(replicas, number) for number in range(self.blocks)])
-        return self.model([jax.tree.map(lambda leaf: leaf[0] if len(leaf) == 1 else leaf.mean(0), replicas)])
+    def answer(self, states: Sequence[State]) -> Params:
+        """The model that a run has come to, from its blocks' states, each stacked over the replicas that are the answer."""
+        return self.blocks.join([self.server.evaluated(jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
     def disagreement(self, replicas: Params) -> jax.Array:
-        """Root mean square distance of the replicas' models from their mean."""
+        """Root mean square distance of replicas' models [replicas, ...] from their mean."""
         models = jax.vmap(self.server.model)(replicas)
         squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
-    def cut(self, params: Params) -> Params:
-        """Every array in a row and cut into equal parts [blocks, size], the last one padded: each server has one of each."""
 
-        def parts(array: jax.Array) -> jax.Array:
-            size = -(-array.size // self.blocks)
-            return jnp.pad(array.ravel(), (0, self.blocks * size - array.size)).reshape(self.blocks, size)
-
-        return jax.tree.map(parts, params)
-
-    def join(self, blocks: Sequence[Params]) -> Params:
-        """The reverse of `cut`."""
-        leaves = zip(*map(jax.tree.leaves, blocks), strict=True)
-        whole = [
-            jnp.concatenate(parts)[: math.prod(shape)].reshape(shape) for parts, shape in zip(leaves, self.shapes, strict=True)
-        ]
-        return jax.tree.unflatten(self.structure, whole)
-
-    def block(self, cut: Params, number: int | jax.Array) -> Params:
-        """One part of each array."""
-        return jax.tree.map(lambda leaf: leaf[number], cut)
+def _mean(stacked: jax.Array) -> jax.Array:
+    """Of numbers; counts and random keys, which have no mean, are the first replica's."""
+    if len(stacked) == 1 or not jnp.issubdtype(stacked.dtype, jnp.floating):
+        return stacked[0]
+    return stacked.mean(0)

@@ -1,11 +1,12 @@
-"""Arithmetic while the event loop runs: each row is computed as it is recorded, so that timing may follow values.
+"""What every row of a schedule means, one after the other: the specification of the verbs, and how inline runs compute.
 
-It leaves the same schedule, and the same bits, as recording first and replaying afterwards.
+It leaves the same bits as the replay, which executes the same schedule much faster.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,139 +14,256 @@ import numpy as np
 
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
-from fred.learning.server import State
+from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import padded
-from fred.scenario.shape import Unit
-from fred.timing.recorder import Block, Gradient, Model, Recorder
+from fred.schedule import NONE, Row, Verb
 
 
-class Inline(Recorder):
-    """A recorder that also does what its rows mean."""
+class Joined(NamedTuple):
+    """What a row added to a round: a message, or a gradient that may still be computed together with the round's others."""
+
+    message: Message | None
+    row: Row
+    ordinal: int = NONE
+    sources: Sequence[Params] = ()
+
+
+@dataclass
+class Memory:
+    """Everything that rows read and write. Arrays are never changed, so a shallow copy is a snapshot."""
+
+    states: list[State]  # of each block of each replica
+    workers: list[Any]  # what each worker remembers
+    mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
+    messages: dict[tuple[int, int], Message] = field(default_factory=dict)  # gradients by themselves, by worker and step
+    rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
+    ordinals: dict[tuple[int, int], int] = field(default_factory=dict)  # of gradients that are still held
+    used: int = 0  # gradients
+    statistics: list[float] = field(default_factory=list)  # that timing has asked for
+    rows: int = 0  # executed
+
+    def copy(self) -> "Memory":
+        """A snapshot."""
+        rounds = {cell: list(joined) for cell, joined in self.rounds.items()}
+        mailboxes = {number: dict(blocks) for number, blocks in self.mailboxes.items()}
+        return Memory(
+            list(self.states),
+            list(self.workers),
+            mailboxes,
+            dict(self.messages),
+            rounds,
+            dict(self.ordinals),
+            self.used,
+            list(self.statistics),
+            self.rows,
+        )
+
+
+class Interpreter:
+    """Executes rows. From a snapshot on, the rows up to there are passed over, and timing is told what it was told before."""
 
     def __init__(
         self,
-        *sizes: int,
-        updates: float,
-        gradients: float,
         arithmetic: Arithmetic,
         models: Sequence[Params],
+        replicas: int,
         examples: Arrays,
         batches: Minibatches,
-        observe: Callable[[Params], bool],
-        every: tuple[Unit, float],
+        resumed: Memory | None = None,
     ):
-        super().__init__(*sizes, updates=updates, gradients=gradients)
-        self._do = jitted(arithmetic)
-        self.states = arithmetic.start(models, len(self.clocks))  # of each replica
-        self._examples = examples
-        self._batches = batches
-        self._observe = observe  # looks at the replicas; True: the target has been reached
-        self._unit, self._spacing = every
-        self._next = 1  # the next point is at this multiple of the spacing
+        self._arithmetic, self._do = arithmetic, jitted(arithmetic)
+        self._examples, self._batches = examples, batches
+        remembered = [arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.hooks.remembers else 1)
+        self.memory = resumed.copy() if resumed else Memory(arithmetic.start(models, replicas), remembered)
+        self._passed_over = self.memory.rows  # rows
+        self._told = 0  # statistics
+        self._row = 0
+        self._shapes = lambda: arithmetic.shapes(models[0], examples, 1)[2]  # of what joins rounds
+        self._together = not any(arithmetic.hooks) and replicas * arithmetic.blocks.count == 1
 
-    def replicas(self) -> Params:
-        """All replicas' present parameters [replicas, ...]."""
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(state.params for state in self.states))
-
-    def observe(self) -> None:
-        """Look at the present parameters, and stop if the target has been reached."""
-        if self._observe(self.replicas()):
-            self.stop()
-
-    def statistic(self, replica: int = 0) -> float:
-        """What the algorithm lets timing depend on, of a replica's present state."""
-        return float(self._do["statistic"](self.states[replica]))
-
-    def pull(self, now: int, worker: int, replica: int, *facts: int) -> Model:
-        return super().pull(now, worker, replica, *facts)._replace(params=self.states[replica].params)
-
-    def pull_block(self, now: int, worker: int, replica: int, *facts: int) -> Block:
-        return super().pull_block(now, worker, replica, *facts)._replace(params=self.states[replica].params)
-
-    def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
-        over = self.full
-        super().push(now, gradient, replica, size, messages)
-        if over:
+    def execute(self, row: Row) -> None:
+        """Do what the row says."""
+        self._row += 1
+        if self._row <= self._passed_over:
             return
-        grads = self._part(self._value(gradient), replica)
-        state = self._do["apply"](self.states[replica], grads, gradient.model.at(replica), gradient.worker)
-        self._changed(replica, state)
+        self.memory.rows = self._row
+        _VERBS[Verb(row.verb)](self, row, row.replica * self._arithmetic.blocks.count + row.block)
 
-    def commit(self, now: int, replica: int) -> None:
-        clock, members, over = self.clocks[replica], self._joined[replica], self.full
-        super().commit(now, replica)
-        if over:
+    def pull(self, row: Row, cell: int) -> None:
+        """mailbox <- publish(replica)."""
+        params = self.memory.states[cell].params
+        if self._arithmetic.hooks.publishes:
+            params, self.memory.states[cell] = self._do["publish"](self._state(cell, row), row.worker)
+        self.memory.mailboxes[row.mailbox] = {row.block: params}
+
+    def push(self, row: Row, cell: int) -> None:
+        """replica <- apply_update(replica, message)."""
+        message = self._part(self._message(row), row.block)
+        self._change(cell, self._do["apply"](self._state(cell, row), message, row.timestamp, row.worker), row)
+
+    def add(self, row: Row, cell: int) -> None:
+        """The round is joined by weight x contribute(replica, message)."""
+        key = (row.worker, row.step)
+        joined = self.memory.rounds.setdefault(cell, [])
+        if self._together and row.step != NONE and row.weight == 1.0 and key not in self.memory.ordinals:
+            joined.append(Joined(None, row, self._ordinal(row), self._model(row.mailbox)))
             return
-        fresh = all(member.model.at(replica) == clock and member.value is None for member in members)
-        if fresh and len(self.clocks) == 1:
-            total, weight = self._flat(members), 1.0
+        message = self._part(self._message(row), row.block)
+        if self._arithmetic.hooks.contributes:
+            message = self._do["contribute"](self._state(cell, row), message, row.timestamp, row.worker)
+        joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, row.weight), row))
+
+    def commit(self, row: Row, cell: int) -> None:
+        """replica <- apply_round(replica, weight x sum of what joined); gradients at the present version are one batch."""
+        joined = self.memory.rounds.pop(cell, [])
+        weight = row.weight
+        if joined and all(each.message is None and each.row.timestamp == row.timestamp for each in joined):
+            total, weight = self._part(self._flat(joined), row.block), 1.0
+        elif joined:
+            total = reduce(self._do["add"], [self._joined(each) for each in joined])
         else:
-            parts = [self._part(self._value(member), replica) for member in members]
-            total, weight = reduce(self._do["add"], parts), 1.0 / len(members)
-        self._changed(replica, self._do["commit"](self.states[replica], total, weight, len(members)))
+            total = self._nothing(row.block)
+        self._change(cell, self._do["commit"](self._state(cell, row), total, weight, len(joined)), row)
 
-    def mix(self, now: int, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
-        value = self._mixed([(model.params, weight) for model, weight in parts])
-        return super().mix(now, worker, parts)._replace(params=value)
+    def mix(self, row: Row, cell: int) -> None:
+        """mailbox <- mailbox + weight x mailbox `source`."""
+        source = self.memory.mailboxes[row.source][row.block]
+        blocks = self.memory.mailboxes.setdefault(row.mailbox, {})
+        if row.block in blocks:
+            blocks[row.block] = self._do["add_scaled"](blocks[row.block], source, row.weight)
+        else:
+            blocks[row.block] = source if row.weight == 1.0 else self._do["scale"](source, row.weight)
 
-    def sync(self, now: int, worker: int, model: Model, keep: float, weight: float, size: int, messages: int) -> None:
-        super().sync(now, worker, model, keep, weight, size, messages)
-        if self.full:
+    def sync(self, row: Row, cell: int) -> None:
+        """replica <- synchronize(replica, mailbox, keep, weight)."""
+        state, other = self._state(cell, row), self.memory.mailboxes[row.mailbox][row.block]
+        if self._arithmetic.hooks.synchronizes:
+            self._change(cell, self._do["synchronize"](state, other, row.keep, row.weight), row)
             return
-        state, value = self.states[worker], model.params
-        if keep or weight != 1.0:
-            value = self._mixed(([(state.params, keep)] if keep else []) + [(model.params, weight)])
-        self.states[worker] = state.replace(params=value, clock=np.int32(self.clocks[worker]))
+        if row.keep:
+            other = self._do["add_scaled"](self._do["scale"](state.params, row.keep), other, row.weight)
+        elif row.weight != 1.0:
+            other = self._do["scale"](other, row.weight)
+        self._change(cell, state.replace(params=other), row)
 
-    def _changed(self, replica: int, state: State) -> None:
-        """Keep a replica's new state, and observe if a point has been reached."""
-        self.states[replica] = state.replace(clock=np.int32(self.clocks[replica]))
-        reached = {"updates": self.updates, "gradients": self.gradients, "seconds": -1}[self._unit]
-        if reached >= self._next * self._spacing:
-            while reached >= self._next * self._spacing:
-                self._next += 1
-            self.observe()
+    def drop(self, row: Row, cell: int) -> None:
+        """Nothing."""
 
-    def _mixed(self, parts: Iterable[tuple[Params, float]]) -> Params:
-        value = None
-        for params, weight in parts:
-            value = self._do["scale"](params, weight) if value is None else self._do["add_scaled"](value, params, weight)
-        return value
+    def forget_mailbox(self, mailbox: int) -> None:
+        """Nobody will read it again."""
+        self.memory.mailboxes.pop(mailbox, None)
 
-    def _part(self, grads: Params, replica: int) -> Params:
-        """The part of a gradient that belongs to a replica."""
-        return grads if self.blocks == 1 else self._do["block"](grads, replica)
+    def forget_gradient(self, worker: int, step: int) -> None:
+        """Nobody will use it again."""
+        self.memory.messages.pop((worker, step), None)
+        self.memory.ordinals.pop((worker, step), None)
 
-    def _value(self, gradient: Gradient) -> Params:
-        """The gradient by itself."""
-        if gradient.value is None:
-            indices = self._batches.one(gradient.worker, gradient.step, gradient.ordinal)
-            gradient.value = self._compute(gradient.model, indices, 1, 1, False)
-        return gradient.value
+    def statistic(self, cell: int) -> float:
+        """What the algorithm lets timing depend on."""
+        if self._told == len(self.memory.statistics):
+            self.memory.statistics.append(float(self._do["statistic"](self.memory.states[cell])))
+        self._told += 1
+        return self.memory.statistics[self._told - 1]
 
-    def _flat(self, members: list[Gradient]) -> Params:
-        """Mean gradient of a round at the present version, as one batch in the order of the workers."""
-        members = sorted(members, key=lambda member: (member.worker, member.step))
-        size = padded(len(members), self.workers)
+    def states(self, replicas: Sequence[int]) -> list[State]:
+        """The states of these replicas: of each block, stacked over the replicas."""
+        count = self._arithmetic.blocks.count
+        return [
+            jax.tree.map(
+                lambda *leaves: jnp.stack(leaves), *(self.memory.states[replica * count + block] for replica in replicas)
+            )
+            for block in range(count)
+        ]
+
+    def _state(self, cell: int, row: Row) -> State:
+        return self.memory.states[cell].replace(clock=np.int32(row.timestamp + row.staleness))
+
+    def _change(self, cell: int, state: State, row: Row) -> None:
+        self.memory.states[cell] = state.replace(clock=np.int32(row.timestamp + row.staleness + 1))
+
+    def _model(self, mailbox: int) -> list[Params]:
+        """The parameters in a mailbox, one for each block."""
+        blocks = self.memory.mailboxes[mailbox]
+        return [blocks[number] for number in range(self._arithmetic.blocks.count)]
+
+    def _ordinal(self, row: Row) -> int:
+        """The gradient's rank in the order of first use."""
+        ordinals, key = self.memory.ordinals, (row.worker, row.step)
+        if key not in ordinals:
+            ordinals[key] = self.memory.used
+            self.memory.used += 1
+        return ordinals[key]
+
+    def _message(self, row: Row) -> Message:
+        """What the worker sends, cut; made at the first use, with what the worker remembers then."""
+        if row.step == NONE:
+            return self._sent(row.worker, "difference", self._model(row.source), self._model(row.mailbox))
+        return self._by_itself(row, self._ordinal(row), self._model(row.mailbox))
+
+    def _by_itself(self, row: Row, ordinal: int, sources: Sequence[Params]) -> Message:
+        key = (row.worker, row.step)
+        if key in self.memory.messages:
+            return self.memory.messages[key]
+        indices = self._batches.one(row.worker, row.step, ordinal)
+        message = self._sent(row.worker, "message", sources, self._examples, indices)
+        if key in self.memory.ordinals:  # somebody holds it, and may use it again
+            self.memory.messages[key] = message
+        return message
+
+    def _sent(self, worker: int, how: str, *parts: Any) -> Message:
+        entry = worker if self._arithmetic.hooks.remembers else 0
+        message, self.memory.workers[entry] = self._do[how](*parts, self.memory.workers[entry])
+        return message
+
+    def _joined(self, each: Joined) -> Message:
+        if each.message is not None:
+            return each.message
+        return self._part(self._by_itself(each.row, each.ordinal, each.sources), each.row.block)
+
+    def _flat(self, joined: list[Joined]) -> Message:
+        """The mean gradient of a round, as one batch in the order of the workers."""
+        members = sorted(joined, key=lambda each: (each.row.worker, each.row.step))
+        size = padded(len(members), self._arithmetic.workers)
         rows = members + members[-1:] * (size - len(members))
-        indices = self._batches.indices(*np.array([(row.worker, row.step, row.ordinal) for row in rows]).T)
-        return self._compute(members[0].model, indices.reshape(-1), len(members), size, len(members) < size)
+        minibatch = np.array([(each.row.worker, each.row.step, each.ordinal) for each in rows]).T
+        indices, masked = self._batches.indices(*minibatch).reshape(-1), len(members) < size
+        message, _ = self._do["message"](
+            members[0].sources, self._examples, indices, (), len(members), members=size, masked=masked
+        )
+        return message
 
-    def _compute(self, model: Model, indices: Any, count: int, members: int, masked: bool) -> Params:
-        sources = [block.params for block in model.blocks] or [model.params]
-        return self._do["gradient"](sources, self._examples, indices, count, members=members, masked=masked)
+    def _part(self, message: Message, block: int) -> Message:
+        """The part of a message that belongs to a block."""
+        blocks = self._arithmetic.blocks
+        return message[0].values if blocks.count == 1 else self._do["block"](message, block)
+
+    def _nothing(self, block: int) -> Message:
+        """The sum of a round that nobody joined."""
+        shape = self._shapes()[self._arithmetic.blocks.place(block)[0]]
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+
+_VERBS = {
+    Verb.PULL: Interpreter.pull,
+    Verb.PUSH: Interpreter.push,
+    Verb.ADD: Interpreter.add,
+    Verb.COMMIT: Interpreter.commit,
+    Verb.MIX: Interpreter.mix,
+    Verb.SYNC: Interpreter.sync,
+    Verb.DROP: Interpreter.drop,
+}
 
 
 @lru_cache(maxsize=64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Each function compiled by itself; kept, because runs with several seeds share it."""
-    functions: dict[str, Callable[..., Any]] = {
-        name: jax.jit(getattr(arithmetic, name)) for name in ("apply", "commit", "add", "block")
-    }
+    names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "difference")
+    functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in names}
     return functions | {
-        "gradient": jax.jit(arithmetic.gradient, static_argnames=("members", "masked")),
+        "message": jax.jit(arithmetic.message, static_argnames=("members", "masked")),
+        "block": jax.jit(arithmetic.blocks.block, static_argnums=1 if arithmetic.blocks.layers else ()),
         "scale": jax.jit(lambda params, weight: arithmetic.mix([params], [weight])),
         "add_scaled": jax.jit(lambda value, params, weight: arithmetic.mix([params], [weight], value)),
         "statistic": jax.jit(arithmetic.server.statistic),

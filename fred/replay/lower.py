@@ -1,17 +1,17 @@
-"""Schedule -> program: which gradient is computed when, and where it is kept until it is used. NumPy only.
+"""Schedule -> program: the instructions that each row stands for, in order. NumPy only."""
 
-Where a gradient is computed decides what has to be stored. If the replica has not changed since its parameters were pulled,
-the gradient is computed when it is used; otherwise at the pull, from the parameters at hand, and the gradient is kept. So
-versions of the parameters are kept only where other workers still have to read them (`versions.py`). A round of one server
-whose gradients all belong to the present version is one flat batch.
-"""
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.phases import Code, Ints, Kind, Op, Program
-from fred.replay.versions import Mix, Versions, colour, trace
+from fred.replay.messages import Messages
+from fred.replay.phases import Code, How, Ints, Kind, Op, Program
+from fred.replay.versions import Hooks, trace
 from fred.schedule import NONE, Schedule, Verb
+
+_BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
 
 
 def padded(members: int, workers: int) -> int:
@@ -20,131 +20,219 @@ def padded(members: int, workers: int) -> int:
     return max(members, min(-(-members // step) * step, workers))
 
 
-def lower(schedule: Schedule, breaks: Ints) -> Program:
-    """The program for a schedule. Phases never straddle a break: a row before which the state will be looked at."""
-    uses = _Uses(schedule)
-    versions = trace(schedule, breaks, uses.rows[uses.first])
-    uses.place(versions)
-    code = Code()
-    _emit_flat_rounds(code, schedule, uses)
-    _emit_gradients(code, schedule, uses, versions)
-    _emit_mixes(code, versions.mixes)
-    _emit_updates(code, schedule, uses, versions)
-    kinds, operands, offsets, marks = code.phases(breaks, schedule.replicas)
-    return Program(kinds, operands, offsets, marks, versions.homes, versions.count, uses.slots)
+def lower(schedule: Schedule, marks: Ints, groups: tuple[int, ...] = (0,), hooks: Hooks | None = None) -> Program:
+    """The program for a schedule. Phases never straddle a mark: a row before which the state will be looked at.
+
+    `groups`: of each block the group whose stack it lies in; `hooks`: which of the server's functions have to be called.
+    """
+    lowering = _Lowering(schedule, marks, groups, hooks or Hooks())
+    lowering.emit()
+    return lowering.program()
 
 
-class _Uses:
-    """The rows that use gradients, the gradients themselves, and the slot of each."""
+class _Lowering:
+    """Emits the instructions, kind by kind."""
 
-    def __init__(self, schedule: Schedule):
-        everything = schedule.rows(Verb.PUSH, Verb.ADD)
-        known, first = np.unique(schedule.keys(everything), return_index=True)
-        ordinal = np.argsort(np.argsort(first))
-        self.rows, update = schedule.settled()
-        self.commit = np.where(schedule["verb"][self.rows] == Verb.ADD, update, NONE)  # row that closes the use's round
-        gradients, self.first, self.gradient, self.times = np.unique(
-            schedule.keys(self.rows), return_index=True, return_inverse=True, return_counts=True
-        )  # first: [gradients], position in rows
-        self.ordinal = ordinal[np.searchsorted(known, gradients)]  # [gradients], rank in the order of first use
-        self._stale = schedule["staleness"][self.rows] > 0
-        self._one_server = schedule.replicas == 1
+    def __init__(self, schedule: Schedule, marks: Ints, groups: tuple[int, ...], hooks: Hooks):
+        self._schedule, self._marks, self._hooks = schedule, marks, hooks
+        self._group = np.array(groups)  # of each block
+        self._index = np.array([groups[:block].count(group) for block, group in enumerate(groups)])  # within its group
+        self._in_group = np.bincount(self._group)  # blocks
+        self._messages = messages = Messages(schedule, hooks)
+        self._versions = trace(schedule, marks, messages.rows[messages.first], groups, hooks)
+        collectable = schedule.replicas == 1 and not hooks.contributes and not hooks.remembers
+        messages.place(self._versions, marks, collectable and schedule.blocks > 1)
+        self._code = Code()
 
-    def place(self, versions: Versions) -> None:
-        """Decide where each gradient is computed, and find it a slot until its last use."""
-        last = np.zeros_like(self.first)
-        np.maximum.at(last, self.gradient, np.arange(len(self.rows)))
-        fresh = versions.fresh[self.rows[self.first]]
-        self.flat = self._flat()  # [gradients], part of a flat batch
-        self.late = fresh & ~self.flat  # computed when first used
-        self.born = np.where(fresh, self.rows[self.first], versions.pulled[self.rows[self.first]])  # row where it is computed
-        in_a_row = self.rows[last] - self.rows[self.first] == self.times - 1
-        once = (self.times == 1) | (in_a_row & (self.commit[self.first] != NONE))  # or once for every block
-        brief = self.flat | (self.late & once)  # used where it is computed and never again: slot 0
-        self.slot = np.zeros(len(self.first), np.int64)
-        self.slot[~brief] = 1 + colour(self.born[~brief], self.rows[last][~brief])
-        self.slots = int(self.slot.max(initial=0)) + 1
+    def emit(self) -> None:
+        """Every row's instructions."""
+        self._begins()
+        self._stores()
+        self._applies()
+        self._adds()
+        self._commits()
+        self._mixes()
+        if self._hooks.synchronizes:
+            self._syncs()
+        if self._hooks.publishes:
+            self._publishes()
 
-    def _flat(self) -> NDArray[np.bool_]:
-        """Gradients of one server's rounds in which every gradient is at the present version and used only here."""
-        good = ~self._stale & (self.times[self.gradient] == 1) & (self.commit != NONE) & self._one_server
-        spoilt = np.unique(self.commit[~good])
-        return ~np.isin(self.commit[self.first], spoilt) & (self.commit[self.first] != NONE)
-
-
-def _emit_flat_rounds(code: Code, schedule: Schedule, uses: _Uses) -> None:
-    """One gradient for each flat round, its members in the order of their workers, whoever arrived first."""
-    mine = np.flatnonzero(uses.flat[uses.gradient])
-    workers, steps = schedule["worker"][uses.rows[mine]], schedule["step"][uses.rows[mine]]
-    mine = mine[np.lexsort((steps, workers, uses.commit[mine]))]
-    commits, begins, counts = np.unique(uses.commit[mine], return_index=True, return_counts=True)
-    sizes = np.array([padded(count, schedule.workers) for count in counts.tolist()], np.int64)
-    for size in np.unique(sizes):
-        own = sizes == size
-        member = np.minimum(np.arange(size), counts[own, None] - 1)  # absent members repeat the last one, masked
-        used = mine[begins[own, None] + member]
-        code.emit(
-            Kind(Op.GRADIENT, int(size), bool((counts[own] < size).any())),
-            commits[own],
-            0,
-            sources=np.zeros((int(own.sum()), 1), np.int64),
-            store=np.zeros(int(own.sum()), np.int64),
-            worker=schedule["worker"][uses.rows[used]],
-            step=schedule["step"][uses.rows[used]],
-            ordinal=uses.ordinal[uses.gradient[used]],
-            count=counts[own],
+    def program(self) -> Program:
+        """What has been emitted, in order."""
+        kinds, operands, offsets, marks = self._code.phases(self._marks)
+        versions, messages = self._versions, self._messages
+        return Program(
+            kinds,
+            operands,
+            offsets,
+            marks,
+            versions.replica_registers,
+            versions.counts,
+            messages.kept_slots,
+            messages.slots,
         )
 
+    def _begins(self) -> None:
+        """Gradients whose parameters will be gone when they are used."""
+        messages = self._messages
+        known = np.flatnonzero(~messages.fresh)
+        made = self._made_of(known)
+        self._code.emit(Kind(Op.BEGIN), messages.computable[known], _AFTER, kept=messages.kept[known], **made)
 
-def _emit_gradients(code: Code, schedule: Schedule, uses: _Uses, versions: Versions) -> None:
-    """All other gradients, one by one: before their first use, or after the pull."""
-    for chosen, within in ((uses.late, 0), (~uses.late & ~uses.flat, 1)):
-        rows = uses.rows[uses.first[chosen]]
-        code.emit(
-            Kind(Op.GRADIENT),
-            uses.born[chosen],
-            within,
-            sources=versions.sources[rows],
-            store=uses.slot[chosen],
-            worker=schedule["worker"][rows, None],
-            step=schedule["step"][rows, None],
-            ordinal=uses.ordinal[chosen, None],
-            count=np.ones(len(rows), np.int64),
-        )
+    def _stores(self) -> None:
+        """Messages that are used more than once."""
+        messages = self._messages
+        known = np.flatnonzero(messages.again)
+        for how, chosen, operands in self._made(messages.first[known]):
+            rows = messages.rows[messages.first[known[chosen]]]
+            self._code.emit(Kind(Op.STORE, how), rows, _BEFORE, slot=messages.slot[known[chosen]], **operands)
 
+    def _applies(self) -> None:
+        for how, rows, operands in self._used(np.flatnonzero(~self._messages.adds)):
+            for group, own, state in self._states(rows):
+                chosen = {name: array[own] for name, array in operands.items()}
+                self._code.emit(Kind(Op.APPLY, how, group), rows[own], _ITSELF, **state, **chosen)
 
-def _emit_mixes(code: Code, mixes: list[Mix]) -> None:
-    for width, continues in {(len(mix.sources), mix.continues) for mix in mixes}:
-        own = [mix for mix in mixes if (len(mix.sources), mix.continues) == (width, continues)]
-        code.emit(
-            Kind(Op.MIX, width, continues),
-            np.array([mix.row for mix in own]),
-            1,
-            into=np.array([mix.into for mix in own]),
-            sources=np.array([mix.sources for mix in own]),
-            weights=np.array([mix.weights for mix in own]),
-        )
+    def _adds(self) -> None:
+        """Messages that join a round; at once those that join the rounds of all blocks."""
+        messages, schedule = self._messages, self._schedule
+        adds = messages.adds & ~messages.flat
+        opens = np.zeros(len(messages.rows), bool)
+        order = np.flatnonzero(adds)
+        rounds = schedule.cells(messages.rows[order]) * (len(schedule) + 1) + messages.updates[order]
+        opens[order[np.unique(rounds, return_index=True)[1]]] = True
+        collected = messages.of_use(messages.collected)
+        weighted = schedule["weight"][messages.rows] != 1.0
+        for scaled in (False, True):
+            for how, rows, operands in self._used(np.flatnonzero(adds & ~collected & (weighted == scaled))):
+                for group, own, state in self._states(rows):
+                    chosen = {name: array[own] for name, array in operands.items()}
+                    chosen |= {"opens": opens[np.searchsorted(messages.rows, rows[own])]}
+                    chosen |= {"weight": schedule["weight"][rows[own]]} if scaled else {}
+                    self._code.emit(Kind(Op.ADD, how, group, flag=scaled), rows[own], _ITSELF, **state, **chosen)
+        known = np.flatnonzero(messages.collected)
+        for how, made, operands in self._made(messages.first[known]):
+            uses = messages.first[known[made]][:, None] + np.arange(schedule.blocks)
+            self._code.emit(Kind(Op.COLLECT, how), messages.rows[uses[:, 0]], _ITSELF, opens=opens[uses], **operands)
 
+    def _commits(self) -> None:
+        """Rounds: flat ones, sums of what joined them, and empty ones."""
+        messages, schedule = self._messages, self._schedule
+        commits = schedule.rows(Verb.COMMIT)
+        joined = messages.updates[messages.adds & (messages.updates != NONE)]
+        members = np.bincount(np.searchsorted(commits, joined), minlength=len(commits))
+        flat = np.isin(commits, messages.updates[messages.flat])
+        for how, chosen in ((How.SUM, ~flat & (members > 0)), (How.NOTHING, members == 0)):
+            rows = commits[chosen]
+            for group, own, state in self._states(rows):
+                weight, count = schedule["weight"][rows[own]], members[chosen][own]
+                self._code.emit(Kind(Op.COMMIT, how, group), rows[own], _ITSELF, **state, weight=weight, count=count)
+        self._flat_rounds(commits[flat], members[flat])
 
-def _emit_updates(code: Code, schedule: Schedule, uses: _Uses, versions: Versions) -> None:
-    """APPLY for every PUSH; COMMIT for every round, and ADD for the gradients of rounds that are not flat."""
-    slot = uses.slot[uses.gradient]
-    pushes = uses.commit == NONE
-    rows = uses.rows[pushes]
-    replica, timestamp, client = (schedule[name][rows] for name in ("replica", "timestamp", "worker"))
-    clock = timestamp + schedule["staleness"][rows]
-    state = {"replica": replica, "source": versions.read[rows], "into": versions.made[rows], "clock": clock}
-    code.emit(Kind(Op.APPLY), rows, 1, **state, slot=slot[pushes], timestamp=timestamp, client=client)
-    adds = ~pushes & ~uses.flat[uses.gradient]
-    rows = uses.rows[adds]
-    opens = np.zeros(len(rows), bool)
-    opens[np.unique(uses.commit[adds], return_index=True)[1]] = True
-    code.emit(Kind(Op.ADD), rows, 1, replica=schedule["replica"][rows], slot=slot[adds], opens=opens)
-    commits, counts = np.unique(uses.commit[~pushes], return_counts=True)
-    summed = np.isin(commits, uses.commit[adds])
-    for chosen, special in ((summed, True), (~summed, False)):
-        rows = commits[chosen]
-        replica, clock = schedule["replica"][rows], schedule["timestamp"][rows]
-        weight = schedule["weight"][rows] if special else np.ones(len(rows))
-        state = {"replica": replica, "source": versions.read[rows], "into": versions.made[rows], "clock": clock}
-        code.emit(Kind(Op.COMMIT, 1, special), rows, 1, **state, weight=weight, count=counts[chosen])
+    def _flat_rounds(self, commits: Ints, members: Ints) -> None:
+        """Rounds that are one batch, their members in the order of their workers, whoever arrived first."""
+        messages, ledger = self._messages, self._schedule.ledger
+        uses = np.flatnonzero(messages.flat)
+        gradients = messages.gradients[uses]
+        sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], messages.updates[uses]))
+        gradients = gradients[sort]
+        begins = np.cumsum(members) - members
+        sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
+        for size in np.unique(sizes):
+            own = sizes == size
+            member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, masked
+            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), flag=bool((members[own] < size).any()))
+            minibatch = self._minibatches(gradients[begins[own, None] + member])
+            sources = np.zeros((int(own.sum()), 1), np.int64)
+            ((_, _, state),) = self._states(commits[own])
+            weight = np.ones(len(sources))
+            self._code.emit(
+                kind, commits[own], _ITSELF, **state, weight=weight, count=members[own], sources=sources, minibatch=minibatch
+            )
+
+    def _mixes(self) -> None:
+        mixes = self._versions.mixes
+        group_of = self._group[self._schedule["block"][np.array([mix.row for mix in mixes], np.int64)]]
+        shapes = [(len(mix.sources), mix.continues, int(group)) for mix, group in zip(mixes, group_of, strict=True)]
+        for width, continues, group in sorted(set(shapes)):
+            own = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (width, continues, group)]
+            self._code.emit(
+                Kind(Op.MIX, How.NOTHING, group, width, continues),
+                np.array([mix.row for mix in own]),
+                _ITSELF,
+                into=np.array([mix.into for mix in own]),
+                sources=np.array([mix.sources for mix in own]),
+                weights=np.array([mix.weights for mix in own]),
+            )
+
+    def _syncs(self) -> None:
+        rows = self._schedule.rows(Verb.SYNC)
+        scales = {name: self._schedule[name][rows] for name in ("keep", "weight")}
+        for group, own, state in self._states(rows):
+            chosen = {name: array[own] for name, array in scales.items()}
+            other = self._versions.other[rows[own]]
+            self._code.emit(Kind(Op.SYNC, How.NOTHING, group), rows[own], _ITSELF, **state, **chosen, other=other)
+
+    def _publishes(self) -> None:
+        rows = self._schedule.rows(Verb.PULL)
+        for group, own, state in self._states(rows):
+            self._code.emit(Kind(Op.PUBLISH, How.NOTHING, group), rows[own], _ITSELF, **state)
+
+    def _states(self, rows: Ints) -> Iterator[tuple[int, NDArray[np.intp], dict[str, Any]]]:
+        """For each group the positions of its rows, and which block of which replica each is about."""
+        schedule, versions = self._schedule, self._versions
+        block = schedule["block"][rows]
+        for group in np.unique(self._group[block]).tolist():
+            own = np.flatnonzero(self._group[block] == group)
+            mine, index = rows[own], self._index[block[own]]
+            timestamp = schedule["timestamp"][mine]
+            yield (
+                group,
+                own,
+                {
+                    "cell": schedule["replica"][mine] * self._in_group[group] + index,
+                    "block": index,
+                    "source": versions.read[mine],
+                    "into": versions.made[mine],
+                    "timestamp": timestamp,
+                    "clock": timestamp + schedule["staleness"][mine],
+                    "worker": schedule["worker"][mine],
+                },
+            )
+
+    def _used(self, uses: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
+        """For each way in which these uses get their messages: the rows, and the operands that it needs."""
+        messages = self._messages
+        stored = messages.of_use(messages.again)[uses]
+        if stored.any():
+            yield How.SLOT, messages.rows[uses[stored]], {"slot": messages.of_use(messages.slot)[uses[stored]]}
+        for how, chosen, operands in self._made(uses[~stored]):
+            yield how, messages.rows[uses[~stored][chosen]], operands
+
+    def _made(self, uses: Ints) -> Iterator[tuple[How, NDArray[np.bool_], dict[str, Any]]]:
+        """For each way in which the messages of these uses, their first, are made: which, and the operands that it needs."""
+        messages, versions = self._messages, self._versions
+        fresh, differs = messages.of_use(messages.fresh)[uses], messages.differs[uses]
+        for how, chosen in ((How.GRADIENT, fresh), (How.KEPT, ~fresh & ~differs), (How.DIFFERENCE, differs)):
+            if not chosen.any():
+                continue
+            rows = messages.rows[uses[chosen]]
+            sender = {"sender": self._schedule["worker"][rows]}
+            if how == How.GRADIENT:
+                known = np.searchsorted(messages.known, messages.gradients[uses[chosen]])
+                yield how, chosen, sender | self._made_of(known)
+            elif how == How.KEPT:
+                yield how, chosen, sender | {"kept": messages.of_use(messages.kept)[uses[chosen]]}
+            else:
+                yield how, chosen, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
+
+    def _made_of(self, known: Ints) -> dict[str, Any]:
+        """What gradients are made of: parameters and minibatches."""
+        messages = self._messages
+        rows = messages.rows[messages.first[known]]
+        return {"sources": self._versions.sources[rows], "minibatch": self._minibatches(messages.known[known][:, None])}
+
+    def _minibatches(self, gradients: Ints) -> Ints:
+        """Worker, step and rank in the order of use: what a minibatch is drawn by."""
+        ledger = self._schedule.ledger
+        return np.stack((ledger.workers[gradients], ledger.steps[gradients], gradients), axis=-1)

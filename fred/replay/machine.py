@@ -1,7 +1,6 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -11,97 +10,95 @@ import numpy as np
 
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
-from fred.learning.server import State
+from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.phases import LONGEST_PHASE, Kind, Op, Program
+from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
+from fred.replay.stack import Stack
 
 Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Rows:
-    """Values of one kind, stacked [rows, ...]; a single one is kept as it is, which XLA updates in place more readily."""
-
-    values: Any
-    alone: bool = field(metadata={"static": True})
-
-    @classmethod
-    def of(cls, values: Sequence[Any], empty: int = 0) -> "Rows":
-        """These rows, and so many of zeros."""
-        if len(values) + empty == 1:
-            return cls(jax.tree.map(jnp.array, values[0]), alone=True)  # a copy: the replay gives its buffers away
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
-        if not empty:  # random keys, which an optimizer may remember, cannot be padded
-            return cls(stacked, alone=False)
-        return cls(jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, empty), *((0, 0),) * (leaf.ndim - 1))), stacked), alone=False)
-
-    @classmethod
-    def zeros(cls, like: Any, count: int) -> "Rows":
-        """So many rows of zeros shaped like this."""
-        shape = () if count == 1 else (count,)
-        return cls(jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
-
-    def row(self, index: Any) -> Any:
-        """One row."""
-        if self.alone:
-            return self.values
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), self.values)
-
-    def put(self, index: Any, row: Any) -> "Rows":
-        """All rows, this one replaced."""
-        if self.alone:
-            return Rows(row, alone=True)
-        update = jax.lax.dynamic_update_index_in_dim
-        return Rows(jax.tree.map(lambda leaf, new: update(leaf, new, index, 0), self.values, row), alone=False)
-
-    def some(self, indices: np.ndarray) -> Any:
-        """Several rows, stacked."""
-        return jax.tree.map(lambda leaf: leaf[None] if self.alone else leaf[indices], self.values)
-
-
 class Carry(NamedTuple):
-    """What instructions read and write."""
+    """What instructions read and write; stacks by group of blocks, unless said otherwise."""
 
-    registers: Rows  # versions of the parameters
-    memory: Rows  # what each replica's server remembers beside them
-    slots: Rows  # gradients
-    sums: Rows  # of each replica's open round
+    registers: tuple[Stack, ...]  # versions of the parameters
+    states: tuple[Stack, ...]  # what each block's server remembers beside them
+    sums: tuple[Stack, ...]  # of each block's open round
+    kept: Stack  # gradients begun and not finished
+    slots: Stack  # messages
+    memory: Stack  # of each worker
+
+
+class Mark(NamedTuple):
+    """Where a replay has got to: how many phases are done, and everything that the rest needs."""
+
+    phase: int
+    carry: Carry
 
 
 def replay(
-    program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batches: Minibatches
-) -> Iterator[Params]:
-    """Execute the program from these models on; yields the replicas' parameters [replicas, ...] at each of its marks."""
+    program: Program,
+    arithmetic: Arithmetic,
+    models: Sequence[Params],
+    examples: Arrays,
+    batches: Minibatches,
+    resumed: Mark | None = None,
+) -> Iterator[Mark]:
+    """Execute the program from these models on (or from where another replay had got to); yields each of its marks.
+
+    A mark's arrays are given away when the next one is asked for: copy what is to stay.
+    """
     run = compiled(arithmetic, program.kinds)
-    carry = _start(program, arithmetic, models)
-    phase = 0
-    for mark, homes in zip(program.marks.tolist(), program.homes, strict=True):
+    phase, carry = resumed or Mark(0, start(program, arithmetic, models, examples, batches.batch_size))
+    for mark in program.marks[np.searchsorted(program.marks, phase, "right" if resumed else "left") :].tolist():
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
-        yield carry.registers.some(homes)
+        yield Mark(phase, carry)
 
 
-def _start(program: Program, arithmetic: Arithmetic, models: Sequence[Params]) -> Carry:
-    """At first replica r's parameters lie in register r."""
-    replicas = program.homes.shape[1]
-    states = [dict(vars(state)) for state in arithmetic.start(models, replicas)]
+def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batch_size: int) -> Carry:
+    """What the first instruction finds: replica r's parameters lie in register r."""
+    blocks = arithmetic.blocks
+    cells = program.replica_registers.shape[1]
+    states = [dict(vars(state)) for state in arithmetic.start(models, cells // blocks.count)]
     params = [state.pop("params") for state in states]
     for state in states:
         del state["clock"]  # operands bring it
-    gradient = models[0] if arithmetic.blocks == 1 else arithmetic.cut(models[0])
-    part = models[0] if arithmetic.blocks == 1 else arithmetic.block(gradient, 0)
-    sums = replicas if any(kind.op in (Op.ADD, Op.COLLECT) for kind in program.kinds) else 0
+    cells_of = [
+        [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
+    ]
+    kept, message, total = arithmetic.shapes(models[0], examples, batch_size)
+    summed = {kind.group for kind in program.kinds if kind.op == Op.ADD}
+    summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
     return Carry(
-        Rows.of(params, program.registers - replicas),
-        Rows.of(states),
-        Rows.zeros(gradient, program.slots),
-        Rows.zeros(part, sums),
+        tuple(
+            Stack.of([params[cell] for cell in own], count - len(own))
+            for own, count in zip(cells_of, program.registers, strict=True)
+        ),
+        tuple(Stack.of([states[cell] for cell in own]) for own in cells_of),
+        tuple(Stack.zeros(total[group], len(own) if group in summed else 0) for group, own in enumerate(cells_of)),
+        Stack.zeros(kept, program.kept),
+        Stack.zeros(message, program.slots),
+        Stack.of([arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.server.overrides("memory") else 1)),
     )
+
+
+def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
+    """The states of these replicas at the program's mark of this number: of each block, stacked over the replicas."""
+    blocks = arithmetic.blocks
+    result = []
+    for block in range(blocks.count):
+        group, index = blocks.place(block)
+        registers = program.replica_registers[number][np.array(replicas) * blocks.count + block]
+        cells = np.array(replicas) * blocks.groups[group] + index
+        memory = mark.carry.states[group].some(cells)
+        clock = jnp.zeros(len(cells), jnp.int32)
+        result.append(State(params=mark.carry.registers[group].some(registers), clock=clock, **memory))
+    return result
 
 
 @lru_cache(maxsize=64)
@@ -115,7 +112,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 
                 def body(j: jax.Array, carry: Carry, k: int = k, kind: Kind = kind) -> Carry:
                     instruction = {name: operand[j] for name, operand in operands[k].items()}
-                    return _STEPS[kind.op](arithmetic, kind, carry, examples, instruction)
+                    return _STEPS[kind.op](_Machine(arithmetic, kind, examples), carry, instruction)
 
                 carry = jax.lax.fori_loop(offsets[i, k], offsets[i + 1, k], body, carry)
             return carry
@@ -125,98 +122,147 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
     return run
 
 
-def _apply(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    grads = _part(arithmetic, carry.slots.row(operands["slot"]), operands["replica"])
-    return _updated(arithmetic, carry, _state(carry, operands), grads, operands)
+class _Machine(NamedTuple):
+    """What instructions of one kind do."""
 
+    do: Arithmetic
+    kind: Kind
+    examples: Arrays
 
-def _turn(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    return _gradient(arithmetic, kind, _apply(arithmetic, kind, carry, examples, operands), examples, operands)
+    def store(self, carry: Carry, operands: Operands) -> Carry:
+        message, carry = self._message(carry, operands)
+        return carry._replace(slots=carry.slots.put(operands["slot"], message))
 
+    def apply(self, carry: Carry, operands: Operands) -> Carry:
+        message, carry = self._message(carry, operands)
+        block = self._block(message, operands)
+        state = self.do.apply(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
+        return self._changed(carry, state, operands)
 
-def _step(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    state = _state(carry, operands)
-    if arithmetic.blocks == 1:  # what it is computed at is what is updated: read once
-        grads = arithmetic.gradient([state.params], examples, operands["indices"], operands["count"], members=1, masked=False)
-    else:
-        grads = _part(arithmetic, _computed(arithmetic, kind, carry, examples, operands), operands["replica"])
-    return _updated(arithmetic, carry, state, grads, operands)
+    def add(self, carry: Carry, operands: Operands) -> Carry:
+        message, carry = self._message(carry, operands)
+        block = self._block(message, operands)
+        if self.do.server.overrides("contribute"):
+            block = self.do.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
+        if self.kind.flag:
+            block = self.do.mix([block], [operands["weight"]])
+        sums = carry.sums[self.kind.group]
+        total = self.do.add(sums.item(operands["cell"]), block)
+        total = jax.tree.map(lambda first, more: jnp.where(operands["opens"], first, more), block, total)
+        return carry._replace(sums=_put(carry.sums, self.kind.group, operands["cell"], total))
 
+    def collect(self, carry: Carry, operands: Operands) -> Carry:
+        message, carry = self._message(carry, operands)
+        sums = []
+        for group, (joined, stack) in enumerate(zip(message, carry.sums, strict=True)):
+            opens = operands["opens"][group] if self.do.blocks.layers else operands["opens"]
+            total = self.do.add(stack.values, joined.values)
+            sums.append(Stack(jax.tree.map(partial(_opened, opens), joined.values, total), stack.alone))
+        return carry._replace(sums=tuple(sums))
 
-def _commit(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    total = carry.sums.row(operands["replica"]) if kind.special else carry.slots.row(0)
-    return _stored(carry, arithmetic.commit(_state(carry, operands), total, operands["weight"], operands["count"]), operands)
+    def commit(self, carry: Carry, operands: Operands) -> Carry:
+        state = self._state(carry, operands)
+        if self.kind.how == How.GRADIENT:
+            message, carry = self._message(carry, operands)
+            total = self._block(message, operands)
+        elif self.kind.how == How.SUM:
+            total = carry.sums[self.kind.group].item(operands["cell"])
+        else:
+            total = carry.sums[self.kind.group].nothing()
+        return self._changed(carry, self.do.commit(state, total, operands["weight"], operands["count"]), operands)
 
+    def mix(self, carry: Carry, operands: Operands) -> Carry:
+        registers = carry.registers[self.kind.group]
+        sources = [registers.item(operands["sources"][i]) for i in range(self.kind.members)]
+        weights = [operands["weights"][i] for i in range(self.kind.members)]
+        into = registers.item(operands["into"]) if self.kind.flag else None
+        mixed = self.do.mix(sources, weights, into)
+        return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
-def _mix(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    sources = [carry.registers.row(operands["sources"][i]) for i in range(kind.members)]
-    weights = [operands["weights"][i] for i in range(kind.members)]
-    into = carry.registers.row(operands["into"]) if kind.special else None
-    return carry._replace(registers=carry.registers.put(operands["into"], arithmetic.mix(sources, weights, into)))
+    def sync(self, carry: Carry, operands: Operands) -> Carry:
+        mixed = carry.registers[self.kind.group].item(operands["other"])
+        state = self.do.synchronize(self._state(carry, operands), mixed, operands["keep"], operands["weight"])
+        return self._changed(carry, state, operands)
 
+    def publish(self, carry: Carry, operands: Operands) -> Carry:
+        params, state = self.do.publish(self._state(carry, operands), operands["worker"])
+        carry = self._remembered(carry, state, operands)
+        return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], params))
 
-def _gradient(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    grads = _computed(arithmetic, kind, carry, examples, operands)
-    return carry._replace(slots=carry.slots.put(operands["store"], grads))
+    def begin(self, carry: Carry, operands: Operands) -> Carry:
+        sources = self._sources(carry, operands["sources"])
+        kept = self.do.begin(sources, self.examples, operands["indices"], 1, members=1, masked=False)
+        return carry._replace(kept=carry.kept.put(operands["kept"], kept))
 
+    def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
+        """An instruction's message, cut, and what it leaves behind in the worker's memory."""
+        if self.kind.how == How.SLOT:
+            return carry.slots.item(operands["slot"]), carry
+        remembers = self.do.server.overrides("memory")
+        memory = carry.memory.item(operands["sender"]) if remembers else ()
+        if self.kind.how == How.GRADIENT:
+            sources = self._sources(carry, operands["sources"])
+            kept = self.do.begin(
+                sources,
+                self.examples,
+                operands["indices"],
+                operands.get("count", 1),
+                members=self.kind.members,
+                masked=self.kind.op == Op.COMMIT and self.kind.flag,
+            )
+            message, memory = self.do.finish(kept, self.examples, memory)
+        elif self.kind.how == How.KEPT:
+            message, memory = self.do.finish(carry.kept.item(operands["kept"]), self.examples, memory)
+        else:
+            before, after = (self._sources(carry, operands[name]) for name in ("sources", "ends"))
+            message, memory = self.do.difference(before, after, memory)
+        if remembers:
+            carry = carry._replace(memory=carry.memory.put(operands["sender"], memory))
+        return message, carry
 
-def _add(arithmetic: Arithmetic, kind: Kind, carry: Carry, _: Arrays, operands: Operands) -> Carry:
-    replica = operands["replica"]
-    grads = _part(arithmetic, carry.slots.row(operands["slot"]), replica)
-    total = arithmetic.add(carry.sums.row(replica), grads)
-    total = jax.tree.map(lambda first, more: jnp.where(operands["opens"], first, more), grads, total)
-    return carry._replace(sums=carry.sums.put(replica, total))
+    def _sources(self, carry: Carry, registers: jax.Array) -> list[Params]:
+        """The parameters in these registers, one for each block."""
+        places = [self.do.blocks.place(block) for block in range(self.do.blocks.count)]
+        return [carry.registers[group].item(registers[block]) for block, (group, _) in enumerate(places)]
 
+    def _block(self, message: Message, operands: Operands) -> Params:
+        """The part of a message that belongs to the instruction's block."""
+        return message[self.kind.group].item(operands["block"])
 
-def _collect(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Carry:
-    grads = _computed(arithmetic, kind, carry, examples, operands)
-    total = arithmetic.add(carry.sums.values, grads)
+    def _state(self, carry: Carry, operands: Operands) -> State:
+        params = carry.registers[self.kind.group].item(operands["source"])
+        rest = carry.states[self.kind.group].item(operands["cell"])
+        return State(params=params, clock=operands["clock"], **rest)
 
-    def opened(first: jax.Array, more: jax.Array) -> jax.Array:
-        opens = operands["opens"][0] if carry.sums.alone else operands["opens"].reshape(-1, *(1,) * (first.ndim - 1))
-        return jnp.where(opens, first, more)
+    def _changed(self, carry: Carry, state: State, operands: Operands) -> Carry:
+        carry = self._remembered(carry, state, operands)
+        return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
-    return carry._replace(sums=Rows(jax.tree.map(opened, grads, total), carry.sums.alone))
+    def _remembered(self, carry: Carry, state: State, operands: Operands) -> Carry:
+        rest = {name: getattr(state, name) for name in carry.states[self.kind.group].values}
+        return carry._replace(states=_put(carry.states, self.kind.group, operands["cell"], rest))
 
 
 _STEPS = {
-    Op.APPLY: _apply,
-    Op.TURN: _turn,
-    Op.STEP: _step,
-    Op.COMMIT: _commit,
-    Op.MIX: _mix,
-    Op.GRADIENT: _gradient,
-    Op.ADD: _add,
-    Op.COLLECT: _collect,
+    Op.STORE: _Machine.store,
+    Op.APPLY: _Machine.apply,
+    Op.ADD: _Machine.add,
+    Op.COLLECT: _Machine.collect,
+    Op.COMMIT: _Machine.commit,
+    Op.MIX: _Machine.mix,
+    Op.SYNC: _Machine.sync,
+    Op.PUBLISH: _Machine.publish,
+    Op.BEGIN: _Machine.begin,
 }
 
 
-def _computed(arithmetic: Arithmetic, kind: Kind, carry: Carry, examples: Arrays, operands: Operands) -> Params:
-    sources = [carry.registers.row(operands["sources"][i]) for i in range(arithmetic.blocks)]
-    return arithmetic.gradient(
-        sources, examples, operands["indices"], operands["count"], members=kind.members, masked=kind.special
-    )
+def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[Stack, ...]:
+    return *stacks[:group], stacks[group].put(index, item), *stacks[group + 1 :]
 
 
-def _updated(arithmetic: Arithmetic, carry: Carry, state: State, grads: Params, operands: Operands) -> Carry:
-    return _stored(carry, arithmetic.apply(state, grads, operands["timestamp"], operands["client"]), operands)
-
-
-def _state(carry: Carry, operands: Operands) -> State:
-    params = carry.registers.row(operands["source"])
-    return State(params=params, clock=operands["clock"], **carry.memory.row(operands["replica"]))
-
-
-def _stored(carry: Carry, state: State, operands: Operands) -> Carry:
-    memory = {name: getattr(state, name) for name in carry.memory.values}
-    return carry._replace(
-        registers=carry.registers.put(operands["into"], state.params), memory=carry.memory.put(operands["replica"], memory)
-    )
-
-
-def _part(arithmetic: Arithmetic, grads: Params, replica: jax.Array) -> Params:
-    """The part of a gradient that belongs to a replica."""
-    return grads if arithmetic.blocks == 1 else arithmetic.block(grads, replica)
+def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
+    """What joined a round so far: where it opens, the first message alone."""
+    return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
 
 
 def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], jax.Array]:
@@ -230,15 +276,15 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
     operands = []
     for k, (kind, capacity) in enumerate(zip(program.kinds, capacities, strict=True)):
         part = {name: full[offsets[phase, k] : offsets[end, k]] for name, full in program.operands[kind].items()}
-        if "worker" in part:
-            indices = batches.indices(*(part.pop(name) for name in ("worker", "step", "ordinal")))
+        if "minibatch" in part:
+            indices = batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
             part["indices"] = indices.reshape(len(indices), kind.members * batch)
         operands.append({name: _padded(array, capacity) for name, array in part.items()})
     return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
 
 
 def _minibatches(kind: Kind) -> int:
-    return kind.members if kind.op == Op.GRADIENT else 1
+    return 1 if kind.op == Op.MIX else kind.members
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

@@ -1,12 +1,14 @@
 """Which version of the parameters each row reads and writes, and the register in which each version lies. NumPy only.
 
-Every change of a replica makes a new version; a SYNC that replaces a replica by a mailbox makes none, so replicas that
+Every change of a block of a replica makes a new version; a SYNC that replaces it by a mailbox makes none, so replicas that
 averaged with each other share one. A version keeps its register until its last reader is done, and no longer; where there is
-one replica and nobody reads anything but its present version, that is one register.
+one replica and nobody reads anything but its present version, that is one register. Each group of blocks has its own registers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +16,18 @@ from numpy.typing import NDArray
 from fred.schedule import NONE, Schedule, Verb
 
 Ints = NDArray[np.int64]
-_PULL, _PUSH, _, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
+_PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
 LONGEST_MIX = 2  # sources of one instruction; longer sums are made of several (wider ones were slower)
+
+
+class Hooks(NamedTuple):
+    """Which of a server's functions are its own, and have to be called: the others only name what is there."""
+
+    sends: bool = False
+    remembers: bool = False
+    contributes: bool = False
+    publishes: bool = False
+    synchronizes: bool = False
 
 
 @dataclass
@@ -31,170 +43,201 @@ class Mix:
 
 @dataclass(frozen=True)
 class Versions:
-    """What each row reads and writes, as registers."""
+    """What each row reads and writes, as registers of its block's group; NONE where there is nothing."""
 
-    sources: Ints  # [rows, blocks]: what the gradient first used in the row is computed at; NONE elsewhere
-    pulled: Ints  # [rows]: for such a row the row since which all of that has been at hand
+    sources: Ints  # [rows, blocks]: what the message first used in the row is made at
+    computable: Ints  # [rows]: for the first use of a gradient the row since which all of that has been at hand
     fresh: NDArray[np.bool_]  # [rows]: whether all of that is still the present version then
-    read: Ints  # [rows]: the replica before an update
-    made: Ints  # [rows]: the replica after it
+    read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
+    other: Ints  # [rows]: SYNC: what it meets
+    made: Ints  # [rows]: the block after it; PULL: what was published, if not the block as it is
+    ends: Ints  # [rows, blocks]: where a difference of models ends
     mixes: list[Mix]
-    homes: Ints  # [breaks, replicas]: the replicas at each break
-    count: int  # registers
+    replica_registers: Ints  # [marks, replicas x blocks]: the replicas at each mark
+    counts: tuple[int, ...]  # registers of each group
 
 
-def trace(schedule: Schedule, breaks: Ints, first_uses: Ints) -> Versions:
-    """Follow the versions through the schedule; `first_uses` are the rows in which a gradient is used for the first time."""
-    if schedule.replicas > 1 or len(schedule.rows(Verb.MIX, Verb.SYNC)):
-        return _Tracer(schedule, first_uses).run(breaks)
+def trace(schedule: Schedule, marks: Ints, first_uses: Ints, groups: Sequence[int], hooks: Hooks) -> Versions:
+    """Follow the versions through the schedule.
+
+    `marks`: rows before which the replicas will be looked at; `first_uses`: rows in which a gradient is used for the first
+    time; `groups`: the group of each block.
+    """
+    cells = schedule.replicas * schedule.blocks
+    if cells > 1 or hooks.publishes or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
+        return _Tracer(schedule, set(first_uses.tolist()), groups, hooks).run(marks)
     zeros = np.zeros(len(schedule), np.int64)
     pulls = schedule.rows(Verb.PULL)
-    rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 2, np.int64)  # the last one for PULLs of no mailbox
+    rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 1, np.int64)
     rows_of[schedule["mailbox"][pulls]] = pulls
-    pulled = zeros.copy()
-    pulled[first_uses] = rows_of[schedule["mailbox"][first_uses]]
-    homes = np.zeros((len(breaks), 1), np.int64)
-    return Versions(zeros[:, None], pulled, schedule["staleness"] == 0, zeros, zeros, [], homes, 1)
+    computable = np.full(len(schedule), NONE)
+    computable[first_uses] = rows_of[schedule["mailbox"][first_uses]]
+    registers = np.zeros((len(marks), 1), np.int64)
+    sources, ends = zeros[:, None], np.full((len(schedule), 0), NONE)
+    return Versions(sources, computable, schedule["staleness"] == 0, zeros, zeros, zeros, ends, [], registers, (1,))
 
 
 class _Tracer:
-    """One walk through the rows, with the present version of each replica at hand."""
+    """One walk through the rows, with the present version of each block of each replica at hand."""
 
-    def __init__(self, schedule: Schedule, first_uses: Ints):
-        self._schedule = schedule
-        names = ("verb", "replica", "mailbox", "source", "worker", "weight", "keep")
+    def __init__(self, schedule: Schedule, first_uses: set[int], groups: Sequence[int], hooks: Hooks):
+        self._schedule, self._first_uses, self._groups, self._hooks = schedule, first_uses, groups, hooks
+        names = ("verb", "replica", "block", "mailbox", "source", "step", "weight", "keep")
         self._rows = list(zip(*(schedule[name].tolist() for name in names), strict=True))
-        self._first_uses = set(first_uses.tolist())
-        self._present = list(range(schedule.replicas))
-        self._born, self._last = [-1] * schedule.replicas, [0] * schedule.replicas  # row, by version
-        self._mailboxes = _Mailboxes(schedule)
-        rows = len(schedule)
-        self._sources = [[NONE] * schedule.blocks] * rows
-        self._pulled, self._read, self._made, self._fresh = [NONE] * rows, [NONE] * rows, [NONE] * rows, [False] * rows
+        blocks, rows = schedule.blocks, len(schedule)
+        self._present = list(range(schedule.replicas * blocks))
+        self._made_at, self._last = [NONE] * len(self._present), [0] * len(self._present)  # rows, by version
+        self._group = [groups[cell % blocks] for cell in self._present]  # by version
+        self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version and row of its PULL or MIX, by block
+        self._lone = _lone_sources(schedule)
+        self._sources, self._ends = np.full((rows, blocks), NONE), np.full((rows, blocks), NONE)
+        self._computable, self._read, self._other, self._made = (np.full(rows, NONE) for _ in range(4))
+        self._fresh = np.zeros(rows, bool)
         self._mixes: list[Mix] = []
+        self._mixing: tuple[int, int] | None = None  # mailbox and block of the last MIX
 
-    def run(self, breaks: Ints) -> Versions:
-        homes = np.empty((len(breaks), self._schedule.replicas), np.int64)
-        bounds = [0, *breaks.tolist(), len(self._schedule)]
+    def run(self, marks: Ints) -> Versions:
+        present = np.empty((len(marks), len(self._present)), np.int64)
+        bounds = [0, *marks.tolist(), len(self._schedule)]
         for number, (start, end) in enumerate(pairwise(bounds)):
             for row in range(start, end):
                 self._follow(row)
-            if number < len(breaks):
-                homes[number] = self._present
+            if number < len(marks):
+                present[number] = self._present
         for version in self._present:
             self._reads(version, len(self._schedule))
-        registers = colour(np.array(self._born), np.maximum(self._last, np.array(self._born) + 1))
+        registers, counts = self._registers()
         for mix in self._mixes:
             mix.into, mix.sources = int(registers[mix.into]), registers[mix.sources].tolist()
-        sources, read, made = (registers[np.array(versions)] for versions in (self._sources, self._read, self._made))
-        pulled, fresh = np.array(self._pulled), np.array(self._fresh)
-        return Versions(sources, pulled, fresh, read, made, self._mixes, registers[homes], int(registers.max()) + 1)
+        registers = np.append(registers, NONE)  # so that NONE stays NONE
+        read, other, made = (registers[versions] for versions in (self._read, self._other, self._made))
+        sources, ends = registers[self._sources], registers[self._ends]
+        return Versions(
+            sources, self._computable, self._fresh, read, other, made, ends, self._mixes, registers[present], counts
+        )
+
+    def _registers(self) -> tuple[Ints, tuple[int, ...]]:
+        """A register for each version, in its group's stack."""
+        made_at, group = np.array(self._made_at), np.array(self._group)
+        last = np.maximum(self._last, made_at + 1)
+        registers = np.empty(len(made_at), np.int64)
+        counts = []
+        for number in range(max(self._groups) + 1):
+            own = group == number
+            registers[own] = assign_slots(made_at[own], last[own])
+            counts.append(int(registers[own].max(initial=0)) + 1)
+        return registers, tuple(counts)
 
     def _follow(self, row: int) -> None:
-        verb, replica, mailbox, source, worker, weight, keep = self._rows[row]
+        verb, replica, block, mailbox, source, step, weight, keep = self._rows[row]
+        cell = replica * self._schedule.blocks + block
         if verb == _PULL:
-            self._mailboxes.fill(mailbox, replica, self._present[replica], row)
+            self._pull(row, cell, block, mailbox)
         elif verb == _MIX:
-            self._mix(row, mailbox, self._mailboxes.only(source), weight)
+            self._mix(row, block, mailbox, self._mailboxes[source][block], weight)
         elif verb == _SYNC:
-            self._sync(row, replica, self._mailboxes.only(mailbox), keep, weight)
+            self._sync(row, cell, block, self._mailboxes[mailbox][block][0], keep, weight)
+        elif verb in (_PUSH, _ADD) and step == NONE:
+            self._sources[row], self._ends[row] = self._reads_all(source, row), self._reads_all(mailbox, row)
         elif row in self._first_uses:
-            self._use(row, replica, worker, mailbox)
+            self._use(row, replica, mailbox)
         if verb in (_PUSH, _COMMIT):
-            self._read[row] = self._present[replica]
-            self._made[row] = self._replace(row, replica, self._new(row))
+            self._replace(row, cell, self._new(row, block))
+        elif verb == _ADD:
+            self._read[row] = self._present[cell]
+            self._reads(self._present[cell], row)
 
-    def _new(self, row: int) -> int:
-        self._born.append(row)
+    def _new(self, row: int, block: int) -> int:
+        self._made_at.append(row)
         self._last.append(row)
-        return len(self._born) - 1
+        self._group.append(self._groups[block])
+        return len(self._made_at) - 1
 
     def _reads(self, version: int, row: int) -> None:
         self._last[version] = max(self._last[version], row)
 
-    def _replace(self, row: int, replica: int, version: int) -> int:
-        """A replica may be looked at until it is replaced."""
-        self._reads(self._present[replica], row)
-        self._present[replica] = version
-        return version
+    def _reads_all(self, mailbox: int, row: int) -> list[int]:
+        versions = [version for version, _ in self._mailboxes[mailbox]]
+        for version in versions:
+            self._reads(version, row)
+        return versions
 
-    def _use(self, row: int, replica: int, worker: int, mailbox: int) -> None:
-        """A gradient's first use: its versions are still present, or are read where they were pulled."""
-        versions, self._pulled[row] = self._mailboxes.contents(worker, mailbox)
+    def _replace(self, row: int, cell: int, version: int) -> None:
+        """A block of a replica may be looked at until it is replaced."""
+        self._read[row], self._made[row] = self._present[cell], version
+        self._reads(self._present[cell], row)
+        self._present[cell] = version
+
+    def _fill(self, mailbox: int, block: int, version: int, row: int) -> None:
+        contents = self._mailboxes.setdefault(mailbox, [(NONE, NONE)] * self._schedule.blocks)
+        contents[block] = version, row
+
+    def _pull(self, row: int, cell: int, block: int, mailbox: int) -> None:
+        version = self._present[cell]
+        self._read[row] = version
+        if self._hooks.publishes:
+            self._reads(version, row)
+            version = self._made[row] = self._new(row, block)
+        self._fill(mailbox, block, version, row)
+
+    def _use(self, row: int, replica: int, mailbox: int) -> None:
+        """A gradient's first use: its versions are still present, or are read when the last of them was at hand."""
+        contents = self._mailboxes[mailbox]
+        versions = [version for version, _ in contents]
+        self._computable[row] = max(written for _, written in contents)
         self._sources[row] = versions
-        self._fresh[row] = versions == (self._present if self._schedule.blocks > 1 else [self._present[replica]])
+        blocks = self._schedule.blocks
+        self._fresh[row] = versions == self._present[replica * blocks : (replica + 1) * blocks]
         if not self._fresh[row]:
             for version in versions:
-                self._reads(version, self._pulled[row])
+                self._reads(version, self._computable[row])
 
-    def _mix(self, row: int, mailbox: int, version: int, weight: float) -> None:
-        into = self._mailboxes.made_by_mix.get(mailbox)
-        if into is None:
-            into = self._mailboxes.made_by_mix[mailbox] = self._new(row)
-            self._mixes.append(Mix(row, into))
+    def _mix(self, row: int, block: int, mailbox: int, read: tuple[int, int], weight: float) -> None:
+        version, written = read
+        if weight == 1.0 and self._lone[row]:  # nothing is added up: the same version, at hand since it was read
+            self._fill(mailbox, block, version, written)
+            return
+        if self._mixing != (mailbox, block):
+            self._mixing = mailbox, block
+            self._mixes.append(Mix(row, self._new(row, block)))
         elif len(self._mixes[-1].sources) == LONGEST_MIX:
-            self._mixes.append(Mix(row, into, continues=True))
+            self._mixes.append(Mix(row, self._mixes[-1].into, continues=True))
         mix = self._mixes[-1]
+        self._fill(mailbox, block, mix.into, row)
         mix.sources.append(version)
         mix.weights.append(weight)
         mix.row = row
         if not mix.continues:
-            self._born[into] = row
+            self._made_at[mix.into] = row
         for source in mix.sources:  # all are read when the last is known
             self._reads(source, row)
 
-    def _sync(self, row: int, replica: int, version: int, keep: float, weight: float) -> None:
+    def _sync(self, row: int, cell: int, block: int, version: int, keep: float, weight: float) -> None:
         self._reads(version, row)
-        if (keep, weight) == (0.0, 1.0):
-            self._replace(row, replica, version)
-            return
-        parts = [(self._present[replica], keep), (version, weight)] if keep else [(version, weight)]
-        mix = Mix(row, self._new(row), False, [part[0] for part in parts], [part[1] for part in parts])
-        self._mixes.append(mix)
-        self._replace(row, replica, mix.into)
+        self._other[row] = version
+        if self._hooks.synchronizes:
+            self._replace(row, cell, self._new(row, block))
+        elif (keep, weight) == (0.0, 1.0):
+            self._replace(row, cell, version)
+        else:
+            parts = [(self._present[cell], keep), (version, weight)] if keep else [(version, weight)]
+            mix = Mix(row, self._new(row, block), False, [part[0] for part in parts], [part[1] for part in parts])
+            self._mixes.append(mix)
+            self._mixing = None
+            self._replace(row, cell, mix.into)
 
 
-class _Mailboxes:
-    """The versions in each mailbox."""
-
-    def __init__(self, schedule: Schedule):
-        self._blocks = schedule.blocks
-        self.made_by_mix: dict[int, int] = {}  # mailbox -> version
-        self._pulls: dict[int, list[tuple[int, int, int]]] = {}  # mailbox -> (block, version, row) of its PULLs
-        self._contents: dict[int, tuple[list[int], int]] = {}  # mailbox -> versions by block; row of the last PULL
-        pulls = schedule.rows(Verb.PULL)
-        pulls = pulls[schedule["mailbox"][pulls] != NONE]
-        self._queues: dict[int, list[int]] = {}  # worker -> its mailboxes not resolved yet, the first one last
-        for worker in np.unique(schedule["worker"][pulls]).tolist() if schedule.blocks > 1 else ():
-            own = pulls[schedule["worker"][pulls] == worker]
-            self._queues[worker] = np.unique(schedule["mailbox"][own])[::-1].tolist()
-        self._latest: dict[int, tuple[list[int], int]] = {}  # worker -> contents of its last resolved mailbox
-
-    def fill(self, mailbox: int, replica: int, version: int, row: int) -> None:
-        """A PULL."""
-        if self._blocks == 1:
-            self._contents[mailbox] = [version], row
-        elif mailbox != NONE:
-            self._pulls.setdefault(mailbox, []).append((replica, version, row))
-
-    def only(self, mailbox: int) -> int:
-        """The version in a mailbox of one block."""
-        mixed = self.made_by_mix.get(mailbox)
-        return self._contents[mailbox][0][0] if mixed is None else mixed
-
-    def contents(self, worker: int, mailbox: int) -> tuple[list[int], int]:
-        """Versions by block, and the row since which all have been at hand."""
-        while mailbox not in self._contents:  # a block that was not sent is that of the worker's mailbox before
-            number = self._queues[worker].pop()
-            versions, written = self._latest.get(worker, ([NONE] * self._blocks, NONE))
-            versions = list(versions)
-            for block, version, row in self._pulls[number]:
-                versions[block], written = version, max(written, row)
-            self._latest[worker] = self._contents[number] = versions, written
-        return self._contents[mailbox]
+def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
+    """[rows]: whether a MIX is the only one of its block of its mailbox."""
+    mixes = schedule.rows(Verb.MIX)
+    keys = schedule["mailbox"][mixes] * schedule.blocks + schedule["block"][mixes]
+    _, which, times = np.unique(keys, return_inverse=True, return_counts=True)
+    lone = np.zeros(len(schedule), bool)
+    lone[mixes] = times[which] == 1
+    return lone
 
 
-def colour(begin: Ints, end: Ints) -> Ints:
+def assign_slots(begin: Ints, end: Ints) -> Ints:
     """A slot for each interval of rows (begin, end] such that no two that overlap share one; as few slots as possible."""
     slots = np.empty(len(begin), np.int64)
     free: list[int] = []

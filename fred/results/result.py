@@ -167,9 +167,10 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
 
 def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers."""
-    schedule, has_server = outcome.schedule, outcome.run.protocol.has_server
+    schedule, layout = outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster)
     pulls = schedule["verb"] == Verb.PULL
-    ways = dict(zip(WAYS, (pulls & has_server, ~pulls & has_server, np.full(len(pulls), not has_server)), strict=True))
+    on_server = np.isin(schedule["replica"], layout.on_servers)
+    ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
     return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
 
 

@@ -1,5 +1,7 @@
-"""Evaluation points: where in a schedule the parameters are looked at, and how far the run has come there."""
+"""When a run's parameters are looked at: at the start, at every multiple of a count or a time, and at the end."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,47 +9,97 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.scenario.shape import Unit
-from fred.schedule import Schedule, Verb
+from fred.schedule import Row, Schedule, Verb
 from fred.timing.durations import NANOSECONDS, nanoseconds
+from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import MOST_POINTS
 
 
 @dataclass(frozen=True)
 class Points:
-    """Points at 0, at every multiple of `spacing`, and at the end of the run. Arrays have one item per point."""
+    """The points of a schedule. Arrays have one item per point."""
 
     rows: NDArray[np.int64]  # rows of the schedule before the point
     updates: NDArray[np.int64]
     gradients: NDArray[np.int64]  # that took part in those updates
     seconds: NDArray[np.float64]  # virtual time
 
-    @classmethod
-    def of(cls, schedule: Schedule, unit: Unit, spacing: float) -> "Points":
-        """The points of a schedule: after the update that reaches a count, or just before a moment."""
-        updates = schedule.rows(Verb.PUSH, Verb.COMMIT)
-        gradients = np.cumsum(schedule.gradients_per_update())
+
+@dataclass(frozen=True)
+class Cadence:
+    """After the update that reaches a multiple of a count, or just before whatever happens at a multiple of a time."""
+
+    unit: Unit
+    spacing: float
+
+    def points(self, schedule: Schedule) -> Points:
+        """Where they are in a finished schedule. Raises FredError if they are too many."""
+        updates = schedule.ledger.every_update
+        gradients = np.cumsum(schedule.ledger.gradients_per_update())
         times = schedule["time_ns"]
-        if unit == "seconds":
-            moments = np.append(threshold_times(spacing, schedule.end_ns), schedule.end_ns)
+        if self.unit == "seconds":
+            moments = np.append(self._moments(schedule.end_ns), schedule.end_ns)
             rows = np.append(np.searchsorted(times, moments[:-1], side="left"), len(schedule))
         else:
-            reached = np.arange(1, len(updates) + 1) // schedule.blocks if unit == "updates" else gradients
+            reached = np.arange(1, len(updates) + 1) // schedule.blocks if self.unit == "updates" else gradients
             last = reached[-1] if len(reached) else 0
-            thresholds = spacing * np.arange(1, last // spacing + 2)
+            thresholds = self.spacing * np.arange(1, last // self.spacing + 2)
             at = np.unique(np.searchsorted(reached, thresholds[thresholds <= last], side="left"))
             rows = np.append(updates[at] + 1, len(schedule))
             moments = np.append(times[updates[at]], schedule.end_ns)
         rows, moments = np.insert(rows, 0, 0), np.insert(moments, 0, 0)
         done = np.searchsorted(updates, rows, side="left")
         changes = np.searchsorted(schedule.rows(Verb.PUSH, Verb.COMMIT, Verb.SYNC), rows, side="left")
-        if len(done) > 1 and unit != "seconds" and changes[-1] == changes[-2]:  # the end adds nothing to the last point
+        if len(done) > 1 and self.unit != "seconds" and changes[-1] == changes[-2]:  # the end adds nothing to the last point
             rows, moments, done = rows[:-1], moments[:-1], done[:-1]
-        return cls(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
+        return Points(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
+
+    def watching(self, listener: Listener, look: Callable[[], None]) -> "Watch":
+        """A listener to the same rows that looks whenever a point has been reached."""
+        return Watch(self, listener, look)
+
+    def moment(self, number: int) -> int:
+        """The time of a point, ns."""
+        return int(nanoseconds(self.spacing * np.array([number]))[0])
+
+    def _moments(self, end_ns: int) -> NDArray[np.int64]:
+        """Multiples of the spacing before the end, ns."""
+        self.check(end_ns)
+        times = nanoseconds(self.spacing * np.arange(1, end_ns / NANOSECONDS / self.spacing + 1))
+        return times[times < end_ns]
+
+    def check(self, end_ns: int) -> None:
+        """Refuse, with FredError, more points in time than anybody can look at."""
+        if self.unit == "seconds" and end_ns / NANOSECONDS / self.spacing > MOST_POINTS:
+            raise FredError(f"`every_seconds` ({self.spacing:g}) asks for more than {MOST_POINTS:,} points; look less often")
 
 
-def threshold_times(spacing: float, end_ns: int) -> NDArray[np.int64]:
-    """Multiples of `spacing` seconds before the end, ns. Raises FredError if there are too many to look at."""
-    if end_ns / NANOSECONDS / spacing > MOST_POINTS:
-        raise FredError(f"`every_seconds` ({spacing:g}) asks for more than {MOST_POINTS:,} points; look less often")
-    times = nanoseconds(spacing * np.arange(1, end_ns / NANOSECONDS / spacing + 1))
-    return times[times < end_ns]
+class Watch:
+    """Looks at the points while the rows come. A point in time is passed when the first row after it comes."""
+
+    def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], None]):
+        self._cadence, self._listener, self._look = cadence, listener, look
+        self.recorder: Recorder | None = None  # whose counts are looked at
+        self._number = 1  # of the next point
+        self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
+        self.statistic = listener.statistic
+        self.forget_mailbox, self.forget_gradient = listener.forget_mailbox, listener.forget_gradient
+
+    def execute(self, row: Row) -> None:
+        """One more row."""
+        assert self.recorder is not None
+        if row.time_ns >= self._moment:
+            self._cadence.check(row.time_ns)
+        while row.time_ns >= self._moment:
+            self._number += 1
+            self._moment = self._cadence.moment(self._number)
+            self._look()
+            if self.recorder.full:
+                return
+        self._listener.execute(row)
+        if self._cadence.unit != "seconds" and row.verb in (Verb.PUSH, Verb.COMMIT):
+            reached = self.recorder.updates if self._cadence.unit == "updates" else self.recorder.gradients
+            if reached >= self._number * self._cadence.spacing:
+                while reached >= self._number * self._cadence.spacing:
+                    self._number += 1
+                self._look()

@@ -109,9 +109,10 @@ class Run(Component):
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         if self.protocol.needs_values and not self.algorithm.has_statistic:
             raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
-        if self.protocol.blocks(self.cluster) > 1 and not self.algorithm.divisible:
+        layout = self.protocol.layout(self.cluster)
+        if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
-        if self.task is not None and self.task.replicas_start == "apart" and not self.protocol.decentralised:
+        if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")

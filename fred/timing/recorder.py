@@ -1,169 +1,212 @@
-"""The recorder writes the schedule while the simulation runs; what workers hold meanwhile: models and gradients."""
+"""The recorder writes the schedule while the simulation runs; what workers hold meanwhile: copies of models, gradients."""
 
 import math
+import struct
+import weakref
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.schedule import COLUMNS, NONE, SCALES, Schedule, Verb
+from fred.errors import FredError
+from fred.layout import Layout
+from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
-_MAILBOX = COLUMNS.index("mailbox")
+_ROW = struct.Struct(f"<{len(COLUMNS)}q")
+_pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
+_MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
 
-class Model(NamedTuple):
-    """Parameters that a worker has read: which mailbox they lie in, and the replica's clock at the time."""
+class Copy:
+    """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time."""
 
-    mailbox: int
-    timestamp: int
-    params: Any = None  # the parameters themselves, where arithmetic runs inline
-    blocks: "tuple[Block, ...]" = ()  # one per server, where several hold blocks of the parameters
+    __slots__ = ("__weakref__", "mailbox", "timestamp", "timestamps")
 
-    def at(self, replica: int) -> int:
-        """The replica's clock when its part was read."""
-        return self.blocks[replica].timestamp if self.blocks else self.timestamp
+    def __init__(self, mailbox: int, timestamp: int, timestamps: tuple[int, ...] = ()):
+        self.mailbox = mailbox
+        self.timestamp = timestamp  # of the oldest block
+        self.timestamps = timestamps  # by block, where there are several
 
-
-class Block(NamedTuple):
-    """One server's block of the parameters, on its way to a worker."""
-
-    replica: int
-    timestamp: int
-    row: int  # its PULL row
-    params: Any = None
+    def at(self, block: int) -> int:
+        """The clock of a block when it was read."""
+        return self.timestamps[block] if self.timestamps else self.timestamp
 
 
 class Gradient:
-    """A gradient being computed, or computed and not yet used."""
+    """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
 
-    __slots__ = ("applied", "begin", "end", "finished", "model", "ordinal", "step", "value", "worker")
+    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "source", "step", "worker")
 
-    def __init__(self, worker: int, step: int, model: Model, begin: int, end: int, finished: Any = None):
+    def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
-        self.step = step  # the worker's own count
-        self.model = model  # what it is computed at
+        self.step = step  # the worker's own count; NONE: a difference
+        self.copy = copy  # what it is computed at; of a difference, where it ends
+        self.source = source  # of a difference: where it starts
         self.begin, self.end = begin, end  # ns
-        self.finished = finished  # the event that the protocol waits for
-        self.ordinal = NONE  # rank in the order of first use
+        self.finished: Any = None  # the event that the protocol waits for
         self.applied = False  # whether it took part in an update
-        self.value: Any = None  # the gradient itself, where arithmetic runs inline
+
+
+class Listener(Protocol):
+    """Who is told of each row as it is written."""
+
+    def execute(self, row: Row) -> None:
+        """One more row."""
+
+    def forget_mailbox(self, mailbox: int) -> None:
+        """Nobody holds this mailbox any more."""
+
+    def forget_gradient(self, worker: int, step: int) -> None:
+        """Nobody holds this gradient any more."""
+
+    def statistic(self, cell: int) -> float:
+        """What the algorithm lets timing depend on, of a block's present state."""
 
 
 class Recorder:
     """Writes the schedule while the simulation runs, and keeps the clocks and counts that protocols ask for.
 
     It is `full` once the schedule holds the wanted number of updates, of gradients that took part in one, or of rows. What
-    happens after that, at the same moment, is not part of the schedule.
+    happens after that, at the same moment, is not part of the schedule. A listener is told of each row.
     """
 
     def __init__(
         self,
         workers: int,
-        replicas: int = 1,
-        blocks: int = 1,
+        layout: Layout,
         *,
         updates: float = math.inf,
         gradients: float = math.inf,
         rows: float = math.inf,
+        listener: Listener | None = None,
     ):
         self.workers = workers
-        self.blocks = blocks
+        self.layout = layout
         self.full = False
-        self._wanted = updates * blocks, gradients, rows
+        self._blocks = layout.blocks
+        self._wanted = updates * layout.blocks, gradients, rows
         self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
-        self.clocks = [0] * replicas  # changes of each replica
-        self.changes = 0  # updates, of all replicas
+        cells = layout.replicas * layout.blocks
+        self.clocks = [0] * cells  # changes of each block of each replica
+        self.changes = 0  # updates, of all blocks of all replicas
         self.gradients = 0  # that took part in an update
         self.started = 0
-        self._used = 0  # distinct gradients
-        self._joined: list[list[Gradient]] = [[] for _ in range(replicas)]  # each replica's open round
+        self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
-        self._integers = array("q")
-        self._scales = array("d")  # row, weight, keep, of the rows that scale parameters
+        self._integers = bytearray()
+        self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
+        self._listener = listener
 
     @property
     def updates(self) -> int:
-        """Updates of the parameters: where servers hold blocks, of all blocks together."""
-        return self.changes // self.blocks
+        """Updates of the parameters: where replicas are cut, of all blocks together."""
+        return self.changes // self._blocks
 
-    def pull(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int, messages: int) -> Model:
-        """The worker reads the replica's parameters now; they arrive at `arrival`."""
-        mailbox, clock = self._mailboxes, self.clocks[replica]
+    def pull(self, now: int, worker: int, replica: int, block: int, step: int, arrival: int, size: int, messages: int) -> Copy:
+        """The worker reads a block of the replica now; it arrives at `arrival`."""
+        mailbox, clock = self._mailboxes, self.clocks[replica * self._blocks + block]
         self._mailboxes = mailbox + 1
-        self._integers.extend((now, _PULL, worker, replica, mailbox, NONE, step, clock, 0, now, arrival, size, messages))
-        return Model(mailbox, clock)
+        self._integers += _pack(now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages)
+        copy = Copy(mailbox, clock)
+        if self._listener is not None:
+            self._tell()
+            self._watch(copy)
+        return copy
 
-    def pull_block(self, now: int, worker: int, replica: int, step: int, arrival: int, size: int, messages: int) -> Block:
-        """A server sends its block to the worker now; `compose` says what the worker used it for."""
-        row, clock = self._row(), self.clocks[replica]
-        self._integers.extend((now, _PULL, worker, replica, NONE, NONE, step, clock, 0, now, arrival, size, messages))
-        return Block(replica, clock, row)
+    def compose(self, now: int, worker: int, copies: Sequence[Copy]) -> Copy:
+        """A new mailbox whose blocks are those of these copies, one for each block."""
+        mailbox = self._mailboxes
+        self._mailboxes = mailbox + 1
+        clocks = tuple(copy.at(block) for block, copy in enumerate(copies))
+        for block, copy in enumerate(copies):
+            source = copy.mailbox
+            self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clocks[block], 0, now, now, 0, 0)
+            self._tell()
+        return self._watch(Copy(mailbox, min(clocks), clocks))
 
-    def compose(self, arrived: Iterable[Block], previous: Model | None) -> Model:
-        """A worker's next mailbox: the blocks that arrived, and of the others those it had."""
-        blocks = {block.replica: block for block in (previous.blocks if previous else ())}
-        for block in arrived:
-            self._integers[block.row * len(COLUMNS) + _MAILBOX] = self._mailboxes
-            blocks[block.replica] = block
-        self._mailboxes += 1
-        ordered = tuple(blocks[replica] for replica in range(self.blocks))
-        return Model(self._mailboxes - 1, min(block.timestamp for block in ordered), None, ordered)
-
-    def push(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
-        """The gradient makes one update of the replica."""
-        self._write(_PUSH, now, gradient, replica, size, messages)
-        self._updated(replica, (gradient,))
-
-    def add(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
-        """The gradient joins the replica's open round."""
-        self._write(_ADD, now, gradient, replica, size, messages)
-        self._joined[replica].append(gradient)
-
-    def commit(self, now: int, replica: int) -> None:
-        """The mean of the gradients that joined makes one update of the replica."""
-        joined, clock = self._joined[replica], self.clocks[replica]
-        self._scales.extend((self._row(), 1.0 / len(joined), 0.0))
-        self._integers.extend((now, _COMMIT, NONE, replica, NONE, NONE, NONE, clock, 0, now, now, 0, 0))
-        self._joined[replica] = []
-        self._updated(replica, joined)
-
-    def mix(self, now: int, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
+    def mix(self, now: int, worker: int, parts: Sequence[tuple[Copy, float]], block: int) -> Copy:
         """A new mailbox: the weighted sum of others, added up in this order."""
         mailbox = self._mailboxes
         self._mailboxes = mailbox + 1
-        for model, weight in parts:
-            source = model.mailbox
-            self._scales.extend((self._row(), weight, 0.0))
-            self._integers.extend((now, _MIX, worker, NONE, mailbox, source, NONE, model.timestamp, 0, now, now, 0, 0))
-        return Model(mailbox, parts[0][0].timestamp)
+        for copy, weight in parts:
+            source, clock = copy.mailbox, copy.timestamp
+            self._scales.extend((len(self), weight, 0.0))
+            self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clock, 0, now, now, 0, 0)
+            self._tell(weight)
+        return self._watch(Copy(mailbox, parts[0][0].timestamp))
 
-    def sync(self, now: int, worker: int, model: Model, keep: float, weight: float, size: int, messages: int) -> None:
-        """The worker's own replica becomes keep x itself + weight x model."""
-        clock = self.clocks[worker]
-        self._scales.extend((self._row(), weight, keep))
-        self._integers.extend((now, _SYNC, worker, worker, model.mailbox, NONE, NONE, clock, 0, now, now, size, messages))
-        self.clocks[worker] = clock + 1
+    def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
+        """The gradient makes one update of the block."""
+        self._write(_PUSH, now, gradient, replica, block, size, messages)
+        self._updated(replica * self._blocks + block, (gradient,))
+        self._tell()
 
-    def drop(self, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
+    def add(self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int) -> None:
+        """The gradient joins the block's open round."""
+        if weight != 1.0:
+            self._scales.extend((len(self), weight, 0.0))
+        self._write(_ADD, now, gradient, replica, block, size, messages)
+        self._tell(weight)
+        self._joined[replica * self._blocks + block].append(gradient)
+
+    def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
+        """The sum of the gradients that joined, times `weight` (default: 1 / their number), makes one update of the block."""
+        cell = replica * self._blocks + block
+        joined, clock = self._joined[cell], self.clocks[cell]
+        weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
+        self._scales.extend((len(self), weight, 0.0))
+        self._integers += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0)
+        self._joined[cell] = []
+        self._updated(cell, joined)
+        self._tell(weight)
+
+    def sync(
+        self, now: int, worker: int, replica: int, block: int, copy: Copy, keep: float, weight: float, size: int, messages: int
+    ) -> None:
+        """A block of a replica becomes keep x itself + weight x the copy's."""
+        cell = replica * self._blocks + block
+        clock = self.clocks[cell]
+        self._scales.extend((len(self), weight, keep))
+        self._integers += _pack(
+            now, _SYNC, worker, replica, block, copy.mailbox, NONE, NONE, clock, 0, now, now, size, messages
+        )
+        self._tell(weight, keep)
+        self.clocks[cell] = clock + 1
+
+    def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect."""
-        self._write(_DROP, now, gradient, replica, size, messages)
+        self._write(_DROP, now, gradient, replica, block, size, messages)
+        self._tell()
 
     def stop(self) -> None:
         """The schedule ends here."""
         if not self.full:
             self.full = True
-            self._end = self._row(), self.started
+            self._end = len(self), self.started
 
     def statistic(self, replica: int) -> float:
-        """What the algorithm lets timing depend on, of a replica's present state: only known where arithmetic runs inline."""
-        raise NotImplementedError
+        """What the algorithm lets timing depend on, of a replica's present state: only known where there is a listener."""
+        assert self._listener is not None, "the run was not recognised as one whose timing depends on values"
+        return self._listener.statistic(replica * self._blocks)
 
-    def schedule(self, end_ns: int) -> "Schedule":
-        """What has been recorded until the simulation stopped at `end_ns`."""
-        rows, started = self._end or (self._row(), self.started)
+    def watch(self, gradient: Gradient) -> Gradient:
+        """The listener keeps the gradient's value for as long as anybody holds it."""
+        if self._listener is not None:
+            weakref.finalize(gradient, self._listener.forget_gradient, gradient.worker, gradient.step).atexit = False
+        return gradient
+
+    def schedule(self, end_ns: int) -> Schedule:
+        """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
+        rows, started = self._end or (len(self), self.started)
+        for cell, joined in enumerate(self._joined):
+            if len(joined) > _MANY_JOINED + 10 * self.workers and not self.clocks[cell]:
+                raise FredError(
+                    f"{len(joined):,} gradients were added to a round, and no round was ever committed: "
+                    "the protocol must call `commit` when a round is complete"
+                )
         table = np.frombuffer(self._integers, np.int64).reshape(-1, len(COLUMNS))[:rows]
         columns: dict[str, NDArray] = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(COLUMNS)}
         scales = np.frombuffer(self._scales, np.float64).reshape(-1, 1 + len(SCALES))
@@ -171,29 +214,53 @@ class Recorder:
         for i, (name, usual) in enumerate(zip(SCALES, (1.0, 0.0), strict=True)):
             columns[name] = np.full(len(table), usual)
             columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
-        return Schedule(columns, self.workers, len(self.clocks), self.blocks, started, end_ns)
+        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns)
 
-    def _row(self) -> int:
-        """Number of the row to be written next."""
-        return len(self._integers) // len(COLUMNS)
+    def __len__(self) -> int:
+        """Rows written so far."""
+        return len(self._integers) // _ROW.size
 
-    def _updated(self, replica: int, gradients: Sequence[Gradient]) -> None:
-        self.clocks[replica] += 1
+    def _tell(self, weight: float = 1.0, keep: float = 0.0) -> None:
+        """The listener hears of the row written last, if that belongs to the schedule."""
+        if self._listener is not None and (self._end is None or len(self) <= self._end[0]):
+            self._listener.execute(
+                Row._make((*_ROW.unpack_from(self._integers, len(self._integers) - _ROW.size), weight, keep))
+            )
+
+    def _watch(self, copy: Copy) -> Copy:
+        """The listener keeps the mailbox's contents for as long as anybody holds the copy."""
+        if self._listener is not None:
+            weakref.finalize(copy, self._listener.forget_mailbox, copy.mailbox).atexit = False
+        return copy
+
+    def _updated(self, cell: int, gradients: Sequence[Gradient]) -> None:
+        self.clocks[cell] += 1
         self.changes += 1
         for gradient in gradients:
-            if not gradient.applied:
+            if not gradient.applied and gradient.step != NONE:
                 gradient.applied = True
                 self.gradients += 1
         changes, used, rows = self._wanted
-        if self.changes >= changes or self.gradients >= used or (rows < math.inf and self._row() >= rows):
+        if self.changes >= changes or self.gradients >= used or (rows < math.inf and len(self) >= rows):
             self.stop()
 
-    def _write(self, verb: int, now: int, gradient: Gradient, replica: int, size: int, messages: int) -> None:
-        worker, step, begin, end = gradient.worker, gradient.step, gradient.begin, gradient.end
-        if gradient.ordinal == NONE and verb != _DROP:
-            gradient.ordinal = self._used
-            self._used += 1
-        model = gradient.model
-        mailbox, timestamp = model.mailbox, (model.at(replica) if model.blocks else model.timestamp)
-        stale = self.clocks[replica] - timestamp
-        self._integers.extend((now, verb, worker, replica, mailbox, NONE, step, timestamp, stale, begin, end, size, messages))
+    def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
+        source = gradient.source
+        clock = (gradient.copy if source is None else source).at(block)
+        stale = self.clocks[replica * self._blocks + block] - clock
+        self._integers += _pack(
+            now,
+            verb,
+            gradient.worker,
+            replica,
+            block,
+            gradient.copy.mailbox,
+            NONE if source is None else source.mailbox,
+            gradient.step,
+            clock,
+            stale,
+            gradient.begin,
+            gradient.end,
+            size,
+            messages,
+        )

@@ -7,11 +7,12 @@ from typing import Any
 import simpy
 
 from fred.errors import FredError
+from fred.schedule import NONE
 from fred.timing.cluster import Cluster
 from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.network import NOTHING, Cost, Links, Network
-from fred.timing.recorder import Block, Gradient, Model, Recorder
+from fred.timing.recorder import Copy, Gradient, Recorder
 
 Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
@@ -22,7 +23,7 @@ _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
 class Simulation:
     """One run's virtual world. Time is integer nanoseconds; simultaneous events happen in the order they were scheduled."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int):
+    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
         self.env = simpy.Environment(initial_time=0)
         self.workers = cluster.size
         self.seed = seed
@@ -31,6 +32,7 @@ class Simulation:
         self.network = network = cluster.network
         self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
+        self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = cluster.loads(seed)
         self._steps = [0] * self.workers  # gradients begun by each worker
@@ -47,16 +49,16 @@ class Simulation:
 
     # What a worker does, network included.
 
-    def pull(self, worker: int) -> Generator[simpy.Event, Any, Model]:
+    def pull(self, worker: int) -> Generator[simpy.Event, Any, Copy]:
         """The servers send their present parameters; ends when they have arrived."""
         arrival = None if self._links is None else self._links.arrival(worker, self.model_bytes)
-        model = self.read(worker, 0, arrival)
+        copy = self.read(worker, 0, arrival)
         if arrival is not None:
             yield self.env.timeout(arrival - self.now)
-        return model
+        return copy
 
-    def begin(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
-        """A gradient at the model that begins now. The duration, ns, is the worker's next draw if not given."""
+    def begin(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
+        """A gradient at the copy that begins now. The duration, ns, is the worker's next draw if not given."""
         step, now = self._steps[worker], int(self.env.now)
         self._steps[worker] = step + 1
         self.record.started += 1
@@ -64,18 +66,22 @@ class Simulation:
             duration = self._durations[worker]()
             if self._loads:
                 duration = finish(self._loads, worker, step, now, duration) - now
-        return Gradient(worker, step, model, now, now + duration)
+        return self.record.watch(Gradient(worker, step, copy, now, now + duration))
 
-    def compute(self, worker: int, model: Model, duration: int | None = None) -> Gradient:
+    def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """Begin a gradient; wait for its `finished`."""
-        gradient = self.begin(worker, model, duration)
+        gradient = self.begin(worker, copy, duration)
         gradient.finished = self.env.timeout(gradient.end - gradient.begin)
         return gradient
+
+    def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
+        """What local steps have taken away from one copy to come to another: a message, like a gradient."""
+        return Gradient(worker, NONE, after, self.now, self.now, source=before)
 
     def send(self, gradient: Gradient, server: int | None = None) -> Process:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
         if self._links is not None:
-            size = self.model_bytes if server is None else self.block_bytes
+            size = self.model_bytes if server is None else self.bytes_of(server)
             yield from self._links.upload(gradient.worker, size, server)
 
     def transfer(self, worker: int) -> simpy.Event:
@@ -104,74 +110,95 @@ class Simulation:
         yield event
         del self._waiting[name]
 
-    @property
-    def block_bytes(self) -> int:
-        """Size of one server's part of a model or gradient."""
-        return -(-self.model_bytes // self.servers)
+    def bytes_of(self, block: int) -> int:
+        """Size of a block of a model or gradient."""
+        return math.ceil(self.model_bytes * self._shares[block] - 1e-6)
+
+    def clock(self, replica: int = 0, block: int = 0) -> int:
+        """How often a block of a replica has been changed."""
+        return self.record.clocks[replica * self.record.layout.blocks + block]
 
     # What happens to a replica, at once.
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Model:
+    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = int(self.env.now)
         size, messages = (self.model_bytes, self.servers) if sent else (0, 0)
         arrival = now if arrival is None else arrival
-        return self.record.pull(now, worker, replica, self._steps[worker], arrival, size, messages)
+        return self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
 
-    def own(self, worker: int) -> Model:
+    def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""
         return self.read(worker, worker, sent=False)
 
-    def publish(self, worker: int, copies: int) -> Model:
+    def publish(self, worker: int, copies: int) -> Copy:
         """The worker's own replica as it is, for so many others to whom it is sent."""
         now = self.now
-        return self.record.pull(now, worker, worker, self._steps[worker], now, copies * self.model_bytes, copies)
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies)
 
-    def read_block(self, worker: int, server: int) -> tuple[Block, int]:
-        """A server's present block on its way to a worker, and when it arrives, ns."""
-        now = self.now
-        arrival = now if self._links is None else self._links.arrival(worker, self.block_bytes, server)
-        step = self._steps[worker]
-        return self.record.pull_block(now, worker, server, step, arrival, self.block_bytes, 1), arrival
+    def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
+        """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
+        now, size = self.now, self.bytes_of(server) if sent else 0
+        arrival = self._links.arrival(worker, size, server) if sent and self._links is not None else now
+        return self.record.pull(now, worker, 0, server, self._steps[worker], arrival, size, int(sent)), arrival
 
-    def initial_block(self, worker: int, server: int) -> Block:
-        """A server's block as every worker has it from the start; nothing is sent."""
-        return self.record.pull_block(self.now, worker, server, 0, self.now, 0, 0)
+    def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
+        """A model made of one copy of each block."""
+        return self.record.compose(self.now, worker, copies)
 
-    def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
+    def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
-        self.record.push(self.now, gradient, replica, *self._traffic(cost))
+        self._check_finished(gradient)
+        self.record.push(self.now, gradient, replica, block, *self._traffic(cost, block))
 
-    def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
-        """The gradient joins the open round."""
-        self.record.add(self.now, gradient, replica, *self._traffic(cost))
+    def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
+        """The gradient, times `weight`, joins the open round."""
+        self._check_finished(gradient)
+        self.record.add(self.now, gradient, replica, block, weight, *self._traffic(cost, block))
 
-    def commit(self, replica: int = 0) -> None:
-        """The round's mean gradient makes one update."""
-        self.record.commit(self.now, replica)
+    def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
+        """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update."""
+        self.record.commit(self.now, replica, block, weight)
 
-    def mix(self, worker: int, parts: Sequence[tuple[Model, float]]) -> Model:
+    def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
-        return self.record.mix(self.now, worker, parts)
+        return self.record.mix(self.now, worker, parts, block)
 
-    def sync(self, worker: int, model: Model, keep: float = 0.0, weight: float = 1.0, cost: Cost = NOTHING) -> None:
-        """The worker's own replica becomes keep x itself + weight x the model, for which it sent what `cost` says."""
-        self.record.sync(self.now, worker, model, keep, weight, cost.bytes, cost.messages)
+    def sync(
+        self,
+        worker: int,
+        copy: Copy,
+        keep: float = 0.0,
+        weight: float = 1.0,
+        cost: Cost = NOTHING,
+        replica: int | None = None,
+        block: int = 0,
+    ) -> None:
+        """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
+        replica = worker if replica is None else replica
+        self.record.sync(self.now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
-    def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None) -> None:
+    def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it was still being computed it ends now."""
         gradient.end = min(gradient.end, self.now)
-        self.record.drop(self.now, gradient, replica, *self._traffic(cost))
+        self.record.drop(self.now, gradient, replica, block, *self._traffic(cost, block))
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic)."""
         return self.record.statistic(replica)
 
-    def _traffic(self, cost: Cost | None) -> tuple[int, int]:
-        """Bytes and messages of a gradient; where servers are replicas, each gets its block."""
+    def _check_finished(self, gradient: Gradient) -> None:
+        if gradient.end > self.env.now:
+            raise FredError(
+                f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
+                f"finished at {gradient.end / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+            )
+
+    def _traffic(self, cost: Cost | None, block: int) -> tuple[int, int]:
+        """Bytes and messages of a gradient; where replicas are cut, each server gets its block."""
         if cost is not None:
             return cost.bytes, cost.messages
-        return (self.model_bytes, self.servers) if self.record.blocks == 1 else (self.block_bytes, 1)
+        return (self.model_bytes, self.servers) if self.record.layout.blocks == 1 else (self.bytes_of(block), 1)
 
     def run(self, seconds: float = math.inf) -> None:
         """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
@@ -195,22 +222,6 @@ class Simulation:
                         )
         except simpy.core.EmptySchedule:
             raise FredError(self._standstill()) from None
-
-    def every(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something just before whatever happens at each multiple of this time."""
-
-        spacing = seconds * NANOSECONDS
-
-        def again(times: int) -> None:
-            following = self.env.peek()
-            if times > MOST_POINTS or MOST_POINTS * spacing < following - self.now < math.inf:
-                raise FredError(f"`every_seconds` ({seconds:g}) asks for more than {MOST_POINTS:,} points; look less often")
-            if times:
-                action()
-            if times == 0 or following < math.inf:  # else it alone would keep the world going
-                self._at(round((times + 1) * spacing), lambda: again(times + 1))
-
-        again(0)
 
     def _at(self, time: int, action: Callable[[], None]) -> None:
         """Do something at a time, before anything else that happens then."""

@@ -13,6 +13,6 @@ class ExponentialPenalty(Server):
 
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         staleness = state.clock - timestamp  # tau, updates
         return self.step(state, grads, scale=self.rho**staleness)

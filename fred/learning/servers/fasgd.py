@@ -28,14 +28,14 @@ class FASGD(Server):
     v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
     divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
 
-    def init(self, params: Params) -> State:
+    def init(self, params: Params, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
-        state = super().init(params)
+        state = super().init(params, workers)
         if self.variant == "published-code":
             return state.replace(m=zeros)
         return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         staleness = state.clock - timestamp  # tau, updates
         if self.variant == "published-code":
             m = _average(self.beta, state.m, jax.tree.map(jnp.abs, grads))

@@ -21,6 +21,6 @@ class SASGD(Server):
 
     divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         staleness = state.clock - timestamp  # tau, updates
         return self.step(state, grads, scale=1 / divisor(self.divisor, staleness))

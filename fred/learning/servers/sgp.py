@@ -15,13 +15,13 @@ class SGP(Server):
     protocol: ClassVar[str] = "gossip"
     divisible: ClassVar[bool] = False
 
-    def init(self, params: Params) -> State:
-        state = super().init(params)
+    def init(self, params: Params, workers: int) -> State:
+        state = super().init(params, workers)
         return state.replace(params={"x": params, "w": jnp.float32(1.0)})
 
     def model(self, params: Params) -> Params:
         return jax.tree.map(lambda x: x / params["w"], params["x"])
 
-    def apply_update(self, state: State, grads: Params, timestamp: Scalar, client: Scalar) -> State:
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         stepped = self.step(state.replace(params=state.params["x"]), grads)
         return stepped.replace(params={"x": stepped.params, "w": state.params["w"]})

@@ -1,7 +1,7 @@
 """Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server."""
 
-from typing import ClassVar
-
+from fred.layout import Layout
+from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -9,7 +9,8 @@ from fred.timing.simulation import Process, Simulation
 class Allreduce(Protocol):
     """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
 
-    has_server: ClassVar[bool] = False
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.shared()
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._rounds(sim))

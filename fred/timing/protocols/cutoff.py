@@ -1,11 +1,12 @@
 """Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided how many workers will be waited for."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from fred.component import OneOf
+from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, CutoffRule
 from fred.timing.protocol import Protocol
@@ -18,9 +19,10 @@ class Cutoff(Protocol):
     The rule that chooses c sees the compute times of earlier rounds, those of dropped workers cut off at the c-th.
     """
 
-    has_server: ClassVar[bool] = False
-
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.shared()
 
     def check(self, cluster: Cluster) -> None:
         self.rule.start(cluster.size)

@@ -1,15 +1,16 @@
 """Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithm 1]: wait for your neighbours' models only."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import simpy
 from pydantic import Field
 
 from fred.component import OneOf
+from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Model
+from fred.timing.recorder import Copy
 from fred.timing.simulation import Process, Simulation
 from fred.timing.topology import Ring, Topology
 
@@ -25,12 +26,12 @@ class Gossip(Protocol):
     edge and the rest for itself (`metropolis`: rows and columns sum to 1; the graph must be undirected).
     """
 
-    has_server: ClassVar[bool] = False
-    decentralised: ClassVar[bool] = True
-
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
     order: Literal["update-first", "mix-first"] = Field("update-first", description="what is done with a gradient when")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
 
     def check(self, cluster: Cluster) -> None:
         try:
@@ -85,15 +86,15 @@ class _Inbox:
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._models: dict[int, dict[int, Model]] = {}
+        self._models: dict[int, dict[int, Copy]] = {}
         self._changed = sim.env.event()
 
-    def expect(self, arrival: simpy.Event, iteration: int, sender: int, model: Model) -> None:
+    def expect(self, arrival: simpy.Event, iteration: int, sender: int, model: Copy) -> None:
         """A model is on its way."""
         assert arrival.callbacks is not None
         arrival.callbacks.append(lambda _: self.put(iteration, sender, model))
 
-    def put(self, iteration: int, sender: int, model: Model) -> None:
+    def put(self, iteration: int, sender: int, model: Copy) -> None:
         """A model is here."""
         self._models.setdefault(iteration, {})[sender] = model
         self._changed.succeed()

@@ -1,15 +1,16 @@
 """Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8 and 11]."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import simpy
 from pydantic import Field
 
+from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING, Cost
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Model
+from fred.timing.recorder import Copy
 from fred.timing.simulation import Process, Simulation
 
 
@@ -21,12 +22,12 @@ class GroupAveraging(Protocol):
     takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally.
     """
 
-    has_server: ClassVar[bool] = False
-    decentralised: ClassVar[bool] = True
-
     group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
     period: int = Field(10, ge=1, description="tau: every so many iterations all models are averaged")
     groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
 
     def check(self, cluster: Cluster) -> None:
         for name, number in (("number of workers", cluster.size), ("`group_size`", self.group_size or 1)):
@@ -65,9 +66,9 @@ class _Operation:
 
     def __init__(self, sim: Simulation):
         self.arrived = self.left = 0  # workers
-        self.contributed: list[Model] = []  # by every worker, once the operation has been activated
+        self.contributed: list[Copy] = []  # by every worker, once the operation has been activated
         self.on_time: set[int] = set()
-        self.means: dict[int, Model] = {}  # by the group's first member, once it is over
+        self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
         self.over: simpy.Event = sim.env.event()
 
 

@@ -1,10 +1,10 @@
 """Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, algorithm 1]: models meet in pairs."""
 
-from typing import ClassVar
-
 import simpy
 
 from fred import streams
+from fred.layout import Layout
+from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
@@ -17,8 +17,8 @@ class Pairwise(Protocol):
     worker averages with one other at a time, in the order in which they asked; it never asks, so nobody waits in a circle.
     """
 
-    has_server: ClassVar[bool] = False
-    decentralised: ClassVar[bool] = True
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
 
     def start(self, sim: Simulation) -> None:
         passive = {worker: simpy.Resource(sim.env) for worker in range(1, sim.workers, 2)}

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated
 
 import simpy
 from pydantic import Field
 
+from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Block, Gradient, Model
+from fred.timing.recorder import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 Seconds = Annotated[float, Field(ge=0)]
@@ -24,12 +26,13 @@ class Partial(Protocol):
     gradients of versions older than its own. At the start everybody has the initial parameters.
     """
 
-    sharded: ClassVar[bool] = True
-
     gradients: int | None = Field(None, ge=1, description="c: gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
     push_timeout: Seconds = Field(0.0, description="tau_1: for how long a server waits for further gradients, s")
     pull_timeout: Seconds = Field(0.0, description="tau_2: for how long a worker waits for further blocks, s")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers)
 
     def check(self, cluster: Cluster) -> None:
         if self.gradients is not None and self.gradients > cluster.size:
@@ -76,24 +79,24 @@ class _Worker:
         self._sim, self._protocol, self.number = sim, protocol, number
         self._needed = math.ceil(protocol.blocks_percent / 100 * sim.servers)
         self._version = 0  # t
-        self._newest: list[Block] = [sim.initial_block(number, server) for server in range(sim.servers)]
+        self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
+        self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
         self._arrivals = _Arrivals(sim, lambda: self._having(self._version) == sim.servers, number, self._reason)
 
-    def receive(self, block: Block) -> None:
+    def receive(self, server: int, block: Copy) -> None:
         """A server's block has arrived."""
-        if block.timestamp > self._newest[block.replica].timestamp:
-            self._newest[block.replica] = block
+        if block.timestamp > self._newest[server].timestamp:
+            self._newest[server] = block
             self._arrivals.announce()
 
     def work(self, servers: "list[_Server]") -> Process:
-        sim, model = self._sim, None
+        sim = self._sim
         while True:
             yield from _enough_then_all(
                 sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout
             )
             self._version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
-            model = self._compose(model)
-            gradient = sim.compute(self.number, model)
+            gradient = sim.compute(self.number, self._compose())
             yield gradient.finished
             for server in servers:
                 sim.process(server.bring(gradient, self._version))
@@ -102,9 +105,11 @@ class _Worker:
     def _having(self, version: int) -> int:
         return sum(block.timestamp >= version for block in self._newest)
 
-    def _compose(self, before: Model | None) -> Model:
-        new = [block for block in self._newest if before is None or block is not before.blocks[block.replica]]
-        return self._sim.record.compose(new, before) if new or before is None else before
+    def _compose(self) -> Copy:
+        """All newest blocks; nothing new is the model as it was."""
+        if self._composed is None or self._composed[0] != self._newest:
+            self._composed = list(self._newest), self._sim.compose(self.number, self._newest)
+        return self._composed[1]
 
     def _reason(self) -> str:
         return f"{self._needed} blocks of version {self._version} (it has {self._having(self._version)})"
@@ -121,10 +126,10 @@ class _Server:
     def bring(self, gradient: Gradient, version: int) -> Process:
         """A worker sends its gradient's block."""
         yield from self._sim.send(gradient, self._number)
-        if version < self._sim.record.clocks[self._number]:
-            self._sim.drop(gradient, self._number)
+        if version < self._sim.clock(block=self._number):
+            self._sim.drop(gradient, block=self._number)
             return
-        self._sim.add(gradient, self._number)
+        self._sim.add(gradient, block=self._number)
         self._received += 1
         self._responded.add(gradient.worker)
         self._arrivals.announce()
@@ -140,8 +145,8 @@ class _Server:
         while True:
             timeout = self._protocol.push_timeout
             yield from _enough_then_all(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
-            sim.commit(self._number)
+            sim.commit(block=self._number)
             self._received, self._responded = 0, set()
             for worker in self._workers:
                 block, arrival = sim.read_block(worker.number, self._number)
-                sim.later(arrival - sim.now, lambda worker=worker, block=block: worker.receive(block))  # type: ignore[misc]
+                sim.later(arrival - sim.now, partial(worker.receive, self._number, block))

@@ -43,7 +43,7 @@ class Synchronous(Protocol):
                 if gradient:
                     sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
                 continue
-            if model.timestamp < sim.record.clocks[0]:
+            if model.timestamp < sim.clock():
                 sim.drop(gradient)
             elif not server.accept(gradient):
                 yield from sim.wait(worker, server.released, f"round {model.timestamp} to be complete")

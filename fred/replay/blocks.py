@@ -1,0 +1,111 @@
+"""How parameters are cut into blocks, of which several servers hold one each, or which workers exchange in turn."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fred.errors import FredError
+from fred.layout import Layout
+from fred.learning.models.model import Params
+from fred.replay.stack import Stack
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A cut of a model's parameters; blocks of the same shapes make up a group, and are stacked. Hashable."""
+
+    count: int
+    structure: Any  # the parameters' tree
+    paths: tuple[str, ...]  # of its arrays
+    shapes: tuple[tuple[int, ...], ...]
+    layers: tuple[tuple[int, ...], ...] = ()  # arrays of each block, where whole layers are the blocks
+
+    @classmethod
+    def of(cls, params: Params, layout: Layout) -> "Blocks":
+        """For parameters like these. Raises FredError where there are fewer layers than blocks."""
+        leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+        paths = tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
+        shapes = tuple(leaf.shape for _, leaf in leaves)
+        by_layer = layout.cut == "layers" and layout.blocks > 1
+        layers = _layers(paths, shapes, layout.blocks) if by_layer else ()
+        return cls(layout.blocks, structure, paths, shapes, layers)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Number of blocks in each group."""
+        return (1,) * self.count if self.layers else (self.count,)
+
+    @property
+    def group_of_each(self) -> tuple[int, ...]:
+        """The group of each block."""
+        return tuple(self.place(block)[0] for block in range(self.count))
+
+    def place(self, block: int) -> tuple[int, int]:
+        """The group of a block, and its number there."""
+        return (block, 0) if self.layers else (0, block)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """What part of the parameters each block is."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        if not self.layers:
+            return (1 / self.count,) * self.count
+        return tuple(sum(sizes[array] for array in own) / sum(sizes) for own in self.layers)
+
+    def cut(self, params: Params) -> tuple[Stack, ...]:
+        """A stack of blocks for each group. Equal parts: of every array in a row, the last one padded."""
+        if self.count == 1:
+            return (Stack(params, alone=True),)
+        if self.layers:
+            leaves = jax.tree.leaves(params)
+            return tuple(Stack({self.paths[array]: leaves[array] for array in own}, alone=True) for own in self.layers)
+        return (Stack(jax.tree.map(self._parts, params), alone=False),)
+
+    def block(self, cut: Sequence[Stack], number: int) -> Params:
+        """One block of what has been cut."""
+        group, index = self.place(number)
+        return cut[group].item(index)
+
+    def join(self, blocks: Sequence[Params]) -> Params:
+        """The reverse of `cut`, of all blocks in order."""
+        if self.count == 1:
+            return blocks[0]
+        if self.layers:
+            named: dict[str, Any] = {}
+            for each in blocks:
+                named |= each
+            return jax.tree.unflatten(self.structure, [named[path] for path in self.paths])
+        arrays = zip(*map(jax.tree.leaves, blocks), strict=True)
+        whole = [
+            jnp.concatenate(parts)[: math.prod(shape)].reshape(shape) for parts, shape in zip(arrays, self.shapes, strict=True)
+        ]
+        return jax.tree.unflatten(self.structure, whole)
+
+    def _parts(self, array: jax.Array) -> jax.Array:
+        size = -(-array.size // self.count)
+        return jnp.pad(array.ravel(), (0, self.count * size - array.size)).reshape(self.count, size)
+
+
+def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
+    """Arrays of each block: neighbouring layers, so that blocks are about equally large."""
+    layers: dict[str, list[int]] = {}
+    for array, path in enumerate(paths):
+        layers.setdefault(path.split("/")[0], []).append(array)
+    if len(layers) < count:
+        raise FredError(
+            f"the model has {len(layers)} layers, fewer than {count} servers: cut it into equal parts, or take fewer"
+        )
+    sizes = [sum(math.prod(shapes[array]) for array in own) for own in layers.values()]
+    blocks: list[list[int]] = [[]]
+    for number, (own, before) in enumerate(zip(layers.values(), accumulate(sizes, initial=0), strict=False)):
+        left = len(layers) - number
+        full = before >= len(blocks) * sum(sizes) / count
+        if blocks[-1] and len(blocks) < count and (full or left == count - len(blocks)):
+            blocks.append([])
+        blocks[-1] += own
+    return tuple(map(tuple, blocks))

@@ -1,0 +1,83 @@
+"""How each message is made: where its gradient is computed, and what is kept of it until it is used. NumPy only.
+
+If the parameters that a gradient belongs to are still the present ones when it is first used, it is computed then. Otherwise
+it is begun as soon as they are at hand, what has been made of it is kept, and it is finished when it is used. A message that
+is used again is kept from its first use to its last. A round of one server whose gradients all belong to its present version,
+and are used for the first time, is one flat batch.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.replay.versions import Hooks, Ints, Versions, assign_slots
+from fred.schedule import NONE, Schedule, Verb
+
+
+class Messages:
+    """The rows that use messages, and for each how its message is made."""
+
+    def __init__(self, schedule: Schedule, hooks: Hooks):
+        ledger = schedule.ledger
+        needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # also those that leave a memory behind
+        self._schedule = schedule
+        self.rows, self.updates = ledger.uses[needed], ledger.updates[needed]
+        self.gradients = ledger.gradients[needed]  # [uses]
+        self.differs = self.gradients == NONE
+        self.adds = schedule["verb"][self.rows] == Verb.ADD
+        simple = not any(hooks) and schedule.replicas * schedule.blocks == 1
+        self.flat = self._flat() if simple else np.zeros(len(self.rows), bool)
+        single = np.flatnonzero(~self.flat & ~self.differs)  # uses of gradients by themselves
+        self.known, first, self._which, self._times = np.unique(
+            self.gradients[single], return_index=True, return_inverse=True, return_counts=True
+        )  # [known]: of the gradients that are made by themselves
+        self._single = single
+        self.first = single[first]  # [known], positions among the uses
+        self.last = np.zeros_like(self.first)
+        np.maximum.at(self.last, self._which, single)
+
+    def place(self, versions: Versions, marks: Ints, collectable: bool) -> None:
+        """Decide where each gradient is computed, and find what is kept a slot."""
+        first, last = self.rows[self.first], self.rows[self.last]
+        self.fresh = versions.fresh[first]  # [known]: computed at the first use
+        self.computable = versions.computable[first]
+        self.collected = self._collected(marks) if collectable else np.zeros(len(self.known), bool)
+        self.again = (self._times > 1) & ~self.collected  # [known]: kept from the first use to the last
+        self.kept, self.kept_slots = _slots(~self.fresh, self.computable, first)
+        self.slot, self.slots = _slots(self.again, first, last)
+
+    def of_use(self, per_gradient: NDArray) -> NDArray:
+        """A fact about gradients by themselves, for each use; zero where it has none."""
+        result = np.zeros(len(self.rows), per_gradient.dtype)
+        result[self._single] = per_gradient[self._which]
+        return result
+
+    def _flat(self) -> NDArray[np.bool_]:
+        """[uses]: in a round in which every gradient is at the present version, in full, and used for the first time."""
+        schedule, rows = self._schedule, self.rows
+        first = np.zeros(len(rows), bool)
+        first[np.unique(self.gradients, return_index=True)[1]] = True
+        good = self.adds & first & ~self.differs & (schedule["weight"][rows] == 1.0)
+        good[good] &= schedule["timestamp"][rows[good]] == schedule["timestamp"][self.updates[good]]
+        spoilt = np.unique(self.updates[~good])
+        return good & ~np.isin(self.updates, spoilt)
+
+    def _collected(self, marks: Ints) -> NDArray[np.bool_]:
+        """[known]: joins the rounds of all blocks at once, in order, and is used nowhere else."""
+        schedule, blocks = self._schedule, self._schedule.blocks
+        candidates = np.flatnonzero(self._times == blocks)
+        rows = self.rows[self.first[candidates]][:, None] + np.arange(blocks)
+        good = rows[:, -1] == self.rows[self.last[candidates]]
+        candidates, rows = candidates[good], rows[good]
+        good = (schedule["verb"][rows] == Verb.ADD).all(1) & (schedule["weight"][rows] == 1.0).all(1)
+        good &= (schedule["block"][rows] == np.arange(blocks)).all(1)
+        good &= np.searchsorted(marks, rows[:, 0], "right") == np.searchsorted(marks, rows[:, -1], "right")
+        collected = np.zeros(len(self.known), bool)
+        collected[candidates[good]] = True
+        return collected
+
+
+def _slots(chosen: NDArray[np.bool_], begin: Ints, end: Ints) -> tuple[Ints, int]:
+    """A slot for each of the chosen from row to row, and how many there are."""
+    slots = np.zeros(len(chosen), np.int64)
+    slots[chosen] = assign_slots(begin[chosen], end[chosen])
+    return slots, int(slots[chosen].max(initial=NONE)) + 1

@@ -1,0 +1,63 @@
+"""A task made concrete: data, initial parameters, and the arithmetic of one run with one seed."""
+
+from functools import lru_cache
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fred import streams
+from fred.learning.data.dataset import Data, Dataset
+from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
+from fred.learning.server import State
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.scenario.shape import Run, Task
+
+Measured = list[dict[str, float]]  # what was measured at each point
+
+
+class Problem:
+    """A task, for one run with one seed. Raises FredError for data that are not there, and models that do not fit."""
+
+    def __init__(self, task: Task, run: Run, seed: int):
+        self.data = _load(task.data, seed if task.data.generated else 0)
+        self.loss = Loss(task.model, self.data.classifies)
+        self.layout = run.protocol.layout(run.cluster)
+        check_memory(task.model, self.data, self.layout.replicas)
+        self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
+        self.params = self.models[0]
+        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size)
+        self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # of one model
+        self.examples, self.evaluation = _arrays(self.data)
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size)
+
+    def measure(self, states: list[State]) -> dict[str, float]:
+        """Loss and error on the evaluation examples; how far the replicas that are the answer are apart."""
+        do = self.arithmetic
+        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
+        if len(self.layout.answer) == 1:
+            return {"loss": loss, "error": error}
+        replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
+        return {"loss": loss, "error": error, "disagreement": float(plain(do.disagreement(replicas)))}
+
+
+def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
+    """What the replicas' first parameters are drawn with: all with the run's seed, unless they are to start apart."""
+    replicas = run.protocol.layout(run.cluster).replicas if task.replicas_start == "apart" else 1
+    return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
+
+
+def plain(array: jax.Array) -> NDArray:
+    """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands."""
+    return np.where(np.isnan(array), np.float32(np.nan), array)
+
+
+@lru_cache(maxsize=4)
+def _load(data: Data, seed: int) -> Dataset:
+    return data.load(seed)
+
+
+@lru_cache(maxsize=4)
+def _arrays(data: Dataset) -> tuple[Arrays, Arrays]:
+    return on_device(data.train), on_device(data.evaluation)

@@ -1,0 +1,80 @@
+"""A run's timing: who does what when, with or without somebody who computes meanwhile."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from fred.errors import FredError
+from fred.running.cadence import Cadence, Watch
+from fred.scenario.shape import Run
+from fred.schedule import Row, Schedule
+from fred.timing.durations import LONGEST
+from fred.timing.recorder import Listener, Recorder
+from fred.timing.simulation import Simulation
+
+
+class Recording:
+    """One run with one seed; `shares`: what part of a model's bytes each block is, if they are not equal."""
+
+    def __init__(self, run: Run, seed: int, model_bytes: int = 0, shares: Sequence[float] = ()):
+        self._run, self._seed, self._model_bytes, self._shares = run, seed, model_bytes, shares
+        self.cadence = Cadence(*run.evaluate.spacing(run.stop))
+        self._wanted = {"updates": run.stop.updates or math.inf, "gradients": run.stop.gradients or math.inf}
+
+    def schedule(self, listener: Listener | None = None) -> Schedule:
+        """The whole run."""
+        return self._record(self._recorder(self._wanted, listener), self._run.stop.seconds)
+
+    def watched(self, listener: Listener, look: Callable[[float], bool]) -> Schedule:
+        """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points."""
+
+        def looked() -> None:
+            if look(min(1.0, recorder.updates / max(1.0, self._wanted["updates"]))):
+                recorder.stop()
+
+        watch = Watch(self.cadence, listener, looked)
+        watch.recorder = recorder = self._recorder(self._wanted, watch)
+        return self._record(recorder, self._run.stop.seconds)
+
+    def up_to(self, seconds: float | None = None, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
+        """The run up to a moment or a row, where timing is told what it was told before."""
+        return self._record(self._recorder({"rows": rows}, _Told(statistics)), seconds)
+
+    def _recorder(self, limits: dict[str, float], listener: Listener | None) -> Recorder:
+        run = self._run
+        return Recorder(run.cluster.size, run.protocol.layout(run.cluster), **limits, listener=listener)
+
+    def _record(self, recorder: Recorder, seconds: float | None) -> Schedule:
+        with _representable():
+            simulation = Simulation(self._run.cluster, recorder, self._seed, self._model_bytes, self._shares)
+            self._run.protocol.start(simulation)
+            simulation.run(seconds or math.inf)
+            return recorder.schedule(simulation.now)
+
+
+class _Told:
+    """Answers as before."""
+
+    def __init__(self, statistics: Sequence[float]):
+        self._statistics = iter(statistics)
+
+    def execute(self, row: Row) -> None:
+        """Nothing is computed."""
+
+    def forget_mailbox(self, mailbox: int) -> None:
+        """Nothing is kept."""
+
+    def forget_gradient(self, worker: int, step: int) -> None:
+        """Nothing is kept."""
+
+    def statistic(self, cell: int) -> float:
+        """The next answer."""
+        return next(self._statistics)
+
+
+@contextmanager
+def _representable() -> Iterator[None]:
+    try:
+        yield
+    except OverflowError as error:
+        raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
