@@ -23,7 +23,7 @@ def record(protocol: Protocol, workers: int, network: dict | None = None, gradie
     """A run of so many gradients, timing only."""
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
     cluster = Cluster(workers=workers, compute=compute, network=network)
-    recorder = Recorder(workers, protocol.replicas(cluster), protocol.blocks(cluster), gradients=gradients)
+    recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)
     simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
     protocol.start(simulation)
     simulation.run()
@@ -66,7 +66,7 @@ def _measure(protocol: Protocol, workers: int, gradients: int | None) -> tuple[f
     start = time.perf_counter()
     cluster = Cluster(workers=workers, compute={"name": "lognormal", "median": 0.1, "sigma": 0.3})
     limits = {"updates": 1000} if gradients is None else {"gradients": gradients}
-    recorder = Recorder(workers, protocol.replicas(cluster), protocol.blocks(cluster), **limits)
+    recorder = Recorder(workers, protocol.layout(cluster), **limits)
     simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
     protocol.start(simulation)
     simulation.run()

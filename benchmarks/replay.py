@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.common import Row, medians
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
-from fred.learning.server import Server
+from fred.learning.server import Server, State
 from fred.learning.servers.adpsgd import ADPSGD
 from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.fasgd import FASGD
@@ -21,9 +22,10 @@ from fred.learning.servers.sgp import SGP
 from fred.learning.servers.wagma import WAGMASGD
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.interpreter import Inline, jitted
+from fred.replay.interpreter import Interpreter, jitted
 from fred.replay.lower import lower
-from fred.replay.machine import replay
+from fred.replay.machine import Mark, replay
+from fred.replay.phases import Program
 from fred.schedule import Schedule
 from fred.timing.cluster import Cluster
 from fred.timing.contention import RandomDelays
@@ -34,7 +36,7 @@ from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
-from fred.timing.recorder import Recorder
+from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 from fred.timing.topology import Exponential
 
@@ -58,33 +60,34 @@ class Case:
     ):
         rng = np.random.default_rng(0)
         self.server, self.gradients, self.cluster, self.protocol = server, gradients, cluster, protocol or Asynchronous()
+        self.layout = self.protocol.layout(cluster)
         loss = Loss(MLP(hidden=widths[1:-1]), classifies=True)
         self.params = loss.model.init(jax.random.key(0), widths[:1], widths[-1])
-        self.arithmetic = Arithmetic.of(server, loss, self.params, self.protocol.blocks(cluster))
+        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size)
         inputs = jnp.asarray(rng.normal(size=(EXAMPLES, widths[0])), jnp.float32)
         self.examples = inputs, jnp.asarray(rng.integers(0, widths[-1], EXAMPLES), jnp.int32)
         self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)
-        schedule = self.inline().schedule(0) if self.protocol.needs_values else self.record(self.recorder())
-        uses, _ = schedule.settled()
-        self.program = lower(schedule, np.array([*(uses[mark] for mark in marks), len(schedule)]))
-        uses = uses[np.sort(np.unique(schedule.keys(uses), return_index=True)[1])]
+        schedule = self.inline() if self.protocol.needs_values else self.record()
+        uses = schedule.ledger.uses
+        self.program = self.lowered(schedule, np.array([*(uses[mark] for mark in marks), len(schedule)]))
+        uses = uses[np.sort(np.unique(schedule.ledger.gradients, return_index=True)[1])]
         self.timestamps = jnp.asarray(np.arange(len(uses)) - schedule["staleness"][uses], jnp.int32)
         self.indices = jnp.asarray(self.batches.indices(schedule["worker"][uses], schedule["step"][uses], 0))
         self._bare = jax.jit(self._bare_loop)
         self._kept = jax.jit(self._kept_loop, donate_argnums=1)
         self._own = jax.jit(self._own_loop, donate_argnums=1)
 
-    def recorder(self) -> Recorder:
-        return Recorder(*self._sizes(), gradients=self.gradients)
-
-    def _sizes(self) -> tuple[int, int, int]:
-        return self.cluster.size, self.protocol.replicas(self.cluster), self.protocol.blocks(self.cluster)
-
-    def record(self, recorder: Recorder) -> Schedule:
+    def record(self, listener: Listener | None = None) -> Schedule:
+        """The schedule."""
+        recorder = Recorder(self.cluster.size, self.layout, gradients=self.gradients, listener=listener)
         simulation = Simulation(self.cluster, recorder, seed=0, model_bytes=1000)
         self.protocol.start(simulation)
         simulation.run()
         return recorder.schedule(simulation.now)
+
+    def lowered(self, schedule: Schedule, marks: NDArray[np.int64]) -> Program:
+        """The program."""
+        return lower(schedule, marks, self.arithmetic.blocks.group_of_each, self.arithmetic.hooks)
 
     def _bare_loop(self, state, examples, indices, timestamps):
         def update(state, row):
@@ -93,15 +96,19 @@ class Case:
 
         return jax.lax.scan(update, state, (indices, timestamps))[0]
 
+    def start(self) -> State:
+        """The server's state."""
+        return self.server.init(self.params, self.cluster.size)
+
     def limit(self) -> None:
         """The same number of the same gradients and updates, minibatches given, nothing else."""
-        state = self._bare(self.server.init(self.params), self.examples, self.indices, self.timestamps)
+        state = self._bare(self.start(), self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
 
     def floor(self) -> None:
         """As the limit, but each gradient is kept for as many updates as there are workers: the least that staleness costs."""
         kept = jax.tree.map(lambda leaf: jnp.zeros((self.cluster.size, *leaf.shape)), self.params)
-        state = self._kept(self.server.init(self.params), kept, self.examples, self.indices, self.timestamps)
+        state = self._kept(self.start(), kept, self.examples, self.indices, self.timestamps)
         jax.block_until_ready(state)
 
     def _kept_loop(self, state, kept, examples, indices, timestamps):
@@ -118,7 +125,7 @@ class Case:
     def apart(self) -> None:
         """As the limit, but each worker has parameters of its own and none are ever averaged."""
         own = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.cluster.size), self.params)
-        jax.block_until_ready(self._own(self.server.init(self.params), own, self.examples, self.indices, self.timestamps))
+        jax.block_until_ready(self._own(self.start(), own, self.examples, self.indices, self.timestamps))
 
     def _own_loop(self, state, own, examples, indices, timestamps):
         def update(own, row):
@@ -130,46 +137,44 @@ class Case:
 
         return jax.lax.scan(update, own, (indices, timestamps, jnp.arange(len(indices)) % self.cluster.size))[0]
 
-    def _replicas(self) -> Iterator:
+    def _marks(self) -> Iterator[Mark]:
         return replay(self.program, self.arithmetic, [self.params], self.examples, self.batches)
 
     def replay(self) -> None:
         """Everything that replaying takes, drawing the minibatches included."""
-        for replicas in self._replicas():
-            jax.block_until_ready(replicas)
+        for mark in self._marks():
+            jax.block_until_ready(mark.carry)
 
     def later(self) -> float:
         """Seconds that replaying takes from the mark to the end."""
-        replicas = self._replicas()
-        jax.block_until_ready(next(replicas))
+        marks = self._marks()
+        jax.block_until_ready(next(marks).carry)
         start = time.perf_counter()
-        jax.block_until_ready(next(replicas))
+        jax.block_until_ready(next(marks).carry)
         return time.perf_counter() - start
 
     def lowering(self) -> None:
         """Recording the schedule and turning it into a program."""
-        schedule = self.record(self.recorder())
-        lower(schedule, np.array([len(schedule)]))
+        schedule = self.record()
+        self.lowered(schedule, np.array([len(schedule)]))
 
-    def inline(self) -> Inline:
+    def inline(self) -> Schedule:
         """Recording and computing at once."""
-        parts = {"models": [self.params], "examples": self.examples, "batches": self.batches}
-        never = {"observe": lambda _: False, "every": ("updates", 10**9)}
-        limits = {"updates": np.inf, "gradients": self.gradients}
-        inline = Inline(*self._sizes(), **limits, arithmetic=self.arithmetic, **parts, **never)
-        self.record(inline)
-        jax.block_until_ready(inline.states)
-        return inline
+        models = [self.params]
+        interpreter = Interpreter(self.arithmetic, models, self.layout.replicas, self.examples, self.batches)
+        schedule = self.record(interpreter)
+        jax.block_until_ready(interpreter.memory.states)
+        return schedule
 
     def by_hand(self) -> None:
         """What B-FASGD takes written by hand: the same jitted steps in a plain loop, in a schedule's order."""
-        do, state, held = jitted(self.arithmetic), self.server.init(self.params), {}
+        do, state, held = jitted(self.arithmetic), self.start(), {}
         for number in range(self.gradients):
             worker = number % self.cluster.size
             params, timestamp = held.get(worker, (state.params, 0))
-            grads = do["gradient"]([params], self.examples, self.indices[number], 1, members=1, masked=False)
+            (message,), _ = do["message"]([params], self.examples, self.indices[number], ())
             float(do["statistic"](state)), float(do["statistic"](state))  # one for each gate
-            state = do["apply"](state, grads, timestamp, worker)
+            state = do["apply"](state, message.values, timestamp, worker)
             held[worker] = state.params, number + 1
         jax.block_until_ready(state)
 

@@ -29,9 +29,22 @@ class PlainSGD:
     def __init__(self, params: dict, rate: float, scale=lambda staleness: 1.0):
         self.params, self.rate, self.scale = params, rate, scale
 
-    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        """With one message, or (`count` > 0) with what a round of so many came to."""
         step = self.rate * self.scale(staleness)
         self.params = self.params | {k: self.params[k] - step * g for k, g in grads.items()}
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        """What of a message joins a round."""
+        return message
+
+    def published(self) -> dict:
+        """What workers read."""
+        return self.params
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        """Synchronise with a mailbox."""
+        self.params = {k: keep * own + weight * mixed[k] for k, own in self.params.items()}
 
 
 class PlainShard(PlainSGD):
@@ -41,8 +54,8 @@ class PlainShard(PlainSGD):
         super().__init__(self.cut(params, number, servers), rate)
         self.like = params
 
-    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
-        self.params = {k: p - self.rate * count * grads[k] for k, p in self.params.items()}
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.params = {k: p - self.rate * max(count, 1) * grads[k] for k, p in self.params.items()}
 
     @staticmethod
     def cut(params: dict, number: int, servers: int) -> dict:
@@ -57,6 +70,25 @@ class PlainShard(PlainSGD):
     def join(shards: list, like: dict) -> dict:
         """Arrays shaped `like` these from all servers' parts."""
         return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
+
+
+class PlainLayers(PlainSGD):
+    """One server's layers."""
+
+    def __init__(self, params: dict, rate: float, number: int, servers: int):
+        super().__init__(self.cut(params, number, servers), rate)
+        self.like = params
+
+    @staticmethod
+    def cut(params: dict, number: int, servers: int) -> dict:
+        """As many layers as there are servers."""
+        assert len({k.split("/")[0] for k in params}) == servers
+        return {k: p for k, p in params.items() if k.startswith(f"layer{number}/")}
+
+    @staticmethod
+    def join(shards: list, like: dict) -> dict:
+        """All layers."""
+        return {k: p for shard in shards for k, p in shard.items()}
 
 
 class PlainPush(PlainSGD):
@@ -80,7 +112,7 @@ class PlainFASGD(PlainSGD):
         self.b = {k: np.zeros_like(p) for k, p in params.items()}
         self.v = {k: np.full_like(p, v0) for k, p in params.items()}
 
-    def update(self, grads: dict, staleness: int, count: int = 1) -> None:
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
         params = {}
         for k, g in grads.items():
             self.n[k] = self.gamma * self.n[k] + (1 - self.gamma) * g**2
@@ -91,57 +123,66 @@ class PlainFASGD(PlainSGD):
         self.params = params
 
 
-def recompute(schedule: pd.DataFrame, servers: list, inputs: np.ndarray, answers: np.ndarray, minibatch, model=dict) -> list:
+def recompute(
+    schedule: pd.DataFrame,
+    servers: list,
+    inputs: np.ndarray,
+    answers: np.ndarray,
+    minibatch,
+    model=dict,
+    send=lambda worker, params, message: message,
+) -> list:
     """Walk through the rows and do what they say; `minibatch(worker, step)` gives example indices.
 
-    One server per replica; several PlainShards hold parts of the parameters. `model` makes the model of a replica's
-    parameters. Returns each replica's parameters at the end.
+    One server per replica, or one per block of the only replica. `model` makes the model of a replica's parameters, `send`
+    what a worker sends. Returns each server's parameters at the end.
     """
-    sharded = isinstance(servers[0], PlainShard)
-    mailboxes: dict = {}  # number -> replica -> (parameters, clock); a mix has replica None
-    owner: dict = {}
+    cut_into = int(schedule["block"].max()) + 1
+    mailboxes: dict = {}  # number -> block -> (parameters, clock)
     joined: list = [[] for _ in servers]
     clocks = [0] * len(servers)
+    sent: dict = {}  # messages by worker and step
 
-    def gradient_of(row) -> tuple:
-        """The gradient, and the timestamp of the replica's part of what it was computed at."""
-        indices = minibatch(row.worker, row.step)
-        if not sharded:
-            params, timestamp = mailboxes[row.mailbox][row.replica]
-            return gradient(model(params), inputs[indices], answers[indices]), timestamp
-        known = sorted(number for number in mailboxes if owner[number] == row.worker and number <= row.mailbox)
-        parts = {replica: part for number in known for replica, part in mailboxes[number].items()}  # later ones win
-        params = PlainShard.join([parts[replica][0] for replica in range(len(servers))], servers[0].like)
-        grads = gradient(params, inputs[indices], answers[indices])
-        return PlainShard.cut(grads, row.replica, len(servers)), parts[row.replica][1]
+    def read(mailbox: int) -> dict:
+        parts = [mailboxes[mailbox][block][0] for block in range(cut_into)]
+        return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
+
+    def message_of(row) -> dict:
+        if row.step < 0:
+            before, after = read(row.source), read(row.mailbox)
+            message = send(row.worker, before, {k: before[k] - after[k] for k in before})
+        else:
+            key = row.worker, row.step
+            if key not in sent:
+                indices, params = minibatch(*key), model(read(row.mailbox))
+                sent[key] = send(row.worker, params, gradient(params, inputs[indices], answers[indices]))
+            message = sent[key]
+        origin = row.mailbox if row.step >= 0 else row.source
+        cell = row.replica * cut_into + row.block
+        timestamp = mailboxes[origin][row.block][1]
+        assert (timestamp, clocks[cell] - timestamp) == (row.timestamp, row.staleness)
+        return message if cut_into == 1 else servers[0].cut(message, row.block, cut_into)
 
     for row in schedule.itertuples():
-        if row.verb == "PULL" and row.mailbox >= 0:
-            mailboxes.setdefault(row.mailbox, {})[row.replica] = (servers[row.replica].params, clocks[row.replica])
-            owner[row.mailbox] = row.worker
-        elif row.verb in ("PUSH", "ADD"):
-            grads, timestamp = gradient_of(row)
-            assert (timestamp, clocks[row.replica] - timestamp) == (row.timestamp, row.staleness)
-            if row.verb == "PUSH":
-                servers[row.replica].update(grads, row.staleness)
-                clocks[row.replica] += 1
-            else:
-                joined[row.replica].append(grads)
+        cell = row.replica * cut_into + row.block
+        if row.verb == "PULL":
+            mailboxes[row.mailbox] = {row.block: (servers[cell].published(), clocks[cell])}
+        elif row.verb == "PUSH":
+            servers[cell].update(message_of(row), row.staleness)
+        elif row.verb == "ADD":
+            part = servers[cell].contribution(message_of(row), row.staleness)
+            joined[cell].append({k: row.weight * p for k, p in part.items()})
         elif row.verb == "COMMIT":
-            parts, joined[row.replica] = joined[row.replica], []
-            assert np.isclose(row.weight, 1 / len(parts))
-            mean = {k: row.weight * sum(grads[k] for grads in parts) for k in parts[0]}
-            servers[row.replica].update(mean, 0, len(parts))
-            clocks[row.replica] += 1
+            parts, joined[cell] = joined[cell], []
+            total = {k: row.weight * sum(part[k] for part in parts) for k in (parts[0] if parts else servers[cell].params)}
+            servers[cell].update(total, 0, len(parts))
         elif row.verb == "MIX":
-            (source, _), *_ = mailboxes[row.source].values()
-            before = mailboxes.get(row.mailbox, {None: (dict.fromkeys(source, 0.0), None)})[None][0]
-            mailboxes[row.mailbox] = {None: ({k: before[k] + row.weight * source[k] for k in source}, None)}
+            source, clock = mailboxes[row.source][row.block]
+            before = mailboxes.setdefault(row.mailbox, {}).get(row.block, (dict.fromkeys(source, 0.0), clock))[0]
+            mailboxes[row.mailbox][row.block] = {k: before[k] + row.weight * source[k] for k in source}, clock
         elif row.verb == "SYNC":
-            (mixed, _), *_ = mailboxes[row.mailbox].values()
-            own = servers[row.replica].params
-            servers[row.replica].params = {k: row.keep * own[k] + row.weight * mixed[k] for k in own}
-            clocks[row.replica] += 1
+            servers[cell].meet(mailboxes[row.mailbox][row.block][0], row.keep, row.weight)
+        clocks[cell] += row.verb in ("PUSH", "COMMIT", "SYNC")
     return [server.params for server in servers]
 
 

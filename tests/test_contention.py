@@ -10,8 +10,7 @@ from fred.timing.cluster import Cluster
 from fred.timing.contention import FOREVER, MarkovSwitching
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.conftest import make_run
-from tests.test_protocols import record
+from tests.worlds import make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 SWITCHING = {"slowdown": 3.0, "fast_seconds": 4.0, "slow_seconds": 2.0}

@@ -19,7 +19,8 @@ from fred.errors import FredError
 from fred.learning.server import Server
 from fred.running.execution import execute
 from fred.scenario.shape import Run
-from tests.conftest import ROOT, TASK, make_run
+from tests.conftest import ROOT
+from tests.worlds import TASK, make_run
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
 
@@ -83,7 +84,7 @@ class TestAlgorithm:
     def test_its_state_is_arrays_that_keep_their_shapes(self, name):
         server: Server = registry.lookup("algorithm", name).example()
         params = {"w": jax.numpy.ones((3, 2)), "b": jax.numpy.zeros(2)}
-        state = server.init(params)
+        state = server.init(params, 3)
         after = server.apply_update(state, params, jax.numpy.int32(0), jax.numpy.int32(0))
         assert jax.tree.structure(state) == jax.tree.structure(after)
         shapes = [[(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(each)] for each in (state, after)]

@@ -12,8 +12,7 @@ from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, Elfving, Oracle, StaticCutoff, expected_normal_order_statistics
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.synchronous import Synchronous
-from tests.conftest import COMPUTE, make_run
-from tests.test_protocols import record
+from tests.worlds import COMPUTE, make_run, record
 
 RULES = {"all": AllWorkers(), "static": StaticCutoff(workers=17), "elfving": Elfving(), "oracle": Oracle()}
 

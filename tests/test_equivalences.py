@@ -9,10 +9,10 @@ import fred.replay.machine
 import fred.replay.phases
 from fred.replay.lower import padded
 from fred.results import result
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.scenario.loading import load
 from fred.schedule import Verb
-from tests.conftest import COMPUTE, TASK, make_run
+from tests.worlds import COMPUTE, TASK, make_run, same
 
 OPTIMIZERS = [
     "sgd",
@@ -23,10 +23,6 @@ OPTIMIZERS = [
     "rmsprop",
     [{"name": "clip_by_global_norm", "max_norm": 0.5}, "sgd"],
 ]
-
-
-def same(a: Outcome, b: Outcome) -> bool:
-    return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
 
 
 def test_synchronous_sgd_with_n_workers_and_batch_m_is_sgd_with_batch_nm():

@@ -7,9 +7,9 @@ from fred.errors import FredError
 from fred.running.execution import execute
 from fred.scenario.loading import load
 from fred.timing.protocols.gossip import Gossip
-from tests.conftest import make_run
 from tests.fuzz import disagreement, refusal
 from tests.random_runs import ALGORITHMS, OPTIMIZERS, random_run
+from tests.worlds import make_run
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}

@@ -11,12 +11,14 @@ from scipy import stats
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
-from fred.running.cadence import threshold_times
+from fred.running.cadence import Cadence
 from fred.running.execution import execute
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
 from fred.timing.latency import Constant, Latency
-from tests.conftest import COMPUTE, ROOT, make_run
+from fred.timing.protocols.asynchronous import Asynchronous
+from tests.conftest import ROOT
+from tests.worlds import COMPUTE, make_run, record
 
 GRID = (np.arange(200_000) + 0.5) / 200_000  # stratified uniform draws
 
@@ -160,9 +162,10 @@ def test_impossible_durations_are_refused_when_they_come_up(cluster, message):
 
 
 def test_too_many_evaluation_points_are_refused():
-    assert len(threshold_times(1e-3, 10**9)) == 999
+    schedule = record(Asynchronous(), Cluster(workers=1), gradients=1)
+    assert len(Cadence("seconds", 1e-3).points(schedule).rows) == 1001, "the start, 999 between, and the end"
     with pytest.raises(FredError, match="more than 1,000,000 points"):
-        threshold_times(1e-9, 10**9)
+        Cadence("seconds", 1e-9).points(schedule)
 
 
 class Backwards(Constant):

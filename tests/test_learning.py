@@ -22,8 +22,8 @@ from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.problem import Loss
 from fred.minibatches import Minibatches
 from fred.scenario.shape import Scenario
-from tests.conftest import make_run
 from tests.recompute import gradient
+from tests.worlds import make_run
 
 
 def named(params) -> dict:

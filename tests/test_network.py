@@ -9,7 +9,7 @@ from fred.timing.cluster import Cluster
 from fred.timing.network import Card, Links, Network
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.test_protocols import record
+from tests.worlds import record
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])

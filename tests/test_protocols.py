@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred import registry
 from fred.errors import FredError
 from fred.schedule import NONE, Schedule, Verb
 from fred.timing.cluster import Cluster
@@ -17,67 +16,9 @@ from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.dispatcher import Dispatcher
 from fred.timing.protocols.synchronous import Synchronous
-from fred.timing.recorder import Recorder
 from fred.timing.selection import Shifting, Softmax
 from fred.timing.simulation import Process, Simulation
-from tests.conftest import make_run
-
-LATENCIES = st.sampled_from(
-    [
-        {"name": "constant", "seconds": 0.1},
-        {"name": "constant", "seconds": 0.0},
-        {"name": "exponential", "scale": 0.1},
-        {"name": "pareto", "minimum": 0.02, "alpha": 1.1},
-        {"name": "bimodal", "fast": 0.1, "slow": 2.0, "slow_fraction": 0.1},
-    ]
-)
-NETWORKS = st.none() | st.fixed_dictionaries(
-    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)}
-)
-CLUSTERS = st.builds(
-    lambda speeds, compute, network, servers, contention: Cluster(
-        workers=len(speeds), speeds=speeds, compute=compute, network=network, servers=servers, contention=contention
-    ),
-    st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=1, max_size=7),
-    LATENCIES.filter(lambda latency: latency.get("seconds") != 0),
-    NETWORKS,
-    st.sampled_from([1, 1, 3]),
-    st.sampled_from([[], [], [{"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}]]),
-)
-PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
-
-
-class Blind(Recorder):
-    """Records only; where timing follows values, they are always the same."""
-
-    def statistic(self, replica: int) -> float:
-        return 0.05
-
-
-def record(protocol: Protocol, cluster: Cluster, gradients: float = np.inf, seconds: float = np.inf, seed: int = 0) -> Schedule:
-    recorder = Blind(cluster.size, protocol.replicas(cluster), protocol.blocks(cluster), gradients=gradients)
-    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
-    protocol.start(simulation)
-    simulation.run(seconds)
-    return recorder.schedule(simulation.now)
-
-
-def fitting(name: str, cluster: Cluster) -> Protocol:
-    """An instance of the protocol, with options away from their defaults where that is more interesting."""
-    options = {
-        "gated": {"c_push": 0.1, "c_fetch": 0.1},
-        "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
-        "stale-synchronous": {"bound": 2},
-        "cutoff": {"rule": {"name": "elfving"}},
-        "group-averaging": {"period": 3},
-        "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
-    }
-    protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))
-    try:
-        protocol.check(cluster)
-    except ValueError:
-        assume(False)
-    return protocol
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record
 
 
 @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
@@ -91,30 +32,32 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
     assert (counts["gradients"], counts["dropped"]) == (len(applied), len(dropped))
     assert counts["in_flight"] == len(begun - applied - dropped)
     assert counts["gradients"] >= 80
-    if not protocol.sharded:  # else a worker may go on while blocks of earlier gradients are under way
+    blocks = protocol.layout(cluster).blocks
+    if blocks == 1:  # else a worker may go on while blocks of earlier gradients are under way
         assert counts["in_flight"] <= cluster.size
-    clocks = [0] * schedule.replicas
-    mailboxes: dict = {}  # number -> replica -> row of the PULL, clock
+    clocks = [0] * (schedule.replicas * schedule.blocks)
+    mailboxes: dict = {}  # number -> block -> the row of its PULL, or of the last of its MIXes
     for row in schedule.frame().itertuples():
+        cell = row.replica * schedule.blocks + row.block
         if row.verb == "PULL":
-            assert row.timestamp == clocks[row.replica]
-            if row.mailbox != NONE:
-                assert row.replica not in mailboxes.setdefault(row.mailbox, {}), "a mailbox is written once"
-                mailboxes[row.mailbox][row.replica] = row
+            assert row.timestamp == clocks[cell]
+            assert row.mailbox not in mailboxes, "a mailbox is written once"
+            mailboxes[row.mailbox] = {row.block: row}
         elif row.verb in ("PUSH", "ADD", "DROP"):
-            assert row.staleness == clocks[row.replica] - row.timestamp >= 0
+            assert row.staleness == clocks[cell] - row.timestamp >= 0
             assert row.begin_ns <= row.end_ns <= row.time_ns
-            if not protocol.sharded:  # a block may come from an earlier mailbox: recomputed in test_recompute
-                origin = mailboxes[row.mailbox][row.replica]
-                assert (origin.worker, origin.timestamp) == (row.worker, row.timestamp)
-                assert origin.end_ns <= row.begin_ns, "computed before it arrived"
+            origin = mailboxes[row.mailbox][row.block]
+            assert (origin.worker, origin.timestamp) == (row.worker, row.timestamp)
+            assert origin.end_ns <= row.begin_ns, "computed before it arrived"
+            assert len(mailboxes[row.mailbox]) == blocks, "computed at a part of the parameters"
         elif row.verb == "MIX":
-            assert row.source in mailboxes
-            mailboxes.setdefault(row.mailbox, {})[None] = row
+            assert mailboxes[row.source][row.block].timestamp == row.timestamp
+            assert mailboxes[row.source][row.block].end_ns <= row.time_ns
+            mailboxes.setdefault(row.mailbox, {})[row.block] = row
         elif row.verb == "SYNC":
             assert row.mailbox in mailboxes
         if row.verb in ("PUSH", "COMMIT", "SYNC"):
-            clocks[row.replica] += 1
+            clocks[cell] += 1
     assert sorted(mailboxes) == list(range(len(mailboxes))), "mailboxes are numbered without gaps"
 
 
@@ -130,9 +73,9 @@ def fates(schedule: Schedule) -> tuple[set, set, set]:
         if row.verb == "PUSH":
             used.add(gradient), applied.add(gradient)
         elif row.verb == "ADD":
-            used.add(gradient), open_rounds.setdefault(row.replica, set()).add(gradient)
+            used.add(gradient), open_rounds.setdefault((row.replica, row.block), set()).add(gradient)
         elif row.verb == "COMMIT":
-            applied |= open_rounds.pop(row.replica)
+            applied |= open_rounds.pop((row.replica, row.block))
         elif row.verb == "DROP":
             dropped.add(gradient)
     begun = {(worker, step) for worker, final in enumerate(last.tolist()) for step in range(final + 1)}
@@ -145,10 +88,11 @@ def fates(schedule: Schedule) -> tuple[set, set, set]:
 def test_bytes_are_messages_times_their_size_and_weights_of_a_mix_conserve_the_mean(protocol, cluster, seed):
     protocol = fitting(protocol, cluster)
     schedule = record(protocol, cluster, gradients=60, seed=seed)
-    collective = protocol.decentralised
-    rows = schedule.rows(Verb.PULL, Verb.PUSH, *((Verb.ADD, Verb.DROP) if protocol.has_server else ()))
+    layout = protocol.layout(cluster)
+    collective = not layout.on_servers and not isinstance(protocol, (Allreduce, Cutoff))
+    rows = schedule.rows(Verb.PULL, Verb.PUSH, *((Verb.ADD, Verb.DROP) if layout.on_servers else ()))
     part = 1000 if collective else 1000 / cluster.servers  # every server gets an equal part of a model
-    part = np.ceil(part) if protocol.sharded else part
+    part = np.ceil(part) if layout.blocks > 1 else part
     assert np.allclose(schedule["bytes"][rows], schedule["messages"][rows] * part)
     assert not schedule["messages"][schedule.rows(Verb.COMMIT, Verb.MIX)].any()
     assert collective or not schedule["messages"][schedule.rows(Verb.SYNC)].any()
@@ -158,7 +102,7 @@ def test_bytes_are_messages_times_their_size_and_weights_of_a_mix_conserve_the_m
         assert set(schedule["bytes"][gradients]) == {cost.bytes}
         assert set(schedule["messages"][gradients]) == {cost.messages}
     mixes = schedule.rows(Verb.MIX)
-    sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes])
+    sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes], minlength=schedule["mailbox"].max() + 1)
     complete = sums[np.unique(schedule["mailbox"][schedule.rows(Verb.SYNC)])]
     assert np.allclose(complete, 1), "here every worker has equally many neighbours"
     syncs = schedule.rows(Verb.SYNC)

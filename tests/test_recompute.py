@@ -12,9 +12,8 @@ from fred import batch_indices, registry
 from fred.results import folder, result
 from fred.running.execution import Outcome, execute
 from fred.scenario.loading import load, validated
-from tests.conftest import make_run
 from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
-from tests.test_protocols import CLUSTERS
+from tests.worlds import CLUSTERS, make_run
 
 
 @pytest.mark.parametrize("algorithm", ["sasgd", "fasgd"])

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from fred.errors import FredError
 from fred.learning.problem import initial_params
 from fred.replay.lower import lower
-from fred.replay.machine import replay
+from fred.replay.machine import replay, states_at
 from fred.results import result
-from fred.running.execution import Outcome, _initial_seeds, _Problem, execute
+from fred.running.execution import Outcome, execute
+from fred.running.problem import Problem, _initial_seeds
 from fred.scenario.loading import validated
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
@@ -22,8 +23,7 @@ from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.conftest import COMPUTE, TASK, make_run
-from tests.test_protocols import CLUSTERS, record
+from tests.worlds import CLUSTERS, COMPUTE, TASK, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
@@ -53,10 +53,10 @@ class TestBFASGD:
     def test_what_it_recorded_inline_can_be_replayed(self):
         result = outcome("b-fasgd", protocol=self.GATED, cluster={"workers": 5, "compute": COMPUTE})
         run, seed = result.run, result.seed
-        problem = _Problem(run.task, run, seed)
+        problem = Problem(run.task, run, seed)
         program = lower(result.schedule, np.array([len(result.schedule)]))
-        (final,) = replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches)
-        replayed = problem.arithmetic.consensus(final)
+        (mark,) = replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches)
+        replayed = problem.arithmetic.answer(states_at(program, 0, mark, problem.arithmetic, [0]))
         leaves = {
             jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in jax.tree.leaves_with_path(replayed)
         }

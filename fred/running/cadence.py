@@ -54,10 +54,6 @@ class Cadence:
             rows, moments, done = rows[:-1], moments[:-1], done[:-1]
         return Points(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
 
-    def watching(self, listener: Listener, look: Callable[[], None]) -> "Watch":
-        """A listener to the same rows that looks whenever a point has been reached."""
-        return Watch(self, listener, look)
-
     def moment(self, number: int) -> int:
         """The time of a point, ns."""
         return int(nanoseconds(self.spacing * np.array([number]))[0])
@@ -75,9 +71,12 @@ class Cadence:
 
 
 class Watch:
-    """Looks at the points while the rows come. A point in time is passed when the first row after it comes."""
+    """Looks at the points while the rows come, until `look` says that it is enough.
 
-    def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], None]):
+    A point in time is passed when the first row after it comes.
+    """
+
+    def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], bool]):
         self._cadence, self._listener, self._look = cadence, listener, look
         self.recorder: Recorder | None = None  # whose counts are looked at
         self._number = 1  # of the next point
@@ -93,8 +92,8 @@ class Watch:
         while row.time_ns >= self._moment:
             self._number += 1
             self._moment = self._cadence.moment(self._number)
-            self._look()
-            if self.recorder.full:
+            if self._look():
+                self.recorder.stop()
                 return
         self._listener.execute(row)
         if self._cadence.unit != "seconds" and row.verb in (Verb.PUSH, Verb.COMMIT):
@@ -102,4 +101,5 @@ class Watch:
             if reached >= self._number * self._cadence.spacing:
                 while reached >= self._number * self._cadence.spacing:
                     self._number += 1
-                self._look()
+                if self._look():
+                    self.recorder.stop()

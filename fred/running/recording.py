@@ -28,9 +28,8 @@ class Recording:
     def watched(self, listener: Listener, look: Callable[[float], bool]) -> Schedule:
         """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points."""
 
-        def looked() -> None:
-            if look(min(1.0, recorder.updates / max(1.0, self._wanted["updates"]))):
-                recorder.stop()
+        def looked() -> bool:
+            return look(min(1.0, recorder.updates / max(1.0, self._wanted["updates"])))
 
         watch = Watch(self.cadence, listener, looked)
         watch.recorder = recorder = self._recorder(self._wanted, watch)

@@ -1,0 +1,104 @@
+"""The worlds that tests share: small scenarios in one line, random clusters, and schedules without arithmetic."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from fred import registry
+from fred.running.execution import Outcome
+from fred.scenario.loading import validated
+from fred.scenario.shape import Run
+from fred.schedule import Row, Schedule
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from fred.timing.recorder import Recorder
+from fred.timing.simulation import Simulation
+
+TASK = {"data": {"name": "synthetic-classification", "examples": 600, "evaluation": 100, "features": 8, "classes": 4}}
+TASK |= {"model": {"name": "mlp", "hidden": [6]}, "batch_size": 4}
+COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
+
+
+def make_run(algorithm: Any = "asgd", **options: Any) -> Run:
+    """A small run; keyword arguments replace its parts."""
+    if isinstance(algorithm, str):
+        algorithm = {"name": algorithm, "learning_rate": 0.1}
+    whole = {"task": TASK, "cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"gradients": 60}}
+    specification = {"runs": {"run": {**whole, "algorithm": algorithm, "evaluate": {"points": 3}, **options}}}
+    return validated(specification, lambda keys: ".".join(map(str, keys))).runs["run"]
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    """Whether two runs agree to the last bit."""
+    return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
+
+
+LATENCIES = st.sampled_from(
+    [
+        {"name": "constant", "seconds": 0.1},
+        {"name": "constant", "seconds": 0.0},
+        {"name": "exponential", "scale": 0.1},
+        {"name": "pareto", "minimum": 0.02, "alpha": 1.1},
+        {"name": "bimodal", "fast": 0.1, "slow": 2.0, "slow_fraction": 0.1},
+    ]
+)
+NETWORKS = st.none() | st.fixed_dictionaries(
+    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)}
+)
+CLUSTERS = st.builds(
+    lambda speeds, compute, network, servers, contention: Cluster(
+        workers=len(speeds), speeds=speeds, compute=compute, network=network, servers=servers, contention=contention
+    ),
+    st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=1, max_size=7),
+    LATENCIES.filter(lambda latency: latency.get("seconds") != 0),
+    NETWORKS,
+    st.sampled_from([1, 1, 3]),
+    st.sampled_from([[], [], [{"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}]]),
+)
+PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
+
+
+class Blind:
+    """A listener that computes nothing; where timing follows values, they are always the same."""
+
+    def execute(self, row: Row) -> None:
+        """Nothing."""
+
+    def forget_mailbox(self, mailbox: int) -> None:
+        """Nothing."""
+
+    def forget_gradient(self, worker: int, step: int) -> None:
+        """Nothing."""
+
+    def statistic(self, cell: int) -> float:
+        """Always the same."""
+        return 0.05
+
+
+def record(protocol: Protocol, cluster: Cluster, gradients: float = np.inf, seconds: float = np.inf, seed: int = 0) -> Schedule:
+    """What happens when."""
+    recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=Blind())
+    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
+    protocol.start(simulation)
+    simulation.run(seconds)
+    return recorder.schedule(simulation.now)
+
+
+def fitting(name: str, cluster: Cluster) -> Protocol:
+    """An instance of the protocol, with options away from their defaults where that is more interesting."""
+    options = {
+        "gated": {"c_push": 0.1, "c_fetch": 0.1},
+        "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
+        "stale-synchronous": {"bound": 2},
+        "cutoff": {"rule": {"name": "elfving"}},
+        "group-averaging": {"period": 3},
+        "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
+    }
+    protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))
+    try:
+        protocol.check(cluster)
+    except ValueError:
+        assume(False)
+    return protocol
