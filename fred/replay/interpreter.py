@@ -116,10 +116,11 @@ class Interpreter:
         joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, row.weight), row))
 
     def commit(self, row: Row, cell: int) -> None:
-        """replica <- apply_round(replica, weight x sum of what joined); gradients at the present version are one batch."""
+        """replica <- apply_round(replica, weight x sum of what joined); the mean of gradients at the present version is one batch."""
         joined = self.memory.rounds.pop(cell, [])
         weight = row.weight
-        if joined and all(each.message is None and each.row.timestamp == row.timestamp for each in joined):
+        fresh = all(each.message is None and each.row.timestamp == row.timestamp for each in joined)
+        if joined and fresh and weight == 1.0 / len(joined):
             total, weight = self._part(self._flat(joined), row.block), 1.0
         elif joined:
             total = reduce(self._do["add"], [self._joined(each) for each in joined])

@@ -52,12 +52,15 @@ class Messages:
         return result
 
     def _flat(self) -> NDArray[np.bool_]:
-        """[uses]: in a round in which every gradient is at the present version, in full, and used for the first time."""
+        """[uses]: in a round that is the mean of gradients at the present version, in full, each used for the first time."""
         schedule, rows = self._schedule, self.rows
         first = np.zeros(len(rows), bool)
         first[np.unique(self.gradients, return_index=True)[1]] = True
         good = self.adds & first & ~self.differs & (schedule["weight"][rows] == 1.0)
         good[good] &= schedule["timestamp"][rows[good]] == schedule["timestamp"][self.updates[good]]
+        commits, members = np.unique(self.updates[self.adds], return_counts=True)
+        mean = np.isin(self.updates, commits[(schedule["weight"][commits] == 1.0 / members) & (commits != NONE)])
+        good &= mean
         spoilt = np.unique(self.updates[~good])
         return good & ~np.isin(self.updates, spoilt)
 

@@ -120,12 +120,12 @@ class Simulation:
 
     # What happens to a replica, at once.
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True) -> Copy:
+    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True, block: int = 0) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = int(self.env.now)
-        size, messages = (self.model_bytes, self.servers) if sent else (0, 0)
+        size, messages = self._traffic(None, block) if sent else (0, 0)
         arrival = now if arrival is None else arrival
-        return self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
+        return self.record.pull(now, worker, replica, block, self._steps[worker], arrival, size, messages)
 
     def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""
@@ -138,9 +138,10 @@ class Simulation:
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
-        now, size = self.now, self.bytes_of(server) if sent else 0
-        arrival = self._links.arrival(worker, size, server) if sent and self._links is not None else now
-        return self.record.pull(now, worker, 0, server, self._steps[worker], arrival, size, int(sent)), arrival
+        arrival = self.now
+        if sent and self._links is not None:
+            arrival = self._links.arrival(worker, self.bytes_of(server), server)
+        return self.read(worker, 0, arrival, sent, server), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
         """A model made of one copy of each block."""

@@ -1,0 +1,278 @@
+"""Systems that came after FRED's papers, as short as users would write them: what the contract has to carry.
+
+They are not part of FRED; the sources are named so that a real one can start here.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fred.layout import Layout
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.timing.cluster import Cluster
+from fred.timing.network import NOTHING
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+
+
+class LocalSteps(Protocol):
+    """Workers with replicas of their own make some steps between meetings; a server has one more."""
+
+    steps: int = 3  # between two meetings
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker))
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        raise NotImplementedError
+
+    def _steps(self, sim: Simulation, worker: int) -> Process:
+        """So many updates of the worker's own replica."""
+        for _ in range(self.steps):
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+
+
+class Elastic(LocalSteps):
+    """EASGD [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: a spring between each worker and the centre."""
+
+    alpha: float = 0.3
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        centre = sim.workers
+        while True:
+            yield from self._steps(sim, worker)
+            own, theirs = sim.own(worker), sim.read(worker, centre)
+            sim.sync(worker, theirs, keep=1 - self.alpha, weight=self.alpha)
+            sim.sync(worker, own, keep=1 - self.alpha, weight=self.alpha, replica=centre)
+
+
+class Rounds(LocalSteps):
+    """DiLoCo's protocol [Douillard et al. 2023, arXiv:2311.08105, algorithm 1]: all meet, and start again from the centre."""
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._meetings(sim))
+
+    def _meetings(self, sim: Simulation) -> Process:
+        centre = sim.workers
+        while True:
+            before = [sim.read(worker, centre) for worker in range(sim.workers)]
+            for worker, copy in enumerate(before):
+                sim.sync(worker, copy)
+            yield sim.env.all_of([sim.process(self._steps(sim, worker)) for worker in range(sim.workers)])
+            for worker, copy in enumerate(before):
+                sim.add(sim.difference(worker, copy, sim.own(worker)), centre)
+            sim.commit(centre)
+
+
+class Buffered(LocalSteps):
+    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: nobody waits; a round is so many differences."""
+
+    buffer: int = 3
+
+    def start(self, sim: Simulation) -> None:
+        received: list[int] = []
+        for worker in range(sim.workers):
+            sim.process(self._serve(sim, worker, received))
+
+    def _serve(self, sim: Simulation, worker: int, received: list[int]) -> Process:
+        centre = sim.workers
+        while True:
+            before = sim.read(worker, centre)
+            sim.sync(worker, before)
+            yield from self._steps(sim, worker)
+            sim.add(sim.difference(worker, before, sim.own(worker)), centre)
+            received.append(worker)
+            if len(received) == self.buffer:
+                sim.commit(centre)
+                received.clear()
+
+
+class Majority(Protocol):
+    """Eager-SGD's rounds [Li et al. 2020]: the mean over all workers of what the quick half has; now and then of nothing."""
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        number = 0
+        while True:
+            gradients = [sim.begin(worker, sim.read(worker)) for worker in range(sim.workers)]
+            quick = sorted(gradients, key=lambda gradient: gradient.end)[: (sim.workers + 1) // 2]
+            yield sim.env.timeout(quick[-1].end - sim.now)
+            for gradient in quick:
+                if number % 4 < 3:  # else they are late
+                    sim.add(gradient, weight=0.5 if gradient.worker == 0 else 1.0)
+            sim.commit(weight=1 / sim.workers)
+            number += 1
+
+
+class Sharded(Protocol):
+    """Downpour [Dean et al. 2012]: servers with clocks of their own, each a block; gradients reach them one after the other."""
+
+    cut: str = "parts"
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers, "layers" if self.cut == "layers" else "parts")
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker))
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        while True:
+            model = sim.compose(worker, [sim.read_block(worker, server)[0] for server in range(sim.servers)])
+            gradient = sim.compute(worker, model)
+            yield gradient.finished
+            for server in reversed(range(sim.servers)):  # backwards: the last layer's gradient is ready first
+                yield from sim.send(gradient, server)
+                sim.push(gradient, block=server)
+
+
+class Fragments(Protocol):
+    """Streaming DiLoCo's idea [Douillard et al. 2025, arXiv:2501.18512]: replicas average one block at a time, in turn."""
+
+    blocks: int = 2
+    cut: str = "layers"
+
+    def layout(self, cluster: Cluster) -> Layout:
+        everybody = range(cluster.size)
+        return Layout(cluster.size, everybody, range(0), self.blocks, "layers" if self.cut == "layers" else "parts")
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        turn = 0
+        while True:
+            gradients = []
+            for worker in range(sim.workers):
+                blocks = [sim.read(worker, worker, sent=False, block=block) for block in range(self.blocks)]
+                gradients.append(sim.begin(worker, sim.compose(worker, blocks)))
+            yield sim.env.timeout(max(gradient.end for gradient in gradients) - sim.now)
+            for gradient in gradients:
+                for block in range(self.blocks):
+                    sim.push(gradient, gradient.worker, NOTHING, block)
+            block, turn = turn, (turn + 1) % self.blocks
+            copies = [sim.read(worker, worker, block=block) for worker in range(sim.workers)]
+            mean = sim.mix(0, [(copy, 1 / sim.workers) for copy in copies], block)
+            for worker in range(sim.workers):
+                sim.sync(worker, mean, block=block)
+
+
+class DCASGD(Server):
+    """Delay-compensated ASGD [Zheng et al. 2017, arXiv:1609.08326, eq. 10]: g + lambda g g (w - w_read)."""
+
+    compensation: float = 0.5
+
+    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        return {"gradient": grads, "read": params}, memory
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        def compensated(g: jax.Array, read: jax.Array, now: jax.Array) -> jax.Array:
+            return g + self.compensation * g * g * (now - read)
+
+        return self.step(state, jax.tree.map(compensated, message["gradient"], message["read"], state.params))
+
+
+class TopK(Server):
+    """The largest entries only, the rest is remembered [Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, algorithm 1]."""
+
+    kept: float = 0.25  # of each array's entries
+
+    def memory(self, params: Params) -> Any:
+        return jax.tree.map(jnp.zeros_like, params)
+
+    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        total = jax.tree.map(jnp.add, memory, grads)
+        message = jax.tree.map(self._largest, total)
+        return message, jax.tree.map(jnp.subtract, total, message)
+
+    def _largest(self, array: jax.Array) -> jax.Array:
+        size = jnp.sort(jnp.abs(array).ravel())
+        return jnp.where(jnp.abs(array) >= size[round((1 - self.kept) * (array.size - 1))], array, 0.0)
+
+
+class Averaged(Server):
+    """SGD whose answer is a moving average of the parameters [Polyak, Juditsky 1992]."""
+
+    decay: float = 0.9
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(average=params)
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+        state = self.step(state, grads)
+        average = jax.tree.map(lambda a, p: self.decay * a + (1 - self.decay) * p, state.average, state.params)
+        return state.replace(average=average)
+
+    def evaluated(self, state: State) -> Params:
+        return state.average
+
+
+class DiLoCo(Server):
+    """Inner steps at the workers; an outer optimizer with Nesterov momentum for the mean difference [arXiv:2311.08105]."""
+
+    protocol: ClassVar[str] = "tests.successors:Rounds"
+    outer_rate: float = 0.4
+    momentum: float = 0.6
+
+    def _outer(self) -> optax.GradientTransformation:
+        return optax.sgd(self.outer_rate, momentum=self.momentum, nesterov=True)
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(outer=self._outer().init(params))
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        updates, outer = self._outer().update(total, state.outer, state.params)
+        return state.replace(params=optax.apply_updates(state.params, updates), outer=outer, clock=state.clock + 1)
+
+
+class FedBuff(Server):
+    """Differences weighed by 1 / sqrt(1 + staleness), and a server's step with their mean [arXiv:2106.06639, section 3]."""
+
+    protocol: ClassVar[str] = "tests.successors:Buffered"
+    server_rate: float = 0.8
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        weight = 1 / jnp.sqrt(1.0 + state.clock - timestamp)
+        return jax.tree.map(lambda leaf: weight * leaf, message)
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        params = jax.tree.map(lambda p, d: p - self.server_rate * d, state.params, total)
+        return state.replace(params=params, clock=state.clock + 1)
+
+
+class Quantised(Server):
+    """Workers read parameters rounded to a grid; what rounding took away is added to what the next one reads."""
+
+    grid: float = 0.05
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(rest=jax.tree.map(jnp.zeros_like, params))
+
+    def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
+        whole = jax.tree.map(jnp.add, state.params, state.rest)
+        rounded = jax.tree.map(lambda leaf: self.grid * jnp.round(leaf / self.grid), whole)
+        return rounded, state.replace(rest=jax.tree.map(jnp.subtract, whole, rounded))
+
+
+class BlockMomentum(Server):
+    """Replicas that meet a mean step towards it with momentum [Chen, Huo 2016, "BMUF"]."""
+
+    momentum: float = 0.5
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        towards = jax.tree.map(lambda s, m, p: self.momentum * s + weight * (m - p), state.speed, mixed, state.params)
+        return state.replace(params=jax.tree.map(jnp.add, state.params, towards), speed=towards)
