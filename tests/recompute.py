@@ -47,15 +47,12 @@ class PlainSGD:
         self.params = {k: keep * own + weight * mixed[k] for k, own in self.params.items()}
 
 
-class PlainShard(PlainSGD):
-    """One server's equal part of every array; steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
+class PlainEqual(PlainSGD):
+    """One server's equal part of every array."""
 
     def __init__(self, params: dict, rate: float, number: int, servers: int):
         super().__init__(self.cut(params, number, servers), rate)
         self.like = params
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.params = {k: p - self.rate * max(count, 1) * grads[k] for k, p in self.params.items()}
 
     @staticmethod
     def cut(params: dict, number: int, servers: int) -> dict:
@@ -70,6 +67,13 @@ class PlainShard(PlainSGD):
     def join(shards: list, like: dict) -> dict:
         """Arrays shaped `like` these from all servers' parts."""
         return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
+
+
+class PlainShard(PlainEqual):
+    """Steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.params = {k: p - self.rate * max(count, 1) * grads[k] for k, p in self.params.items()}
 
 
 class PlainLayers(PlainSGD):

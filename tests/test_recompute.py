@@ -12,8 +12,8 @@ from fred import batch_indices, registry
 from fred.results import folder, result
 from fred.running.execution import Outcome, execute
 from fred.scenario.loading import load, validated
-from tests.recompute import PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
-from tests.worlds import CLUSTERS, make_run
+from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
+from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
 
 @pytest.mark.parametrize("algorithm", ["sasgd", "fasgd"])
@@ -50,15 +50,19 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
 
 def by_plain_sgd(outcome: Outcome) -> dict:
     """What a run with rate 0.1 comes to."""
+    return by_plain(outcome, [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)])[0]
+
+
+def by_plain(outcome: Outcome, servers: list) -> list:
+    """Parameters of each of these servers at the end of a run."""
     data = outcome.run.task.data.load(outcome.seed).train
-    (params,) = recompute(
+    return recompute(
         outcome.schedule.frame(),
-        [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)],
+        servers,
         data.inputs,
         data.answers,
         lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
     )
-    return params
 
 
 @settings(max_examples=12)
@@ -77,12 +81,31 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inli
     assert largest_relative_error(outcome.final, by_plain_sgd(outcome)) < 1e-4
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_rounds_of_more_gradients_than_workers_are_what_their_schedule_says(inline):
+@settings(max_examples=12)
+@given(
+    number=st.integers(0, 10_000),
+    world=st.sampled_from(["one replica", "blocks", "peers"]),
+    workers=st.integers(1, 4),
+)
+def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, workers):
+    """Any number of gradients in a round, of any workers, some used again; replayed and inline, against NumPy."""
     registry.allow_import(["tests.users"])
-    run = make_run("asgd", protocol="tests.users:LargeRounds", stop={"updates": 20})
-    outcome = execute("run", run, 1, inline)
-    assert largest_relative_error(outcome.final, by_plain_sgd(outcome)) < 1e-4
+    protocol = {"name": "tests.users:Anything", "number": number, "peers": world == "peers"}
+    cluster = {"workers": workers, "compute": COMPUTE, "servers": 3 if world == "blocks" else 1}
+    run = make_run("asgd", protocol=protocol, cluster=cluster, stop={"gradients": 25})
+    replayed, inline = (execute("run", run, 1, each) for each in (False, True))
+    assert same(replayed, inline)
+    initial = {k: v.astype(float) for k, v in replayed.initial.items()}
+    plain = {
+        "one replica": lambda: [PlainSGD(initial, 0.1)],
+        "blocks": lambda: [PlainEqual(initial, 0.1, number, 3) for number in range(3)],
+        "peers": lambda: [PlainSGD(initial, 0.1) for _ in range(workers)],
+    }[world]()
+    final = by_plain(replayed, plain)
+    params = (
+        PlainEqual.join(final, initial) if world == "blocks" else {k: np.mean([p[k] for p in final], axis=0) for k in initial}
+    )
+    assert largest_relative_error(replayed.final, params) < 1e-4
 
 
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}

@@ -1,13 +1,18 @@
-"""Models and a protocol as users write them, which know nothing of what FRED does to keep their bits the same."""
+"""Models, and a protocol, as users write them, which know nothing of what FRED does to keep their bits the same."""
+
+import random
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from fred.layout import Layout
 from fred.learning.models.adapters import FlaxModel
 from fred.learning.models.model import Model, Params
+from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 
@@ -44,22 +49,52 @@ class Flax(FlaxModel):
         return nn.Sequential([*layers, lambda x: x.mean((1, 2)), nn.Dense(10)])
 
 
-class LargeRounds(Protocol):
-    """Rounds of more gradients than there are workers, several of each worker."""
+class Anything(Protocol):
+    """Does one thing after another that no sensible protocol would: a random program of verbs, drawn from `number`.
 
-    gradients: int = 10
+    Rounds hold any number of gradients, of any workers, some of them twice, some of them used before; some are empty.
+    """
+
+    number: int = 0
+    peers: bool = False  # whether workers have replicas of their own, or share one that is cut into the servers' blocks
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size) if self.peers else Layout.central(cluster.servers)
 
     def start(self, sim: Simulation) -> None:
-        sim.process(self._work(sim))
+        sim.process(self._work(sim, random.Random(self.number)))
 
-    def _work(self, sim: Simulation) -> Process:
+    def _work(self, sim: Simulation, rng: random.Random) -> Process:
+        copies = [self._read(sim, worker) for worker in range(sim.workers)]
+        held: list[Gradient] = []
         while True:
-            for number in range(self.gradients):
-                worker = number % sim.workers
-                gradient = sim.compute(worker, sim.read(worker))
+            worker = rng.randrange(sim.workers)
+            replica, block = (worker, 0) if self.peers else (0, rng.randrange(sim.servers))
+            action = rng.choice(["compute", "compute", "read", "push", "add", "add", "commit", "drop", "meet"])
+            if action == "compute":
+                gradient = sim.compute(worker, copies[worker])
                 yield gradient.finished
-                sim.add(gradient)
-            sim.commit()
+                held = [*held[-5:], gradient]
+            elif action == "read":
+                copies[worker] = self._read(sim, worker)
+            elif action == "push" and held:
+                sim.push(rng.choice(held), replica, block=block)
+            elif action == "add" and held:
+                sim.add(rng.choice(held), replica, block=block, weight=rng.choice([1.0, 1.0, 0.5]))
+            elif action == "commit":
+                sim.commit(replica, block, rng.choice([None, None, 0.3]))
+            elif action == "drop" and held:
+                sim.drop(held.pop(0), replica, block=block)
+            elif action == "meet" and self.peers:
+                parts = [(copies[rng.randrange(sim.workers)], weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25)])]
+                sim.sync(worker, sim.mix(worker, parts), *rng.choice([(0.0, 1.0), (0.5, 0.5)]))
+
+    def _read(self, sim: Simulation, worker: int) -> Copy:
+        if self.peers:
+            return sim.own(worker)
+        if sim.servers == 1:
+            return sim.read(worker)
+        return sim.compose(worker, [sim.read_block(worker, server)[0] for server in range(sim.servers)])
 
 
 class Attention(Model):
