@@ -63,7 +63,7 @@ class Case:
         self.layout = self.protocol.layout(cluster)
         loss = Loss(MLP(hidden=widths[1:-1]), classifies=True)
         self.params = loss.model.init(jax.random.key(0), widths[:1], widths[-1])
-        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size)
+        self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size)
         inputs = jnp.asarray(rng.normal(size=(EXAMPLES, widths[0])), jnp.float32)
         self.examples = inputs, jnp.asarray(rng.integers(0, widths[-1], EXAMPLES), jnp.int32)
         self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)

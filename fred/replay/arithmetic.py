@@ -5,17 +5,19 @@ The bits of each follow from its operands alone (`learning/portable/`, environme
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fred.layout import Layout
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss
 from fred.learning.server import Message, Scalar, Server, State
 from fred.replay.blocks import Blocks
+from fred.replay.compact import Split, split
 from fred.replay.versions import Hooks
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,11 +44,12 @@ class Arithmetic:
     loss: Loss
     blocks: Blocks
     workers: int
+    batch_size: int
 
     @classmethod
-    def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int) -> "Arithmetic":
+    def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
         """For a model with parameters like these."""
-        return cls(server, loss, Blocks.of(params, layout), workers)
+        return cls(server, loss, Blocks.of(params, layout), workers, batch_size)
 
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
@@ -67,21 +70,20 @@ class Arithmetic:
         own = self.server.overrides
         return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), own("synchronize"))
 
-    def shapes(self, model: Params, examples: Arrays, batch_size: int) -> tuple[Any, Message, list[Message]]:
+    def shapes(self, model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
         """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
         blocks = self.blocks
 
-        def made(model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
+        def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
             states = self.start([model], 1)
-            sources = [state.params for state in states]
-            kept = self.begin(sources, examples, jnp.zeros(batch_size, jnp.int32), 1, members=1, masked=False)
-            message, _ = self.finish(kept, examples, self.remember(model))
+            sources, indices = [state.params for state in states], jnp.zeros(self.batch_size, jnp.int32)
+            message, _ = self.message(sources, examples, indices, self.remember(model))
             firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
-            joins = [self.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
-            return kept, message, joins
+            return message, [self.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
 
-        return jax.eval_shape(made, model, examples)
+        return list(self._halves(examples).kept), *jax.eval_shape(made, model, examples)
 
+    @sealed
     def message(
         self,
         sources: Sequence[Params],
@@ -95,25 +97,34 @@ class Arithmetic:
     ) -> tuple[Message, Any]:
         """What a worker sends, cut, and what it remembers then: made of the gradient of the mean loss of `members` minibatches.
 
-        If it is masked only the first `count` of them are real.
+        If it is masked only the first `count` of them are real. The same bits as `begin` and then `finish`.
         """
-        return self.finish(self.begin(sources, examples, indices, count, members=members, masked=masked), examples, memory)
+        halves, first = self._halves(examples, members, masked), (sources, indices, jnp.int32(count))
+        given = {id(leaf) for leaf in jax.tree.leaves(first)}
+        kept = halves.begin(first, examples)
+        kept = [each if id(each) in given else jax.lax.optimization_barrier(each) for each in kept]
+        return halves.finish(kept, examples, memory)
 
     @sealed
-    def begin(
-        self, sources: Sequence[Params], examples: Arrays, indices: jax.Array, count: Scalar, *, members: int, masked: bool
-    ) -> Any:
-        """What has to be kept of a gradient from when its parameters are at hand until it is used."""
+    def begin(self, sources: Sequence[Params], examples: Arrays, indices: jax.Array) -> list[jax.Array]:
+        """What has to be kept of a minibatch's gradient from when its parameters are at hand until it is used."""
+        return self._halves(examples).begin((sources, indices, jnp.int32(1)), examples)
+
+    @sealed
+    def finish(self, kept: list[jax.Array], examples: Arrays, memory: Any) -> tuple[Message, Any]:
+        """The message made of what was kept, cut, and what the worker remembers then."""
+        return self._halves(examples).finish(kept, examples, memory)
+
+    def _halves(self, examples: Arrays, members: int = 1, masked: bool = False) -> Split:
+        shapes = tuple((each.shape, np.dtype(each.dtype)) for each in examples)
+        return _halves(self, shapes, members, masked)
+
+    def _whole(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
+        """From parameters and a minibatch to a message."""
+        sources, indices, count = first
         real = count * (len(indices) // members) if masked else None
         params = self.server.model(self.blocks.join(sources))
-        grads = self.loss.gradient(params, examples, indices, real)
-        return (params, grads) if self.server.overrides("send") else grads
-
-    @sealed
-    def finish(self, kept: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
-        """The message made of what was kept, cut, and what the worker remembers then."""
-        params, grads = kept if self.server.overrides("send") else (None, kept)
-        return self._sent(memory, params, grads)
+        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real))
 
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
@@ -174,6 +185,17 @@ class Arithmetic:
         models = jax.vmap(self.server.model)(replicas)
         squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
+
+
+@lru_cache(maxsize=256)
+def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
+    """The way from parameters to a message, split where the least lies between."""
+    params = arithmetic.blocks.like
+    shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
+    first = shapes, jax.ShapeDtypeStruct((members * arithmetic.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
+    memory = jax.eval_shape(arithmetic.remember, params)
+    return split(partial(arithmetic._whole, members, masked), first, always, memory)
 
 
 def _mean(stacked: jax.Array) -> jax.Array:

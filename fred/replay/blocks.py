@@ -41,6 +41,11 @@ class Blocks:
         return (1,) * self.count if self.layers else (self.count,)
 
     @property
+    def like(self) -> Params:
+        """The shapes of the parameters."""
+        return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes])
+
+    @property
     def group_of_each(self) -> tuple[int, ...]:
         """The group of each block."""
         return tuple(self.place(block)[0] for block in range(self.count))

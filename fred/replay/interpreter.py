@@ -80,7 +80,7 @@ class Interpreter:
         self._passed_over = self.memory.rows  # rows
         self._told = 0  # statistics
         self._row = 0
-        self._shapes = lambda: arithmetic.shapes(models[0], examples, 1)[2]  # of what joins rounds
+        self._shapes = lambda: arithmetic.shapes(models[0], examples)[2]  # of what joins rounds
         self._together = not any(arithmetic.hooks) and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:
@@ -116,7 +116,10 @@ class Interpreter:
         joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, row.weight), row))
 
     def commit(self, row: Row, cell: int) -> None:
-        """replica <- apply_round(replica, weight x sum of what joined); the mean of gradients at the present version is one batch."""
+        """replica <- apply_round(replica, weight x sum of what joined).
+
+        The mean of gradients at the present version, each used for the first time, is computed as one batch.
+        """
         joined = self.memory.rounds.pop(cell, [])
         weight = row.weight
         fresh = all(each.message is None and each.row.timestamp == row.timestamp for each in joined)

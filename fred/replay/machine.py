@@ -51,7 +51,7 @@ def replay(
     A mark's arrays are given away when the next one is asked for: copy what is to stay.
     """
     run = compiled(arithmetic, program.kinds)
-    phase, carry = resumed or Mark(0, start(program, arithmetic, models, examples, batches.batch_size))
+    phase, carry = resumed or Mark(0, start(program, arithmetic, models, examples))
     for mark in program.marks[np.searchsorted(program.marks, phase, "right" if resumed else "left") :].tolist():
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
@@ -60,7 +60,7 @@ def replay(
         yield Mark(phase, carry)
 
 
-def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, batch_size: int) -> Carry:
+def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:
     """What the first instruction finds: replica r's parameters lie in register r."""
     blocks = arithmetic.blocks
     cells = program.replica_registers.shape[1]
@@ -71,7 +71,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     cells_of = [
         [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
     ]
-    kept, message, total = arithmetic.shapes(models[0], examples, batch_size)
+    kept, message, total = arithmetic.shapes(models[0], examples)
     summed = {kind.group for kind in program.kinds if kind.op == Op.ADD}
     summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
     return Carry(
@@ -191,7 +191,7 @@ class _Machine(NamedTuple):
 
     def begin(self, carry: Carry, operands: Operands) -> Carry:
         sources = self._sources(carry, operands["sources"])
-        kept = self.do.begin(sources, self.examples, operands["indices"], 1, members=1, masked=False)
+        kept = self.do.begin(sources, self.examples, operands["indices"])
         return carry._replace(kept=carry.kept.put(operands["kept"], kept))
 
     def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
@@ -201,16 +201,11 @@ class _Machine(NamedTuple):
         remembers = self.do.server.overrides("memory")
         memory = carry.memory.item(operands["sender"]) if remembers else ()
         if self.kind.how == How.GRADIENT:
-            sources = self._sources(carry, operands["sources"])
-            kept = self.do.begin(
-                sources,
-                self.examples,
-                operands["indices"],
-                operands.get("count", 1),
-                members=self.kind.members,
-                masked=self.kind.op == Op.COMMIT and self.kind.flag,
+            sources, masked = self._sources(carry, operands["sources"]), self.kind.op == Op.COMMIT and self.kind.flag
+            minibatch, count = operands["indices"], operands.get("count", 1)
+            message, memory = self.do.message(
+                sources, self.examples, minibatch, memory, count, members=self.kind.members, masked=masked
             )
-            message, memory = self.do.finish(kept, self.examples, memory)
         elif self.kind.how == How.KEPT:
             message, memory = self.do.finish(carry.kept.item(operands["kept"]), self.examples, memory)
         else:

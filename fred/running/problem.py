@@ -27,7 +27,7 @@ class Problem:
         check_memory(task.model, self.data, self.layout.replicas)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
-        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size)
+        self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # of one model
         self.examples, self.evaluation = _arrays(self.data)
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size)
