@@ -87,7 +87,8 @@ class Case:
 
     def lowered(self, schedule: Schedule, marks: NDArray[np.int64]) -> Program:
         """The program."""
-        return lower(schedule, marks, self.arithmetic.blocks.group_of_each, self.arithmetic.hooks)
+        do = self.arithmetic
+        return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
 
     def _bare_loop(self, state, examples, indices, timestamps):
         def update(state, row):

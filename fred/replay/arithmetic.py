@@ -20,6 +20,7 @@ from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split
 from fred.replay.versions import Hooks
 
+_SMALL = 1 << 14  # numbers
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -63,6 +64,11 @@ class Arithmetic:
     def remember(self, model: Params) -> Any:
         """What each worker remembers before its first message."""
         return self.server.memory(model)
+
+    @property
+    def small(self) -> bool:
+        """Whether a whole gradient is so small that making it in two steps would cost more than keeping it."""
+        return self.blocks.size <= _SMALL and not self.hooks.remembers
 
     @property
     def hooks(self) -> Hooks:
@@ -189,13 +195,13 @@ class Arithmetic:
 
 @lru_cache(maxsize=256)
 def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
-    """The way from parameters to a message, split where the least lies between."""
+    """The way from parameters to a message, split where the least lies between; a small gradient is kept as it is."""
     params = arithmetic.blocks.like
     shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
     first = shapes, jax.ShapeDtypeStruct((members * arithmetic.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
-    return split(partial(arithmetic._whole, members, masked), first, always, memory)
+    return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
 
 
 def _mean(stacked: jax.Array) -> jax.Array:

@@ -41,6 +41,11 @@ class Blocks:
         return (1,) * self.count if self.layers else (self.count,)
 
     @property
+    def size(self) -> int:
+        """How many numbers the parameters are."""
+        return sum(map(math.prod, self.shapes))
+
+    @property
     def like(self) -> Params:
         """The shapes of the parameters."""
         return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes])

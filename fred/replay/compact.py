@@ -30,15 +30,18 @@ class Split(NamedTuple):
     kept: tuple[jax.ShapeDtypeStruct, ...]
 
 
-def split(function: Callable[[Any, Any, Any], Any], first: Any, always: Any, later: Any) -> Split:
-    """Split function(first, always, later) of arguments shaped like these; the first half does without `later`."""
+def split(function: Callable[[Any, Any, Any], Any], first: Any, always: Any, later: Any, whole: bool = False) -> Split:
+    """Split function(first, always, later) of arguments shaped like these; the first half does without `later`.
+
+    `whole`: the first half does everything, as it may where there is no `later`.
+    """
     program, result = jax.make_jaxpr(_inlined(function, first, always, later), return_shape=True)(first, always, later)
     counts = [len(jax.tree.leaves(part)) for part in (first, always, later)]
     variables = iter(program.jaxpr.invars)
     firsts, alwayses, laters = ([next(variables) for _ in range(count)] for count in counts)
     constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     equations, outputs = program.jaxpr.eqns, program.jaxpr.outvars
-    kept = _cut(equations, outputs, firsts, laters)
+    kept = list(dict.fromkeys(_variables(outputs))) if whole else _cut(equations, outputs, firsts, laters)
 
     def begin(first: Any, always: Any) -> list[jax.Array]:
         return _evaluate(equations, kept, constants | _values(firsts, first) | _values(alwayses, always))

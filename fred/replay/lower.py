@@ -20,14 +20,17 @@ def padded(members: int, workers: int) -> int:
     return max(members, min(-(-members // step) * step, workers))
 
 
-def lower(schedule: Schedule, marks: Ints, groups: tuple[int, ...] = (0,), hooks: Hooks | None = None) -> Program:
+def lower(
+    schedule: Schedule, marks: Ints, groups: tuple[int, ...] = (0,), hooks: Hooks | None = None, turns: bool = False
+) -> Program:
     """The program for a schedule. Phases never straddle a mark: a row before which the state will be looked at.
 
-    `groups`: of each block the group whose stack it lies in; `hooks`: which of the server's functions have to be called.
+    `groups`: of each block the group whose stack it lies in; `hooks`: which of the server's functions have to be called;
+    `turns`: whether an update and the gradient begun after it are one instruction, which pays where models are small.
     """
     lowering = _Lowering(schedule, marks, groups, hooks or Hooks())
     lowering.emit()
-    return lowering.program()
+    return lowering.program(turns)
 
 
 class _Lowering:
@@ -57,9 +60,9 @@ class _Lowering:
         if self._hooks.publishes:
             self._publishes()
 
-    def program(self) -> Program:
+    def program(self, turns: bool) -> Program:
         """What has been emitted, in order."""
-        kinds, operands, offsets, marks = self._code.phases(self._marks)
+        kinds, operands, offsets, marks = self._code.phases(self._marks, turns)
         versions, messages = self._versions, self._messages
         return Program(
             kinds,

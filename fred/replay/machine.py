@@ -194,6 +194,9 @@ class _Machine(NamedTuple):
         kept = self.do.begin(sources, self.examples, operands["indices"])
         return carry._replace(kept=carry.kept.put(operands["kept"], kept))
 
+    def turn(self, carry: Carry, operands: Operands) -> Carry:
+        return self.begin(self.apply(carry, operands), operands | {"kept": operands["begun"]})
+
     def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
         """An instruction's message, cut, and what it leaves behind in the worker's memory."""
         if self.kind.how == How.SLOT:
@@ -248,6 +251,7 @@ _STEPS = {
     Op.SYNC: _Machine.sync,
     Op.PUBLISH: _Machine.publish,
     Op.BEGIN: _Machine.begin,
+    Op.TURN: _Machine.turn,
 }
 
 

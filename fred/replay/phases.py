@@ -28,6 +28,7 @@ class Op(IntEnum):
     SYNC = 6  # block <- synchronize(block, register)
     PUBLISH = 7  # register <- publish(block)
     BEGIN = 8  # kept <- the beginning of a gradient at the parameters in registers
+    TURN = 9  # APPLY of a kept gradient, then BEGIN: what asynchronous runs do all the time
 
 
 class How(IntEnum):
@@ -49,6 +50,9 @@ class Kind(NamedTuple):
     group: int = 0  # of the block
     members: int = 1  # minibatches in one gradient, sources of one mix
     flag: bool = False  # a flat batch: masked; ADD: weighted; MIX: adds to what is there
+
+
+_APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
 
 
 @dataclass(frozen=True)
@@ -83,15 +87,19 @@ class Code:
         if len(rows):
             self._batches.append(_Batch(kind, rows, within, operands))
 
-    def phases(self, marks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
-        """The instructions in the order of their rows, cut into phases: kinds, operands, offsets, marks of a Program."""
+    def phases(self, marks: Ints, turns: bool) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
+        """The instructions in the order of their rows, cut into phases: kinds, operands, offsets, marks of a Program.
+
+        `turns`: whether an APPLY and the BEGIN that follows it become one instruction.
+        """
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(batch.rows), batch.within) for batch in self._batches] or [rows])
         order = np.lexsort((within, rows))
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         ranks = np.split(rank, np.cumsum([len(batch.rows) for batch in self._batches])[:-1])
-        return _phases(_by_kind(self._batches, ranks), np.searchsorted(rows[order], marks))
+        placed, marks = _by_kind(self._batches, ranks), np.searchsorted(rows[order], marks)
+        return _phases(_fuse(placed, marks) if turns else placed, marks)
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,9 @@ class _Placed:
 
     position: Ints
     operands: Operands
+
+    def only(self, chosen: NDArray[np.bool_]) -> "_Placed":
+        return _Placed(self.position[chosen], {name: array[chosen] for name, array in self.operands.items()})
 
 
 def _by_kind(batches: list[_Batch], ranks: list[Ints]) -> dict[Kind, _Placed]:
@@ -114,6 +125,25 @@ def _by_kind(batches: list[_Batch], ranks: list[Ints]) -> dict[Kind, _Placed]:
     return result
 
 
+def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
+    """Make one instruction of an APPLY and a BEGIN that follows it at once, with no mark between."""
+    before, after = placed.get(_APPLY), placed.get(_BEGIN)
+    if before is None or after is None:
+        return placed
+    following = np.minimum(np.searchsorted(after.position, before.position + 1), len(after.position) - 1)
+    fused = (after.position[following] == before.position + 1) & ~np.isin(before.position + 1, marks)
+    taken = np.zeros(len(after.position), bool)
+    taken[following[fused]] = True
+    one, other = before.only(fused), after.only(taken)
+    begun = {"begun": other.operands["kept"], **{name: other.operands[name] for name in ("sources", "minibatch")}}
+    parts = {
+        _APPLY: before.only(~fused),
+        _BEGIN: after.only(~taken),
+        Kind(Op.TURN, How.KEPT): _Placed(one.position, one.operands | begun),
+    }
+    return {kind: part for kind, part in {**placed, **parts}.items() if len(part.position)}
+
+
 def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
     """A new phase wherever the order of kinds would go backwards, at each mark, and before one gets too long."""
     kinds = tuple(sorted(placed))
@@ -123,6 +153,7 @@ def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...],
     position, which = position[order], which[order]
     opens = np.ones(len(which), bool)
     opens[1:] = (which[1:] < which[:-1]) | (np.arange(1, len(which)) % LONGEST_PHASE == 0)
+    marks = np.searchsorted(position, marks)
     opens[marks[marks < len(opens)]] = True
     phase = np.cumsum(opens) - 1
     counts = np.zeros((int(opens.sum()) + 1, len(kinds)), np.int64)

@@ -88,7 +88,7 @@ def _replayed(run: Run, recording: Recording, problem: Problem, progress: Progre
     schedule = recording.schedule()
     points = recording.cadence.points(schedule)
     do = problem.arithmetic
-    program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks)
+    program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
     measured: Measured = []
     for number, mark in enumerate(replay(program, do, problem.models, problem.examples, problem.batches)):
         states = states_at(program, number, mark, do, problem.layout.answer)

@@ -1,6 +1,7 @@
 """A run's timing: who does what when, with or without somebody who computes meanwhile."""
 
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -75,5 +76,5 @@ class _Told:
 def _representable() -> Iterator[None]:
     try:
         yield
-    except OverflowError as error:
+    except (OverflowError, struct.error) as error:
         raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
