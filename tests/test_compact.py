@@ -48,9 +48,10 @@ def test_of_a_layers_gradient_activations_deltas_and_indices_are_kept():
 
 def test_of_a_larger_minibatchs_gradient_what_makes_its_deltas_is_kept():
     parts = of_gradient(MLP(hidden=(200,)), (784,), batch=32)
-    # 32 indices; 32 x 10 deltas of the outputs; to make the hidden layer's of them, the second layer's 200 x 10 weights and
-    # which of 32 x 200 units are active, 4 to a word; in place of the activations, the second layer's gradient, 200 x 10
-    assert words(parts) == 32 + 320 + 2_000 + 32 * 200 // 4 + 2_000 == 5_952
+    # so many inputs are looked up once; 32 x 10 deltas of the outputs; to make the hidden layer's of them, the second layer's
+    # 200 x 10 weights and which of 32 x 200 units are active, 4 to a word; in place of the activations, the second layer's
+    # gradient, 200 x 10
+    assert words(parts) == 32 * 784 + 320 + 2_000 + 32 * 200 // 4 + 2_000 == 31_008
 
 
 def test_a_gradient_smaller_than_all_it_is_made_of_is_kept_itself():
