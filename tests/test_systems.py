@@ -18,7 +18,7 @@ from fred.running.problem import Problem, _initial_seeds
 from fred.scenario.loading import validated
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
-from fred.timing.protocols.group_averaging import GroupAveraging, members
+from fred.timing.protocols.group_averaging import GroupAveraging, differing, members
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
@@ -215,8 +215,8 @@ class TestADPSGD:
 
 class TestWAGMA:
     def test_groups_are_the_papers_example(self):
-        assert [members(w, 0, 8, 4) for w in (0, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-        assert [members(w, 1, 8, 4) for w in (0, 2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+        assert [members(w, differing(0, 8, 4)) for w in (0, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert [members(w, differing(1, 8, 4)) for w in (0, 2)] == [[0, 1, 4, 5], [2, 3, 6, 7]]
 
     @pytest.mark.parametrize(("workers", "size"), [(8, 2), (8, 4), (16, 4), (64, 8), (32, 4), (4, 4)])
     def test_groups_partition_the_workers_and_spread_every_update_quickly(self, workers, size):
@@ -224,10 +224,12 @@ class TestWAGMA:
         for start in range(7):
             reached = [{worker} for worker in range(workers)]
             for iteration in range(start, start + within):
-                groups = {tuple(members(worker, iteration, workers, size)) for worker in range(workers)}
+                groups = {tuple(members(worker, differing(iteration, workers, size))) for worker in range(workers)}
                 assert sorted(sum(groups, ())) == list(range(workers))
                 assert {len(group) for group in groups} == {size}
-                reached = [set().union(*(reached[m] for m in members(w, iteration, workers, size))) for w in range(workers)]
+                reached = [
+                    set().union(*(reached[m] for m in members(w, differing(iteration, workers, size)))) for w in range(workers)
+                ]
             assert all(len(each) == workers for each in reached)
 
     def test_one_group_of_equal_workers_is_allreduce_sgd(self):

@@ -1,6 +1,8 @@
 """Durations in integer nanoseconds, handed out one at a time from each entity's counter-based stream."""
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +29,15 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
     latency gives no duration there, or too long a one.
     """
-    first: dict[int, list[int]] = {}
+    first: dict[int, array[int]] = {}
     size = min(max(16, _AT_THE_START // len(latencies)), _LARGEST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
         members = np.array([i for i, own in enumerate(latencies) if own is latency])
         draws = latency.sample(streams.uniforms(seed, purpose, members, 0, size))
         block = _whole(draws / np.asarray(speeds)[members, None])
-        first.update(zip(members.tolist(), block.tolist(), strict=True))
+        first.update(zip(members.tolist(), map(_packed, block), strict=True))
     return [
-        _endless(seed, purpose, entity, latency, speeds[entity], first[entity]).__next__
+        chain.from_iterable(_blocks(seed, purpose, entity, latency, speeds[entity], first[entity])).__next__
         for entity, latency in enumerate(latencies)
     ]
 
@@ -55,19 +57,26 @@ def _whole(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(right, nanoseconds(np.where(right, seconds, 0)), _WRONG)
 
 
+def _packed(numbers: NDArray[np.int64]) -> "array[int]":
+    """Close together in memory: with many workers each comes to its next number when it has long left the cache."""
+    return array("q", numbers.tobytes())
+
+
 def _not_a_duration(latency: Latency) -> str:
     name = registry.name_of("latency", latency)
     return f"latency `{name}` gives durations that are not between 0 and {LONGEST:g} s; check its options, and the speeds"
 
 
-def _endless(seed: int, purpose: str, entity: int, latency: Latency, speed: float, block: list[int]) -> Iterator[int]:
+def _blocks(
+    seed: int, purpose: str, entity: int, latency: Latency, speed: float, block: "array[int]"
+) -> Iterator["array[int]"]:
     position, size = 0, len(block)
     while True:
         if _WRONG in block:
-            yield from block[: block.index(_WRONG)]
+            yield block[: block.index(_WRONG)]
             raise FredError(_not_a_duration(latency))
-        yield from block
+        yield block
         position += size
         size = min(2 * size, _LARGEST_BLOCK)
         draws = latency.sample(streams.uniforms(seed, purpose, entity, position, size))
-        block = _whole(draws / speed).tolist()
+        block = _packed(_whole(draws / speed))

@@ -10,6 +10,7 @@ from pydantic import Field
 from fred.component import Component
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.latency import AnyLatency, Constant
+from fred.timing.loop import After
 
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
@@ -88,21 +89,25 @@ class Links:
 
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, None]:
         """Bring `size` bytes from a worker to one server, or to all; ends when the last byte has arrived."""
-        yield self._env.timeout(self._up[worker]())
+        yield After(self._env, self._up[worker]())
         now = int(self._env.now)
-        cards = self._inward if server is None else [self._inward[server]]
-        done = max(card.passes(now, round(size / len(cards))) for card in cards)
-        done = max(done, self._upward[worker].passes(now, size))
+        done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
-            yield self._env.timeout(done - now)
+            yield After(self._env, done - now)
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
         """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
         now = int(self._env.now)
-        cards = self._outward if server is None else [self._outward[server]]
-        sent = max(card.passes(now, round(size / len(cards))) for card in cards)
+        sent = self._passed(self._outward, now, size, server)
         return max(sent, self._downward[worker].passes(now, size)) + self._down[worker]()
 
     def across(self, worker: int, size: int) -> int:
         """When `size` bytes that one worker sends to another now have arrived, ns."""
         return self._sideways[worker].passes(int(self._env.now), size) + self._across[worker]()
+
+    @staticmethod
+    def _passed(cards: list[Card], now: int, size: int, server: int | None) -> int:
+        """When the bytes have passed one server's card, or all servers', each a part of them."""
+        if server is not None or len(cards) == 1:
+            return cards[server or 0].passes(now, size)
+        return max(card.passes(now, round(size / len(cards))) for card in cards)

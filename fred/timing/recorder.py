@@ -87,7 +87,7 @@ class Recorder:
         self.layout = layout
         self.full = False
         self._blocks = layout.blocks
-        self._wanted = updates * layout.blocks, gradients, rows
+        self._changes_wanted, self._gradients_wanted, self._rows_wanted = updates * layout.blocks, gradients, rows
         self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
@@ -98,7 +98,7 @@ class Recorder:
         self._mailboxes = 0
         self._integers = bytearray()
         self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
-        self._listener = listener
+        self.listener = listener
 
     @property
     def updates(self) -> int:
@@ -111,7 +111,7 @@ class Recorder:
         self._mailboxes = mailbox + 1
         self._integers += _pack(now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages)
         copy = Copy(mailbox, clock)
-        if self._listener is not None:
+        if self.listener is not None:
             self._tell()
             self._watch(copy)
         return copy
@@ -141,15 +141,17 @@ class Recorder:
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The gradient makes one update of the block."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
-        self._updated(replica * self._blocks + block, (gradient,))
-        self._tell()
+        self._changed(replica * self._blocks + block, gradient)
+        if self.listener is not None:
+            self._tell()
 
     def add(self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int) -> None:
         """The gradient joins the block's open round."""
         if weight != 1.0:
             self._scales.extend((len(self), weight, 0.0))
         self._write(_ADD, now, gradient, replica, block, size, messages)
-        self._tell(weight)
+        if self.listener is not None:
+            self._tell(weight)
         self._joined[replica * self._blocks + block].append(gradient)
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
@@ -160,7 +162,7 @@ class Recorder:
         self._scales.extend((len(self), weight, 0.0))
         self._integers += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0)
         self._joined[cell] = []
-        self._updated(cell, joined)
+        self._changed(cell, *joined)
         self._tell(weight)
 
     def sync(
@@ -179,7 +181,8 @@ class Recorder:
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect."""
         self._write(_DROP, now, gradient, replica, block, size, messages)
-        self._tell()
+        if self.listener is not None:
+            self._tell()
 
     def stop(self) -> None:
         """The schedule ends here."""
@@ -189,14 +192,13 @@ class Recorder:
 
     def statistic(self, replica: int) -> float:
         """What the algorithm lets timing depend on, of a replica's present state: only known where there is a listener."""
-        assert self._listener is not None, "the run was not recognised as one whose timing depends on values"
-        return self._listener.statistic(replica * self._blocks)
+        assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
+        return self.listener.statistic(replica * self._blocks)
 
-    def watch(self, gradient: Gradient) -> Gradient:
-        """The listener keeps the gradient's value for as long as anybody holds it."""
-        if self._listener is not None:
-            weakref.finalize(gradient, self._listener.forget_gradient, gradient.worker, gradient.step).atexit = False
-        return gradient
+    def watch(self, gradient: Gradient) -> None:
+        """The listener, if there is one, keeps the gradient's value for as long as anybody holds it."""
+        if self.listener is not None:
+            weakref.finalize(gradient, self.listener.forget_gradient, gradient.worker, gradient.step).atexit = False
 
     def schedule(self, end_ns: int) -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
@@ -222,31 +224,31 @@ class Recorder:
 
     def _tell(self, weight: float = 1.0, keep: float = 0.0) -> None:
         """The listener hears of the row written last, if that belongs to the schedule."""
-        if self._listener is not None and (self._end is None or len(self) <= self._end[0]):
-            self._listener.execute(
-                Row._make((*_ROW.unpack_from(self._integers, len(self._integers) - _ROW.size), weight, keep))
-            )
+        if self.listener is not None and (self._end is None or len(self) <= self._end[0]):
+            self.listener.execute(Row._make((*_ROW.unpack_from(self._integers, len(self._integers) - _ROW.size), weight, keep)))
 
     def _watch(self, copy: Copy) -> Copy:
         """The listener keeps the mailbox's contents for as long as anybody holds the copy."""
-        if self._listener is not None:
-            weakref.finalize(copy, self._listener.forget_mailbox, copy.mailbox).atexit = False
+        if self.listener is not None:
+            weakref.finalize(copy, self.listener.forget_mailbox, copy.mailbox).atexit = False
         return copy
 
-    def _updated(self, cell: int, gradients: Sequence[Gradient]) -> None:
+    def _changed(self, cell: int, *gradients: Gradient) -> None:
+        """These gradients have made an update."""
         self.clocks[cell] += 1
         self.changes += 1
         for gradient in gradients:
             if not gradient.applied and gradient.step != NONE:
                 gradient.applied = True
                 self.gradients += 1
-        changes, used, rows = self._wanted
-        if self.changes >= changes or self.gradients >= used or (rows < math.inf and len(self) >= rows):
+        rows = len(self) if self._rows_wanted < math.inf else 0
+        if self.changes >= self._changes_wanted or self.gradients >= self._gradients_wanted or rows >= self._rows_wanted:
             self.stop()
 
     def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         source = gradient.source
-        clock = (gradient.copy if source is None else source).at(block)
+        read = gradient.copy if source is None else source
+        clock = read.timestamps[block] if read.timestamps else read.timestamp
         stale = self.clocks[replica * self._blocks + block] - clock
         self._integers += _pack(
             now,

@@ -1,7 +1,8 @@
 """The event loop: virtual time, the cluster and the network at work, and the verbs that protocols use."""
 
+import gc
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
@@ -11,6 +12,7 @@ from fred.schedule import NONE
 from fred.timing.cluster import Cluster
 from fred.timing.contention import finish
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.loop import After, Loop
 from fred.timing.network import NOTHING, Cost, Links, Network
 from fred.timing.recorder import Copy, Gradient, Recorder
 
@@ -18,13 +20,14 @@ Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
+_FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
 
 
 class Simulation:
     """One run's virtual world. Time is integer nanoseconds; simultaneous events happen in the order they were scheduled."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
-        self.env = simpy.Environment(initial_time=0)
+        self.env = Loop()
         self.workers = cluster.size
         self.seed = seed
         self.record = recorder
@@ -33,6 +36,8 @@ class Simulation:
         self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
+        sizes = [(self.bytes_of(block), 1) for block in range(recorder.layout.blocks)]  # and messages, of each block
+        self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = cluster.loads(seed)
         self._steps = [0] * self.workers  # gradients begun by each worker
@@ -41,7 +46,7 @@ class Simulation:
     @property
     def now(self) -> int:
         """Virtual time, ns."""
-        return self.env.now  # type: ignore[return-value]
+        return self.env._now
 
     def process(self, generator: Process) -> simpy.Process:
         """Start a process."""
@@ -51,47 +56,51 @@ class Simulation:
 
     def pull(self, worker: int) -> Generator[simpy.Event, Any, Copy]:
         """The servers send their present parameters; ends when they have arrived."""
-        arrival = None if self._links is None else self._links.arrival(worker, self.model_bytes)
-        copy = self.read(worker, 0, arrival)
-        if arrival is not None:
-            yield self.env.timeout(arrival - self.now)
+        now, (size, messages) = self.env._now, self._whole[0]
+        arrival = now if self._links is None else self._links.arrival(worker, size)
+        copy = self.record.pull(now, worker, 0, 0, self._steps[worker], arrival, size, messages)
+        if self._links is not None:
+            yield After(self.env, arrival - now)
         return copy
 
     def begin(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """A gradient at the copy that begins now. The duration, ns, is the worker's next draw if not given."""
-        step, now = self._steps[worker], int(self.env.now)
+        step, now, record = self._steps[worker], self.env._now, self.record
         self._steps[worker] = step + 1
-        self.record.started += 1
+        record.started += 1
         if duration is None:
             duration = self._durations[worker]()
             if self._loads:
                 duration = finish(self._loads, worker, step, now, duration) - now
-        return self.record.watch(Gradient(worker, step, copy, now, now + duration))
+        gradient = Gradient(worker, step, copy, now, now + duration)
+        if record.listener is not None:
+            record.watch(gradient)
+        return gradient
 
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """Begin a gradient; wait for its `finished`."""
         gradient = self.begin(worker, copy, duration)
-        gradient.finished = self.env.timeout(gradient.end - gradient.begin)
+        gradient.finished = After(self.env, gradient.end - gradient.begin)
         return gradient
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
         return Gradient(worker, NONE, after, self.now, self.now, source=before)
 
-    def send(self, gradient: Gradient, server: int | None = None) -> Process:
+    def send(self, gradient: Gradient, server: int | None = None) -> Iterable[simpy.Event]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
-        if self._links is not None:
-            size = self.model_bytes if server is None else self.bytes_of(server)
-            yield from self._links.upload(gradient.worker, size, server)
+        if self._links is None:
+            return ()
+        return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
     def transfer(self, worker: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
         arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
-        return self.env.timeout(arrival - self.now)
+        return self.env.after(arrival - self.now)
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
         """Do something after so long."""
-        self.env.timeout(nanoseconds).callbacks.append(lambda _: action())
+        self.env.later(nanoseconds, action)
 
     def allreduce(self, members: int) -> Cost:
         """What an allreduce of models among so many workers costs each of them."""
@@ -122,8 +131,8 @@ class Simulation:
 
     def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True, block: int = 0) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
-        now = int(self.env.now)
-        size, messages = self._traffic(None, block) if sent else (0, 0)
+        now = self.env._now
+        size, messages = self._whole[block] if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], arrival, size, messages)
 
@@ -149,13 +158,19 @@ class Simulation:
 
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
-        self._check_finished(gradient)
-        self.record.push(self.now, gradient, replica, block, *self._traffic(cost, block))
+        now = self.env._now
+        if gradient.end > now:
+            raise self._unfinished(gradient)
+        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
-        self._check_finished(gradient)
-        self.record.add(self.now, gradient, replica, block, weight, *self._traffic(cost, block))
+        now = self.env._now
+        if gradient.end > now:
+            raise self._unfinished(gradient)
+        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
         """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update."""
@@ -181,55 +196,41 @@ class Simulation:
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it was still being computed it ends now."""
-        gradient.end = min(gradient.end, self.now)
-        self.record.drop(self.now, gradient, replica, block, *self._traffic(cost, block))
+        now = self.now
+        gradient.end = min(gradient.end, now)
+        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic)."""
         return self.record.statistic(replica)
 
-    def _check_finished(self, gradient: Gradient) -> None:
-        if gradient.end > self.env.now:
-            raise FredError(
-                f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
-                f"finished at {gradient.end / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
-            )
-
-    def _traffic(self, cost: Cost | None, block: int) -> tuple[int, int]:
-        """Bytes and messages of a gradient; where replicas are cut, each server gets its block."""
-        if cost is not None:
-            return cost.bytes, cost.messages
-        return (self.model_bytes, self.servers) if self.record.layout.blocks == 1 else (self.bytes_of(block), 1)
+    def _unfinished(self, gradient: Gradient) -> FredError:
+        return FredError(
+            f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
+            f"finished at {gradient.end / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+        )
 
     def run(self, seconds: float = math.inf) -> None:
         """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
         if seconds < math.inf:
-            self._at(round(seconds * NANOSECONDS), self._time_is_over)
-        record, step = self.record, self.env.step
+            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
         try:
-            while not record.full:
+            while not self.record.full:
                 began = self.now
-                for _ in range(_MANY_EVENTS):
-                    step()
-                    if record.full:
-                        break
-                else:
-                    if record.started > MOST_GRADIENTS:
-                        raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-                    if self.now == began and seconds < math.inf:
-                        raise FredError(
-                            f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
-                            "some latency must be above 0, or give `stop` a number of updates or gradients"
-                        )
-        except simpy.core.EmptySchedule:
-            raise FredError(self._standstill()) from None
-
-    def _at(self, time: int, action: Callable[[], None]) -> None:
-        """Do something at a time, before anything else that happens then."""
-        event = self.env.event()
-        event._ok, event._value = True, None  # as simpy.Environment.run does for its own `until`
-        event.callbacks.append(lambda _: action())
-        self.env.schedule(event, simpy.events.URGENT, time - self.now)
+                if not self.env.happen(_MANY_EVENTS, self.record):
+                    raise FredError(self._standstill())
+                if self.record.started > MOST_GRADIENTS:
+                    raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
+                if self.now == began and seconds < math.inf and not self.record.full:
+                    raise FredError(
+                        f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
+                        "some latency must be above 0, or give `stop` a number of updates or gradients"
+                    )
+        finally:
+            gc.set_threshold(*thresholds)
 
     def _time_is_over(self) -> None:
         self.record.stop()

@@ -19,7 +19,7 @@ class Allreduce(Protocol):
         cost = sim.allreduce(sim.workers)
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
-            yield sim.env.timeout(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
+            yield sim.env.after(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)
             sim.commit()

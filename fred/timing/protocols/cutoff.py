@@ -41,10 +41,10 @@ class Cutoff(Protocol):
             cutoff = int(times[order[waited_for - 1]])
             taken = np.zeros(sim.workers, bool)
             taken[order[:waited_for]] = True
-            yield sim.env.timeout(cutoff)
+            yield sim.env.after(cutoff)
             for worker in np.flatnonzero(~taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
-            yield sim.env.timeout(cost.nanoseconds)
+            yield sim.env.after(cost.nanoseconds)
             for worker in np.flatnonzero(taken).tolist():
                 sim.add(gradients[worker], cost=cost)
             sim.commit()

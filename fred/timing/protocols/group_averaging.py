@@ -51,25 +51,35 @@ class GroupAveraging(Protocol):
             iteration += 1
 
 
-def members(worker: int, iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
-    """The group of a worker in an iteration: those who differ from it in log2(size) bits only, which rotate."""
+def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
+    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ."""
     phases, bits = int(math.log2(workers)), int(math.log2(size))
-    masks = [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
-    group = [worker & ~sum(masks)]
-    for mask in masks:
-        group += [member | mask for member in group]
+    return [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
+
+
+def members(worker: int, bits: list[int]) -> list[int]:
+    """The group of a worker: those who differ from it in these bits only."""
+    group = [worker & ~sum(bits)]
+    for bit in bits:
+        group += [member | bit for member in group]
     return sorted(group)
 
 
 class _Operation:
     """One iteration's collective operation."""
 
-    def __init__(self, sim: Simulation):
+    def __init__(self, sim: Simulation, size: int, cost: Cost, bits: list[int]):
+        self.size, self.cost, self.bits = size, cost, bits  # of each group
         self.arrived = self.left = 0  # workers
         self.contributed: list[Copy] = []  # by every worker, once the operation has been activated
         self.on_time: set[int] = set()
         self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
         self.over: simpy.Event = sim.env.event()
+        self._within = sum(bits)
+
+    def first_of_group(self, worker: int) -> int:
+        """The first member of a worker's group."""
+        return worker & ~self._within
 
 
 class _Collectives:
@@ -92,16 +102,16 @@ class _Collectives:
         if self._group_size == 1 and not everybody:
             return  # a group of its own
         if iteration not in self._operations:
-            self._operations[iteration] = _Operation(sim)
+            self._operations[iteration] = self._operation(iteration, everybody)
         operation = self._operations[iteration]
         self._finished[worker], self._iteration[worker] = sim.own(worker), iteration
         operation.arrived += 1
         if operation.arrived == (sim.workers if everybody else 1):
-            sim.later(0 if everybody else self._activation, lambda: self._contribute(iteration, everybody))
+            sim.later(0 if everybody else self._activation, lambda: self._contribute(operation, iteration))
         if not operation.over.processed:
             yield from sim.wait(worker, operation.over, f"the averaging of iteration {iteration}")
-        size, cost = self._size(everybody)
-        mean = operation.means[self._group(worker, iteration, size)[0]]
+        size, cost = operation.size, operation.cost
+        mean = operation.means[operation.first_of_group(worker)]
         if worker in operation.on_time:
             sim.sync(worker, mean, cost=cost)
         else:
@@ -110,25 +120,21 @@ class _Collectives:
         if operation.left == sim.workers:
             del self._operations[iteration]
 
-    def _size(self, everybody: bool) -> tuple[int, Cost]:
+    def _operation(self, iteration: int, everybody: bool) -> _Operation:
         size = self._sim.workers if everybody else self._group_size
-        return size, self._costs[size]
+        bits = differing(iteration, self._sim.workers, size, self._protocol.groups == "fixed")
+        return _Operation(self._sim, size, self._costs[size], bits)
 
-    def _group(self, worker: int, iteration: int, size: int) -> list[int]:
-        return members(worker, iteration, self._sim.workers, size, self._protocol.groups == "fixed")
-
-    def _contribute(self, iteration: int, everybody: bool) -> None:
+    def _contribute(self, operation: _Operation, iteration: int) -> None:
         """The operation is active everywhere: whatever each worker finished last enters it."""
-        operation, (_, cost) = self._operations[iteration], self._size(everybody)
         operation.contributed = list(self._finished)
         operation.on_time = {worker for worker, last in enumerate(self._iteration) if last == iteration}
-        self._sim.later(cost.nanoseconds, lambda: self._average(iteration, everybody))
+        self._sim.later(operation.cost.nanoseconds, lambda: self._average(operation))
 
-    def _average(self, iteration: int, everybody: bool) -> None:
-        operation, (size, _) = self._operations[iteration], self._size(everybody)
+    def _average(self, operation: _Operation) -> None:
         for worker in range(self._sim.workers):
-            group = self._group(worker, iteration, size)
-            if worker == group[0]:
-                parts = [(operation.contributed[member], 1 / size) for member in group]
+            if worker == operation.first_of_group(worker):
+                group = members(worker, operation.bits)
+                parts = [(operation.contributed[member], 1 / operation.size) for member in group]
                 operation.means[worker] = self._sim.mix(worker, parts)
         operation.over.succeed()

@@ -53,7 +53,7 @@ def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[]
         yield from arrivals.next()
     if arrivals.complete():
         return
-    deadline = sim.env.timeout(round(timeout * NANOSECONDS)) if timeout else None
+    deadline = sim.env.after(round(timeout * NANOSECONDS)) if timeout else None
     while deadline is not None and not deadline.processed and not arrivals.complete():
         yield deadline | arrivals.event
 
