@@ -60,11 +60,20 @@ class Component(BaseModel):
                     )
         return options
 
+    def model_copy(self: C, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> C:
+        """The same with other options, which are validated."""
+        return type(self).model_validate({**options_of(self), **(update or {})})
+
     @classmethod
     def example(cls: type[C]) -> C:
         """An instance made of the fields' first examples and defaults."""
         given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
         return cls.model_validate(given)
+
+
+def options_of(component: Component) -> dict[str, Any]:
+    """All options by name, parts as they are."""
+    return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
 
 
 def _holds_truth(value: Any) -> bool:

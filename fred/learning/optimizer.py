@@ -48,7 +48,7 @@ class Transformation(Component):
         transformation = self.build(0.1)
         return transformation.update(params, transformation.init(params), params)
 
-    def build(self, learning_rate: float) -> optax.GradientTransformation:
+    def build(self, learning_rate: Any) -> optax.GradientTransformation:
         """The transformation, given the learning rate if it takes one."""
         factory: Callable[..., Any] = getattr(optax, self.name)
         rate = {"learning_rate": learning_rate} if self.takes_rate else {}
@@ -76,6 +76,6 @@ Optimizer = Annotated[
 ]
 
 
-def build(optimizer: Optimizer, learning_rate: float) -> optax.GradientTransformation:
+def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformation:
     """The chain of transformations."""
     return optax.chain(*(part.build(learning_rate) for part in optimizer))

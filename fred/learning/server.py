@@ -19,7 +19,7 @@ Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes
 
 @jax.tree_util.register_pytree_with_keys_class
 class State:
-    """A server's memory: `params`, `clock` (updates so far), `optimizer`, and what the algorithm adds; read as attributes."""
+    """A server's memory: `params`, `clock` (updates so far), `optimizer`, `rate`, and what the algorithm adds: attributes."""
 
     def __init__(self, **fields: Any):
         self.__dict__.update(fields)
@@ -65,8 +65,8 @@ class Server(Component):
 
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update."""
-        transformation = optimizers.build(self.optimizer, self.learning_rate)
-        return State(params=params, clock=jnp.int32(0), optimizer=transformation.init(params))
+        memory = optimizers.build(self.optimizer, 1.0).init(params)
+        return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(self.learning_rate or 0.0))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`."""
@@ -113,10 +113,14 @@ class Server(Component):
 
     def step(self, state: State, grads: Params, scale: float | Scalar = 1.0) -> State:
         """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient."""
-        transformation = optimizers.build(self.optimizer, self.learning_rate)
+        transformation = optimizers.build(self.optimizer, state.rate)
         updates, memory = transformation.update(grads, state.optimizer, state.params)
         params = optax.apply_updates(state.params, jax.tree.map(lambda update: scale * update, updates))
         return state.replace(params=params, clock=state.clock + 1, optimizer=memory)
+
+    def without_rate(self) -> "Server":
+        """The same algorithm with no number in the place of its learning rate, which functions are to find in the state."""
+        return self.model_construct(**{**vars(self), "learning_rate": None})
 
     def overrides(self, hook: str) -> bool:
         """Whether this algorithm has a function of its own under that name."""

@@ -4,7 +4,7 @@ The bits of each follow from its operands alone (`learning/portable/`, environme
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
@@ -39,24 +39,33 @@ def sealed(function: F) -> F:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """One run's server and loss, and how its parameters are cut; hashable, so that compiled code is shared."""
+    """One run's server and loss, and how its parameters are cut; hashable, so that compiled code is shared.
+
+    What is compiled is the same for every learning rate: the rate lies in the state, and the server here has none, unless it
+    asks for it elsewhere.
+    """
 
     server: Server
     loss: Loss
     blocks: Blocks
     workers: int
     batch_size: int
+    rate: float = field(compare=False)
 
     @classmethod
     def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
         """For a model with parameters like these."""
-        return cls(server, loss, Blocks.of(params, layout), workers, batch_size)
+        blocks = Blocks.of(params, layout)
+        return cls(_without_rate(server, blocks), loss, blocks, workers, batch_size, server.learning_rate)
 
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
-            [self.server.init(self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
+            [
+                self.server.init(self.blocks.block(cut, number), self.workers).replace(rate=jnp.float32(self.rate))
+                for number in range(self.blocks.count)
+            ]
             for cut in cuts
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
@@ -191,6 +200,27 @@ class Arithmetic:
         models = jax.vmap(self.server.model)(replicas)
         squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
+
+
+def _without_rate(server: Server, blocks: Blocks) -> Server:
+    """The server without its learning rate, if none of its functions asks for it: they find it in the state."""
+    without = server.without_rate()
+
+    def everything(params: Params) -> Any:
+        state = without.init(params, 1)
+        model = without.model(state.params)
+        message, _ = without.send(without.memory(params), model, model)
+        joined = without.contribute(state, message, 0, 0)
+        states = without.apply_update(state, message, 0, 0), without.apply_round(state, joined, 0, 1)
+        met = without.synchronize(state, state.params, 0.5, 0.5)
+        told = without.statistic(state) if without.has_statistic else None
+        return states, without.publish(state, 0), met, without.evaluated(state), told
+
+    try:
+        jax.eval_shape(everything, blocks.like)
+    except Exception:  # whatever it did with the number; or something else is wrong, which is found where it matters
+        return server
+    return without
 
 
 @lru_cache(maxsize=256)

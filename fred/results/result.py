@@ -13,6 +13,7 @@ from fred import registry
 from fred.errors import FredError
 from fred.results import figures
 from fred.running.execution import Outcome, check, execute
+from fred.scenario.loading import validated_anew
 from fred.scenario.shape import Evaluate, Scenario
 from fred.schedule import Verb
 from fred.timing.durations import NANOSECONDS
@@ -115,6 +116,7 @@ def run(
 
     Recording first and replaying afterwards is the default; `inline` does both at once, with the same result.
     """
+    scenario = validated_anew(scenario)
     wanted = list(dict.fromkeys([only] if isinstance(only, str) else only)) or list(scenario.runs)
     for name in wanted:
         if name not in scenario.runs:

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from fred import registry
+from fred.component import Component, options_of
 from fred.errors import FredError, quoted
 from fred.registry import nearest
 from fred.scenario.shape import Run, Scenario
@@ -39,6 +40,22 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
         return Scenario.model_validate(specification, context={"folder": folder})
     except ValidationError as error:
         lines = [f"{locate(keys)}: {problem}" for keys, problem in _problems(error.errors())]
+        raise FredError("\n".join(dict.fromkeys(lines))) from None
+
+
+def validated_anew(part: Any, keys: Keys = ()) -> Any:
+    """A scenario, or a part of one, checked again to its last part: there are ways around validation. Raises FredError."""
+    if isinstance(part, Mapping):
+        return {key: validated_anew(value, (*keys, key)) for key, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(validated_anew(value, (*keys, number)) for number, value in enumerate(part))
+    if not isinstance(part, Component):
+        return part
+    options = {name: validated_anew(option, (*keys, name)) for name, option in options_of(part).items()}
+    try:
+        return type(part).model_validate(options)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, where))}: {problem}" for where, problem in _problems(error.errors(), keys)]
         raise FredError("\n".join(dict.fromkeys(lines))) from None
 
 

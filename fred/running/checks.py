@@ -1,0 +1,68 @@
+"""What is refused before anything runs: a model, or an algorithm, of the user's own that does not do what it must."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fred import registry
+from fred.errors import FredError
+from fred.learning.data.dataset import Dataset
+from fred.learning.models.model import Model, Params
+from fred.learning.server import Server, State
+
+_CLOCK = 7  # any number of updates
+
+
+def check_outputs(model: Model, params: Params, data: Dataset) -> None:
+    """One number per class, or per value to be predicted, for each example. Raises FredError."""
+    inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
+    found = jax.eval_shape(model.apply, params, inputs)
+    if getattr(found, "shape", None) != (2, data.outputs):
+        meant = "classes" if data.classifies else "values to predict"
+        shape = list(found.shape) if hasattr(found, "shape") else type(found).__name__
+        raise FredError(
+            f"model `{registry.name_of('model', model)}` gives {shape} for 2 examples; expected [2, {data.outputs}]: one "
+            f"number for each of the {data.outputs} {meant}"
+        )
+
+
+def check_server(server: Server, params: Params, workers: int) -> None:
+    """Each update returns a state like the one it got, a clock that has advanced by one included. Raises FredError."""
+    name = registry.name_of("algorithm", server)
+    if ":" not in name:
+        return  # FRED's own, which tests check
+    state = server.init(params, workers)
+    if not isinstance(state, State) or not hasattr(state, "clock"):
+        raise FredError(f"`init` of `{name}` returns {type(state).__name__}; expected the State that `super().init` makes")
+    model = server.model(state.params)
+    message, _ = server.send(server.memory(params), model, jax.tree.map(jnp.zeros_like, model))
+    update: dict[str, Callable[[State], Any]] = {
+        "apply_update": lambda state: server.apply_update(state, message, state.clock, 0),
+        "apply_round": lambda state: server.apply_round(state, message, state.clock, 1),
+    }
+    for hook in [each for each in update if server.overrides(each)]:
+        _check_update(f"`{hook}` of `{name}`", update[hook], state.replace(clock=jnp.int32(_CLOCK)))
+
+
+def _check_update(name: str, update: Callable[[State], Any], state: State) -> None:
+    after = jax.eval_shape(update, state)
+    if after is None:
+        raise FredError(f"{name} returns nothing; a `return` is missing")
+    if not isinstance(after, State):
+        raise FredError(f"{name} returns {type(after).__name__}; expected the new state, such as `self.step(state, grads)`")
+    before, now = (dict(vars(each)) for each in (state, after))
+    if before.keys() != now.keys():
+        raise FredError(f"{name} returns a state with {sorted(now)}; expected the fields that `init` made: {sorted(before)}")
+    for field in before:
+        shapes = [[(leaf.shape, np.dtype(leaf.dtype)) for leaf in jax.tree.leaves(each[field])] for each in (before, now)]
+        if shapes[0] != shapes[1]:
+            raise FredError(f"{name} changes the shapes or types in `{field}`: {shapes[0]} became {shapes[1]}")
+    clock = int(jax.jit(lambda state: update(state).clock)(state))
+    if clock != _CLOCK + 1:
+        raise FredError(
+            f"{name} makes {clock} of a clock of {_CLOCK}; every update advances it by one, as `self.step` does "
+            "(or `state.replace(clock=state.clock + 1, ...)`)"
+        )

@@ -1,0 +1,164 @@
+"""What breaks the contract is refused with what, where, and what to do; not computed into something wrong."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import fred
+from fred import registry
+from fred.errors import FredError
+from fred.learning.models.model import Model
+from fred.learning.server import Server
+from fred.running.execution import execute
+from fred.scenario.shape import Scenario, Stop
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from tests.worlds import make_run, record
+
+
+@pytest.fixture(autouse=True)
+def _allowed():
+    registry.allow_import([__name__])
+
+
+def own(name: str) -> dict:
+    return {"name": f"{__name__}:{name}", "learning_rate": 0.1}
+
+
+class OneTooFew(Model):
+    """Forgets a class."""
+
+    def init(self, key, input_shape, outputs):
+        return {"w": jax.random.normal(key, (*input_shape, outputs - 1))}
+
+    def apply(self, params, inputs):
+        return inputs @ params["w"]
+
+
+class Scalars(OneTooFew):
+    """One number for all classes."""
+
+    def apply(self, params, inputs):
+        return (inputs @ params["w"]).sum(-1)
+
+
+@pytest.mark.parametrize(("name", "found"), [("OneTooFew", r"\[2, 3\]"), ("Scalars", r"\[2\]")])
+def test_outputs_must_fit_the_classes(name, found):
+    data = {"name": "synthetic-classification", "features": 8, "classes": 4}
+    run = make_run("asgd", task={"data": data, "model": f"{__name__}:{name}"})
+    expected = rf"run `run`: .*{name}` gives {found} for 2 examples; expected \[2, 4\]: one number for each of the 4 classes"
+    with pytest.raises(FredError, match=expected):
+        execute("run", run, 0)
+
+
+class StandsStill(Server):
+    """Never advances its clock."""
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return state.replace(params=jax.tree.map(lambda p, g: p - 0.1 * g, state.params, grads))
+
+
+class Jumps(Server):
+    """Advances its clock twice in rounds."""
+
+    def apply_round(self, state, total, timestamp, count):
+        return self.step(self.step(state, total), total)
+
+
+class Forgets(Server):
+    """Has no `return`."""
+
+    def apply_update(self, state, grads, timestamp, worker):
+        self.step(state, grads)
+
+
+class ReturnsParameters(Server):
+    """Returns the parameters instead of the state."""
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads).params
+
+
+class AddsAField(Server):
+    """Remembers something that `init` knows nothing of."""
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads).replace(last=grads)
+
+
+class Widens(Server):
+    """Makes whole numbers of what were none."""
+
+    def init(self, params, workers):
+        return super().init(params, workers).replace(total=jnp.int32(0))
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads).replace(total=state.total + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("StandsStill", "`apply_update` of .*StandsStill` makes 7 of a clock of 7; every update advances it by one"),
+        ("Jumps", "`apply_round` of .*Jumps` makes 9 of a clock of 7"),
+        ("Forgets", "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
+        ("ReturnsParameters", "returns dict; expected the new state, such as `self.step"),
+        ("AddsAField", r"returns a state with .*'last'.*; expected the fields that `init` made"),
+        ("Widens", "changes the shapes or types in `total`: .*int32.* became .*float32"),
+    ],
+)
+def test_updates_must_return_a_state_a_step_later(name, message):
+    with pytest.raises(FredError, match=message):
+        execute("run", make_run(own(name)), 0)
+
+
+class Hasty(Protocol):
+    """Pushes what is still being computed."""
+
+    def start(self, sim):
+        sim.push(sim.compute(0, sim.read(0)))
+
+
+class NeverCommits(Protocol):
+    """Adds, and adds."""
+
+    def start(self, sim):
+        sim.process(self._work(sim))
+
+    def _work(self, sim):
+        while True:
+            gradient = sim.compute(0, sim.read(0))
+            yield gradient.finished
+            sim.add(gradient)
+
+
+def test_a_gradient_is_used_when_it_is_finished():
+    expected = "worker 0's gradient 0 is used at 0 s, before it is finished at 1 s: the protocol must wait for its `finished`"
+    with pytest.raises(FredError, match=expected):
+        record(Hasty(), Cluster(workers=1))
+
+
+def test_rounds_must_end():
+    with pytest.raises(FredError, match="1,999 gradients were added to a round, and no round was ever committed"):
+        record(NeverCommits(), Cluster(workers=1), seconds=2000)
+    assert record(NeverCommits(), Cluster(workers=1), seconds=20).counts()["updates"] == 0, "the first may just be long"
+
+
+class TestChanges:
+    def test_a_copy_is_validated(self):
+        run = make_run("asgd")
+        assert run.model_copy(update={"stop": {"updates": 3}}).stop == Stop(updates=3)
+        with pytest.raises(ValueError, match="unknown key `updats`"):
+            run.model_copy(update={"stop": {"updats": 3}})
+
+    def test_what_went_around_validation_is_found_before_anything_runs(self):
+        scenario = Scenario(runs={"good": make_run("asgd")})
+        scenario.runs["bad"] = make_run("asgd").model_construct(**{**vars(make_run("asgd")), "stop": Stop.model_construct()})
+        with pytest.raises(FredError, match=r"runs.bad.stop.*needs at least one of `updates`, `gradients`, `seconds`"):
+            fred.run(scenario)
+        scenario = Scenario(runs={"good": make_run("asgd")})
+        object.__setattr__(scenario.runs["good"].algorithm, "learning_rate", math.nan)
+        with pytest.raises(FredError, match="learning_rate"):
+            fred.run(scenario)
