@@ -37,6 +37,10 @@ class Mark(NamedTuple):
     phase: int
     carry: Carry
 
+    def copy(self) -> "Mark":
+        """One whose arrays stay."""
+        return Mark(self.phase, jax.tree.map(jnp.copy, self.carry))
+
 
 def replay(
     program: Program,
@@ -45,14 +49,15 @@ def replay(
     examples: Arrays,
     batches: Minibatches,
     resumed: Mark | None = None,
+    passed: int = 0,
 ) -> Iterator[Mark]:
-    """Execute the program from these models on (or from where another replay had got to); yields each of its marks.
+    """Execute the program from these models on; yields each of its marks. Or from where another replay had `passed` so many.
 
     A mark's arrays are given away when the next one is asked for: copy what is to stay.
     """
     run = compiled(arithmetic, program.kinds)
-    phase, carry = resumed or Mark(0, start(program, arithmetic, models, examples))
-    for mark in program.marks[np.searchsorted(program.marks, phase, "right" if resumed else "left") :].tolist():
+    phase, carry = resumed.copy() if resumed else Mark(0, start(program, arithmetic, models, examples))
+    for mark in program.marks[passed:].tolist():
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)

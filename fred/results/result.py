@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fred import registry
 from fred.errors import FredError
 from fred.results import figures
-from fred.running.execution import Outcome, check, execute
+from fred.running.execution import Following, Outcome, check, execute
 from fred.scenario.loading import validated_anew
 from fred.scenario.shape import Evaluate, Scenario
 from fred.schedule import Verb
@@ -127,7 +127,7 @@ def run(
     for name in wanted:
         for seed in scenario.seeds:
             progress(name, seed, 0.0)
-            outcomes.append(execute(name, scenario.runs[name], seed, inline, partial(progress, name, seed)))
+            outcomes.append(execute(name, scenario.runs[name], seed, inline, Following(partial(progress, name, seed))))
             progress(name, seed, 1.0)
     return Result(scenario, outcomes)
 

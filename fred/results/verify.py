@@ -14,7 +14,7 @@ from fred import environment, registry
 from fred.errors import FredError
 from fred.results import folder
 from fred.results.result import Progress
-from fred.running.execution import Named, Outcome, digest, execute
+from fred.running.execution import Following, Named, Outcome, digest, execute
 from fred.scenario.loading import validated
 from fred.schedule import Schedule
 
@@ -48,7 +48,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda 
         return Verdict.DIFFERENT, f"{altered[0]}: the stored file does not match its recorded digest; was it changed?"
     for each in stored:
         name, seed = each.row.name, each.row.seed
-        outcome = execute(name, scenario.runs[name], seed, manifest.inline, partial(progress, name, seed))
+        outcome = execute(name, scenario.runs[name], seed, manifest.inline, Following(partial(progress, name, seed)))
         progress(name, seed, 1.0)
         if outcome.data_digest != manifest.data[each.row.folder]:
             return Verdict.CANNOT, f"{each.row.folder}: the data are not the recorded ones (their digest differs)"

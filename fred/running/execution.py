@@ -1,6 +1,7 @@
 """Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,9 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.learning.models.model import Params
-from fred.replay.interpreter import Interpreter
+from fred.replay.interpreter import Interpreter, Memory
 from fred.replay.lower import lower
-from fred.replay.machine import replay, states_at
+from fred.replay.machine import Mark, replay, states_at
 from fred.running.cadence import Cadence
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
@@ -61,55 +62,82 @@ def check(name: str, run: Run, seed: int) -> None:
             Problem(run.task, run, seed)
 
 
-def execute(name: str, run: Run, seed: int, inline: bool = False, progress: Progress = lambda _: None) -> Outcome:
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run had got to at an evaluation point: from there it goes on to the same bits."""
+
+    measured: Measured  # up to there
+    reached: Mark | Memory  # what the rest needs: of a replay, or of an interpreter
+
+
+@dataclass(frozen=True)
+class Following:
+    """Who follows a run: told the fraction done, given checkpoints; and where it goes on from, if not from the start."""
+
+    progress: Progress = lambda _: None
+    keep: Callable[[Checkpoint], None] | None = None
+    resumed: Checkpoint | None = None
+
+
+def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Outcome:
     """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
     """
     with blamed(name, run):
-        return _execute(name, run, seed, inline, progress)
+        return _execute(name, run, seed, inline, following)
 
 
-def _execute(name: str, run: Run, seed: int, inline: bool, progress: Progress) -> Outcome:
+def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Outcome:
     if run.task is None:
         schedule = Recording(run, seed).schedule()
         return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)
     problem = Problem(run.task, run, seed)
+    recording = Recording(run, seed, problem.bytes, problem.arithmetic.blocks.shares)
     compute = _inline if inline or run.protocol.needs_values else _replayed
-    schedule, measured, params = compute(
-        run, Recording(run, seed, problem.bytes, problem.arithmetic.blocks.shares), problem, progress
-    )
+    schedule, measured, params = compute(run, recording, problem, following)
     metrics = _metrics(run, schedule, measured)
     return Outcome(name, seed, run, schedule, metrics, _named(problem.params), _named(params), problem.data.digest)
 
 
-def _replayed(run: Run, recording: Recording, problem: Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
+def _replayed(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
     """Record, then replay. If the target is reached on the way, the schedule is recorded again up to there."""
     schedule = recording.schedule()
-    points = recording.cadence.points(schedule)
-    do = problem.arithmetic
+    points, do, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
     program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
-    measured: Measured = []
-    for number, mark in enumerate(replay(program, do, problem.models, problem.examples, problem.batches)):
+    measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
+    assert not isinstance(start, Memory), "a checkpoint of a run that was computed inline"
+    passed = len(measured)
+    marks = replay(program, do, problem.models, problem.examples, problem.batches, start, passed)
+    for number, mark in enumerate(marks, start=passed):
         states = states_at(program, number, mark, do, problem.layout.answer)
         measured.append(problem.measure(states))
-        progress(len(measured) / len(points.rows))
+        following.progress(len(measured) / len(points.rows))
         if _target_reached(run, measured) and len(measured) < len(points.rows):
             at = float(points.seconds[number])
             by_time = recording.cadence.unit == "seconds"
             schedule = recording.up_to(at) if by_time else recording.up_to(rows=int(points.rows[number]))
             break
+        if following.keep and len(measured) < len(points.rows):
+            following.keep(Checkpoint(list(measured), mark.copy()))
     return schedule, measured, do.answer(states)
 
 
-def _inline(run: Run, recording: Recording, problem: Problem, progress: Progress) -> tuple[Schedule, Measured, Params]:
+def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
     """Record and compute at once. If the target is reached at some time, the schedule is recorded again up to then."""
-    interpreter = Interpreter(problem.arithmetic, problem.models, problem.layout.replicas, problem.examples, problem.batches)
-    measured: Measured = []
+    resumed, replicas = following.resumed, problem.layout.replicas
+    measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
+    assert not isinstance(start, Mark), "a checkpoint of a run that was replayed"
+    interpreter = Interpreter(problem.arithmetic, problem.models, replicas, problem.examples, problem.batches, start)
+    looks = itertools.count(1)  # at points, also at those that were measured before
 
     def look(fraction: float) -> bool:
+        if next(looks) <= (len(resumed.measured) if resumed else 0):
+            return False
         measured.append(problem.measure(interpreter.states(problem.layout.answer)))
-        progress(fraction)
+        following.progress(fraction)
+        if following.keep:
+            following.keep(Checkpoint(list(measured), interpreter.memory.copy()))
         return _target_reached(run, measured)
 
     look(0.0)

@@ -1,0 +1,135 @@
+"""What each verb means, on rows written by hand: numbers small enough to follow by eye."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fred.layout import Layout
+from fred.learning.models.model import Model
+from fred.learning.problem import Loss
+from fred.learning.servers.asgd import ASGD
+from fred.minibatches import Minibatches
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.interpreter import Interpreter
+from fred.replay.lower import lower
+from fred.replay.machine import replay, states_at
+from fred.schedule import NONE, Row, Schedule, Verb
+
+
+class Line(Model):
+    """One number w; its output is w, whatever the input: with answers 0 and squared error, the gradient is 2 w."""
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> dict:
+        return {"w": jnp.ones(1)}
+
+    def apply(self, params: dict, inputs: jax.Array) -> jax.Array:
+        return jnp.zeros((len(inputs), 1)) + params["w"]
+
+
+RATE = 0.25  # so that one step from w leads to w - 0.25 x 2 w = w / 2
+MODEL = {"w": jnp.ones(1)}
+EXAMPLES = jnp.zeros((4, 1)), jnp.zeros((4, 1))
+
+
+def row(verb: Verb, replica: int = 0, *, mailbox: int = NONE, source: int = NONE, step: int = NONE, **more: float) -> Row:
+    """A row of worker `replica`; `more`: timestamp, staleness, weight, keep, worker."""
+    facts = {"time_ns": 0, "worker": replica, "block": 0, "timestamp": 0, "staleness": 0, "begin_ns": 0, "end_ns": 0}
+    facts |= {"bytes": 0, "messages": 0, "weight": 1.0, "keep": 0.0, **more}
+    return Row(verb=verb, replica=replica, mailbox=mailbox, source=source, step=step, **facts)
+
+
+def table(rows: list[Row], replicas: int) -> Schedule:
+    """The schedule of these rows."""
+    columns = {
+        name: np.array([getattr(each, name) for each in rows], float if name in ("weight", "keep") else np.int64)
+        for name in Row._fields
+    }
+    return Schedule(columns, 2, replicas, 1, len(rows), 0)
+
+
+def values(rows: list[Row], replicas: int = 1) -> list[float]:
+    """Each replica's number after these rows, if the interpreter and the replay agree on it."""
+    layout = Layout.peers(replicas) if replicas > 1 else Layout.central()
+    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), classifies=False), MODEL, layout, 2, 1)
+    batches = Minibatches(0, 1, 4, "replacement", 2)
+    interpreter = Interpreter(do, [MODEL], replicas, EXAMPLES, batches)
+    for each in rows:
+        interpreter.execute(each)
+    found = [float(state.params["w"][0]) for state in interpreter.memory.states]
+    schedule = table(rows, replicas)
+    program = lower(schedule, np.array([len(rows)]))
+    (mark,) = replay(program, do, [MODEL], EXAMPLES, batches)
+    (states,) = states_at(program, 0, mark, do, range(replicas))
+    assert states.params["w"][:, 0].tolist() == found
+    return found
+
+
+PULL = row(Verb.PULL, mailbox=0)
+
+
+def test_push_updates_with_the_gradient_at_what_was_pulled():
+    assert values([PULL, row(Verb.PUSH, mailbox=0, step=0)]) == [0.5]
+    twice = [PULL, row(Verb.PUSH, mailbox=0, step=0), row(Verb.PUSH, mailbox=0, step=1, staleness=1)]
+    assert values(twice) == [0.0], "the second gradient is at 1, too"
+    again = [PULL, row(Verb.PUSH, mailbox=0, step=0), row(Verb.PUSH, mailbox=0, step=0, staleness=1)]
+    assert values(again) == [0.0], "one gradient may be used twice"
+
+
+def test_commit_updates_with_the_weighted_sum_of_what_joined():
+    first, second = (row(Verb.ADD, mailbox=0, step=step) for step in range(2))
+    assert values([PULL, first, second, row(Verb.COMMIT, weight=0.5)]) == [0.5], "the mean"
+    assert values([PULL, first, second, row(Verb.COMMIT, weight=1.0)]) == [0.0], "the sum"
+    light = second._replace(weight=0.5)
+    assert values([PULL, first, light, row(Verb.COMMIT, weight=0.5)]) == [1 - 0.25 * 0.5 * (2 + 1)]
+    assert values([PULL, row(Verb.COMMIT, weight=1.0)]) == [1.0], "an empty round moves nothing"
+    assert values([PULL, first, row(Verb.COMMIT), second._replace(staleness=1)]) == [0.5], "the second round is open"
+
+
+def test_a_drop_changes_nothing():
+    assert values([PULL, row(Verb.DROP, mailbox=0, step=0)]) == [1.0]
+
+
+HALVED = [row(Verb.PULL, mailbox=0), row(Verb.PUSH, mailbox=0, step=0)]  # replica 0: 1/2; replica 1: 1
+READ = [row(Verb.PULL, mailbox=1), row(Verb.PULL, 1, mailbox=2)]
+
+
+def test_mix_adds_up_and_sync_replaces_or_blends():
+    mixed = [row(Verb.MIX, mailbox=3, source=1, weight=0.5), row(Verb.MIX, mailbox=3, source=2, weight=0.5)]
+    both = [row(Verb.SYNC, replica, mailbox=3) for replica in range(2)]
+    assert values(HALVED + READ + mixed + both, 2) == [0.75, 0.75]
+    blend = row(Verb.SYNC, 1, mailbox=1, weight=0.5, keep=0.25)
+    assert values([*HALVED, *READ, blend], 2) == [0.5, 0.25 * 1 + 0.5 * 0.5]
+    alone = [row(Verb.MIX, mailbox=3, source=1), row(Verb.SYNC, 1, mailbox=3)]
+    assert values(HALVED + READ + alone, 2) == [0.5, 0.5], "a mix of one is that one"
+
+
+def test_a_gradient_may_be_computed_at_a_mix():
+    mixed = [row(Verb.MIX, 1, mailbox=3, source=1, weight=2.0), row(Verb.MIX, 1, mailbox=3, source=2, weight=1.0)]
+    push = row(Verb.PUSH, 1, mailbox=3, step=0)
+    assert values([*HALVED, *READ, *mixed, push], 2) == [0.5, 1 - 0.25 * 2 * 2.0]
+
+
+def test_a_difference_of_models_is_a_message():
+    push = row(Verb.PUSH, 1, mailbox=1, source=2)
+    assert values([*HALVED, *READ, push], 2) == [0.5, 1 - 0.25 * (1 - 0.5)]
+
+
+def test_what_nobody_holds_is_forgotten():
+    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), classifies=False), MODEL, Layout.central(), 2, 1)
+    interpreter = Interpreter(do, [MODEL], 1, EXAMPLES, Minibatches(0, 1, 4, "replacement", 2))
+    for each in (PULL, row(Verb.PUSH, mailbox=0, step=0)):
+        interpreter.execute(each)
+    assert set(interpreter.memory.mailboxes) == {0}
+    assert set(interpreter.memory.messages) == {(0, 0)}
+    interpreter.forget_mailbox(0)
+    interpreter.forget_gradient(0, 0)
+    assert not interpreter.memory.mailboxes
+    assert not interpreter.memory.messages
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_every_verb_is_explained_in_the_table_of_verbs(verb):
+    import fred.schedule
+
+    assert f"| {verb.name}" in (fred.schedule.__doc__ or "")

@@ -1,0 +1,193 @@
+"""The way from rows to a program: the ledger, slots, versions, phases; each against a plain count of the same."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred.replay.lower import lower, padded
+from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
+from fred.replay.versions import Hooks, assign_slots, trace
+from fred.schedule import NONE, Schedule, Verb
+from fred.timing.cluster import Cluster
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.dispatcher import Dispatcher
+from fred.timing.protocols.gossip import Gossip
+from fred.timing.protocols.pairwise import Pairwise
+from fred.timing.protocols.synchronous import Synchronous
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)
+
+
+@given(INTERVALS)
+def test_slots_are_never_shared_and_as_few_as_are_needed_at_once(intervals):
+    begin = np.array([start for start, _ in intervals], np.int64)
+    end = np.array([start + 1 + length for start, length in intervals], np.int64)
+    slots = assign_slots(begin, end)
+    for one in range(len(intervals)):
+        for other in range(one):
+            if slots[one] == slots[other]:
+                assert end[one] <= begin[other] or end[other] <= begin[one], "two share a slot"
+    most = max((int(((begin <= row) & (row < end)).sum()) for row in range(40)), default=0)
+    assert len(set(slots.tolist())) == most
+
+
+@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
+def test_the_ledger_is_what_a_walk_through_the_rows_finds(protocol, cluster, seed):
+    schedule = record(fitting(protocol, cluster), cluster, gradients=50, seed=seed)
+    ledger = schedule.ledger
+    gradients: dict[tuple[int, int], int] = {}
+    rounds: dict[tuple[int, int], list[int]] = {}
+    updates: dict[int, int] = {}  # use -> row of its update
+    dropped = set()
+    for number, row in enumerate(schedule):
+        cell = row.replica, row.block
+        if row.verb in (Verb.PUSH, Verb.ADD):
+            gradients.setdefault((row.worker, row.step), len(gradients))
+            rounds.setdefault(cell, []).append(number)
+        if row.verb == Verb.PUSH:
+            updates[rounds[cell].pop()] = number
+        elif row.verb == Verb.COMMIT:
+            updates |= dict.fromkeys(rounds.pop(cell), number)
+        elif row.verb == Verb.DROP:
+            dropped.add((row.worker, row.step))
+    assert list(zip(ledger.workers.tolist(), ledger.steps.tolist(), strict=True)) == list(gradients)
+    keys = [(schedule["worker"][use], schedule["step"][use]) for use in ledger.uses]
+    assert ledger.gradients.tolist() == [gradients[key] for key in keys]
+    assert ledger.updates.tolist() == [updates.get(use, NONE) for use in ledger.uses.tolist()]
+    assert ledger.dropped == len(dropped - gradients.keys())
+    first: dict[int, int] = {}
+    for use, gradient in zip(ledger.uses.tolist(), ledger.gradients.tolist(), strict=True):
+        if use in updates:
+            first[gradient] = min(first.get(gradient, updates[use]), updates[use])
+    assert ledger.applied.tolist() == [first.get(gradient, NONE) for gradient in range(len(gradients))]
+    assert ledger.gradients_per_update().sum() == len(first)
+
+
+def at_the_end(schedule: Schedule) -> np.ndarray:
+    return np.array([len(schedule)])
+
+
+def program_of(schedule: Schedule) -> Program:
+    return lower(schedule, at_the_end(schedule), (0,) * schedule.blocks)
+
+
+def instructions(program: Program) -> dict[str, int]:
+    """How many of each kind."""
+    return {f"{kind.op.name} {kind.how.name}": len(next(iter(program.operands[kind].values()))) for kind in program.kinds}
+
+
+class TestWhereGradientsAreComputed:
+    COMPUTE = {"name": "constant", "seconds": 0.1}
+
+    def test_one_worker_never_keeps_anything(self):
+        program = program_of(record(Asynchronous(), Cluster(workers=1, compute=self.COMPUTE), gradients=20))
+        assert instructions(program) == {"APPLY GRADIENT": 20}
+        assert (program.kept, program.slots, program.registers) == (0, 0, (1,))
+
+    def test_several_workers_keep_a_gradient_each_beside_the_one_in_use(self):
+        program = program_of(record(Asynchronous(), Cluster(workers=5, compute=self.COMPUTE), gradients=40))
+        counts = instructions(program)
+        assert counts["APPLY GRADIENT"] + counts["APPLY KEPT"] == 40
+        assert counts["BEGIN NOTHING"] == counts["APPLY KEPT"]
+        assert program.kept <= 5
+        assert program.registers == (1,), "versions of the parameters are not kept"
+
+    def test_rounds_at_the_present_version_are_batches(self):
+        program = program_of(record(Synchronous(), Cluster(workers=6, compute=COMPUTE), gradients=60))
+        assert instructions(program) == {"COMMIT GRADIENT": 10}
+        (kind,) = program.kinds
+        assert (kind.members, kind.flag) == (6, False)
+
+    def test_rounds_of_one_missing_are_masked(self):
+        schedule = record(Synchronous(backup_workers=3), Cluster(workers=16, compute=COMPUTE), gradients=130)
+        (kind,) = program_of(schedule).kinds
+        assert (kind.op, kind.how, kind.members, kind.flag) == (Op.COMMIT, How.GRADIENT, padded(13, 16), True)
+
+    def test_messages_have_to_be_made_one_by_one_where_the_algorithm_wants_it(self):
+        schedule = record(Synchronous(), Cluster(workers=4, compute=COMPUTE), gradients=40)
+        program = lower(schedule, at_the_end(schedule), hooks=Hooks(contributes=True))
+        assert instructions(program) == {"ADD GRADIENT": 40, "COMMIT SUM": 10}
+
+    def test_a_turn_is_an_update_and_the_gradient_begun_after_it(self):
+        schedule = record(Dispatcher(), Cluster(workers=4), gradients=50)
+        plain, turns = (lower(schedule, at_the_end(schedule), turns=each) for each in (False, True))
+        kept, turned = (instructions(program) for program in (plain, turns))
+        assert turned["TURN KEPT"] > 25
+        assert turned["TURN KEPT"] + turned.get("APPLY KEPT", 0) == kept["APPLY KEPT"]
+        assert turned["TURN KEPT"] + turned.get("BEGIN NOTHING", 0) == kept["BEGIN NOTHING"]
+
+
+class TestVersions:
+    def test_replicas_that_averaged_share_one(self):
+        schedule = record(Gossip(), Cluster(workers=3, compute=TestWhereGradientsAreComputed.COMPUTE), gradients=30)
+        program = program_of(schedule)
+        assert program.registers[0] >= 3
+        assert len(set(program.replica_registers[-1])) in (1, 3)
+
+    @given(cluster=CLUSTERS, seed=st.integers(0, 99))
+    def test_a_register_is_not_overwritten_while_somebody_reads_it(self, cluster, seed):
+        """A walk through the rows with numbers in registers: what is read is what a walk without registers reads."""
+        schedule = record(Pairwise(), cluster, gradients=30, seed=seed)
+        first = schedule.ledger.uses[np.unique(schedule.ledger.gradients, return_index=True)[1]]
+        versions = trace(schedule, at_the_end(schedule), first, (0,), Hooks())
+        registers, present = {}, dict.fromkeys(range(schedule.replicas), -1)
+        registers |= dict.fromkeys(range(schedule.replicas), -1)
+        mailboxes: dict[int, int] = {}
+        mixes = {mix.row: mix for mix in versions.mixes}
+        for number, row in enumerate(schedule):
+            if row.verb == Verb.PULL:
+                mailboxes[row.mailbox] = present[row.replica]
+                for use in first[versions.computable[first] == number]:
+                    if not versions.fresh[use]:
+                        assert registers[int(versions.sources[use, 0])] == mailboxes[schedule["mailbox"][use]]
+            elif row.verb == Verb.MIX:
+                mailboxes[row.mailbox] = number
+            elif row.verb == Verb.SYNC:
+                present[row.replica] = mailboxes[row.mailbox]
+            elif row.verb == Verb.PUSH:
+                if versions.fresh[number] and number in first:
+                    assert registers[int(versions.sources[number, 0])] == mailboxes[row.mailbox]
+                assert registers[int(versions.read[number])] == present[row.replica]
+                present[row.replica] = registers[int(versions.made[number])] = number
+            if number in mixes:
+                registers[mixes[number].into] = number
+        for replica, register in enumerate(versions.replica_registers[-1].tolist()):
+            assert registers[register] == present[replica]
+
+
+class TestPhases:
+    ONE, TWO = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
+
+    def program(self, order: str, marks: tuple[int, ...] = ()) -> tuple:
+        """Instructions in the order of letters: a and b; operands say where each stands."""
+        code = Code()
+        for letter, kind in (("a", self.ONE), ("b", self.TWO)):
+            rows = np.array([number for number, each in enumerate(order) if each == letter], np.int64)
+            code.emit(kind, rows, 0, place=rows)
+        return code.phases(np.array([*marks, len(order)]), turns=False)
+
+    def executed(self, kinds: tuple, operands: dict, offsets: np.ndarray, end: int) -> list[int]:
+        """Where the instructions of these phases stand, in the order in which the machine runs them."""
+        order = []
+        for phase in range(end):
+            for k, kind in enumerate(kinds):
+                order += operands[kind]["place"][offsets[phase, k] : offsets[phase + 1, k]].tolist()
+        return order
+
+    @pytest.mark.parametrize("order", ["ab" * 5, "ba" * 5, "aaabbb", "bbbaaa", "a", "abbbaab" * 60])
+    def test_they_run_instructions_in_their_order(self, order):
+        kinds, operands, offsets, marks = self.program(order)
+        assert self.executed(kinds, operands, offsets, marks[-1]) == list(range(len(order)))
+
+    def test_they_are_as_few_as_the_order_of_kinds_allows(self):
+        assert self.program("ab" * 5)[3][-1] == 5
+        assert self.program("aaabbb")[3][-1] == 1
+        assert self.program("ba" * 5)[3][-1] == 6
+
+    def test_they_end_at_marks_and_do_not_get_too_long(self):
+        kinds, operands, offsets, marks = self.program("ab" * 5, marks=(3, 4))
+        assert [self.executed(kinds, operands, offsets, mark) for mark in marks] == [list(range(n)) for n in (3, 4, 10)]
+        *_, offsets, marks = self.program("a" * 1000)
+        assert np.diff(offsets[:, 0]).max() <= LONGEST_PHASE
