@@ -13,13 +13,12 @@ from benchmarks.common import Row, medians
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
 from fred.learning.server import Server, State
-from fred.learning.servers.adpsgd import ADPSGD
 from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.fasgd import FASGD
+from fred.learning.servers.plain import ADPSGD, WAGMASGD
 from fred.learning.servers.psp import PSPSGD
 from fred.learning.servers.sasgd import SASGD
 from fred.learning.servers.sgp import SGP
-from fred.learning.servers.wagma import WAGMASGD
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter, jitted

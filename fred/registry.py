@@ -15,20 +15,20 @@ from fred.errors import FredError
 
 REGISTRY: dict[str, dict[str, str]] = {
     "algorithm": {
-        "ssgd": "fred.learning.servers.ssgd:SSGD",
-        "asgd": "fred.learning.servers.asgd:ASGD",
+        "ssgd": "fred.learning.servers.plain:SSGD",
+        "asgd": "fred.learning.servers.plain:ASGD",
         "sasgd": "fred.learning.servers.sasgd:SASGD",
         "exponential": "fred.learning.servers.exponential:ExponentialPenalty",
         "fasgd": "fred.learning.servers.fasgd:FASGD",
         "b-fasgd": "fred.learning.servers.bfasgd:BFASGD",
         "psp-sgd": "fred.learning.servers.psp:PSPSGD",
-        "ssp": "fred.learning.servers.ssp:SSP",
-        "cutoff-sgd": "fred.learning.servers.cutoff:CutoffSGD",
-        "allreduce-sgd": "fred.learning.servers.allreduce:AllreduceSGD",
-        "d-psgd": "fred.learning.servers.dpsgd:DPSGD",
+        "ssp": "fred.learning.servers.plain:SSP",
+        "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
+        "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
+        "d-psgd": "fred.learning.servers.plain:DPSGD",
         "sgp": "fred.learning.servers.sgp:SGP",
-        "ad-psgd": "fred.learning.servers.adpsgd:ADPSGD",
-        "wagma-sgd": "fred.learning.servers.wagma:WAGMASGD",
+        "ad-psgd": "fred.learning.servers.plain:ADPSGD",
+        "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
     },
     "protocol": {
         "synchronous": "fred.timing.protocols.synchronous:Synchronous",

@@ -8,7 +8,7 @@ import pytest
 from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.problem import Loss
-from fred.learning.servers.asgd import ASGD
+from fred.learning.servers.plain import ASGD
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter

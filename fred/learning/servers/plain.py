@@ -1,0 +1,63 @@
+"""Algorithms whose server makes a plain step with whatever reaches it: what sets them apart is their protocol.
+
+| class        | source                                                                                           |
+|--------------|--------------------------------------------------------------------------------------------------|
+| SSGD         | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                          |
+| ASGD         | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                |
+| SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
+| CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
+| AllreduceSGD | Li et al. 2021, section 2                                                                         |
+| DPSGD        | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                         |
+| ADPSGD       | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                       |
+| WAGMASGD     | Li, Ben-Nun, Dryden, Di Girolamo, Alistarh, Hoefler 2021, algorithm 2                             |
+"""
+
+from typing import ClassVar
+
+from fred.learning.server import Server
+
+
+class SSGD(Server):
+    """One step with the mean gradient of each round."""
+
+    protocol: ClassVar[str] = "synchronous"
+
+
+class ASGD(Server):
+    """One step with every gradient as it arrives, however stale."""
+
+
+class SSP(Server):
+    """One step with each gradient when it arrives; the protocol bounds how stale it can be."""
+
+    protocol: ClassVar[str] = "stale-synchronous"
+
+
+class CutoffSGD(Server):
+    """One step with the mean of the gradients that made the cutoff."""
+
+    protocol: ClassVar[str] = "cutoff"
+
+
+class AllreduceSGD(Server):
+    """One step with the mean of all workers' gradients, made by every worker alike."""
+
+    protocol: ClassVar[str] = "allreduce"
+
+
+class DPSGD(Server):
+    """Every worker steps with its own gradient, and averages its model with its neighbours'."""
+
+    protocol: ClassVar[str] = "gossip"
+
+
+class ADPSGD(Server):
+    """Every worker steps its own model with a gradient at an older copy of it, between averagings with one other worker."""
+
+    protocol: ClassVar[str] = "pairwise"
+
+
+class WAGMASGD(Server):
+    """Every worker steps its own model, and averages it with its group's, wherever the others have got to."""
+
+    protocol: ClassVar[str] = "group-averaging"
