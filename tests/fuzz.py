@@ -55,9 +55,10 @@ def refusal(seed: int) -> str:
             name, run = next(iter(scenario.runs.items()))
             if seed % 10 == 0:
                 check(name, run, scenario.seeds[0])
-            few = run.stop.model_copy(update={"gradients": min(40, run.stop.gradients or 40)})
+            few = run.stop.model_copy(update={"gradients": min(40, run.stop.gradients or 40), "target_loss": None})
             if not run.protocol.needs_values:
-                execute(name, run.model_copy(update={"task": None, "stop": few}), scenario.seeds[0])
+                timing = {"task": None, "stop": few, "evaluate": {"points": 1}}
+                execute(name, run.model_copy(update=timing), scenario.seeds[0])
         except FredError as error:
             if len(str(error)) > 20_000 or not str(error).replace("\n", "").isprintable():
                 return f"its message is {len(str(error))} characters long, or cannot be printed"
