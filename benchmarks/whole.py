@@ -49,4 +49,4 @@ def rows() -> Iterator[Row]:
     yield Row("784-200-10, batch 8, 16 workers, 100,000 FASGD updates", large(16, 100_000)[0], "s", 600)
     seconds, memory = large(10_000, 20_000)
     yield Row("784-200-10, batch 8, 10,000 workers, 20,000 updates", seconds, "s")
-    yield Row("  its memory", memory, "GiB", 16)
+    yield Row("  its memory", memory, "GiB", 1.5)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fred import __version__, environment
+from fred import environment
 from fred.errors import FredError
 from fred.results.result import Result, summarise
 from fred.running.execution import Outcome
+from fred.version import __version__
 
 FORMAT = 1  # of the folder, raised when a reader would have to change
 _MANIFEST = "manifest.json"
