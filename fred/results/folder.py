@@ -18,7 +18,7 @@ from fred.results.result import Result, summarise
 from fred.running.execution import Outcome
 from fred.version import __version__
 
-FORMAT = 1  # of the folder, raised when a reader would have to change
+FORMAT = 2  # of the folder, raised when a reader would have to change
 _MANIFEST = "manifest.json"
 _OURS = re.compile(r"manifest\.json|summary\.(json|csv)|figures/\w+\.svg|[^/]+/seed-\d+/(schedule|metrics|params)\.\w+")
 
