@@ -5,6 +5,8 @@ import resource
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any
 
 from benchmarks.common import Row, medians
 from fred.timing.cluster import Cluster
@@ -38,7 +40,7 @@ def rows() -> Iterator[Row]:
         ("synchronous, 2 of 16 as backup", Synchronous(backup_workers=2), 16, None, None),
         ("asynchronous, 16 workers, contended card", Asynchronous(), 16, {"server_bandwidth": 1e6}, 120_000),
     ):
-        (seconds,) = medians([lambda p=protocol, w=workers, n=network: record(p, w, n)], rounds=3)
+        (seconds,) = medians([partial(record, protocol, workers, network)], rounds=3)
         yield Row(f"recording: {name}", STEPS / seconds, "steps/s", limit, at_least=True)
     yield from large()
 
@@ -65,7 +67,7 @@ def alone(protocol: Protocol, workers: int, gradients: int | None) -> tuple[floa
 def _measure(protocol: Protocol, workers: int, gradients: int | None) -> tuple[float, float]:
     start = time.perf_counter()
     cluster = Cluster(workers=workers, compute={"name": "lognormal", "median": 0.1, "sigma": 0.3})
-    limits = {"updates": 1000} if gradients is None else {"gradients": gradients}
+    limits: dict[str, Any] = {"updates": 1000} if gradients is None else {"gradients": gradients}
     recorder = Recorder(workers, protocol.layout(cluster), **limits)
     simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
     protocol.start(simulation)

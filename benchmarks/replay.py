@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -168,7 +169,8 @@ class Case:
 
     def by_hand(self) -> None:
         """What B-FASGD takes written by hand: the same jitted steps in a plain loop, in a schedule's order."""
-        do, state, held = jitted(self.arithmetic), self.start(), {}
+        do, state = jitted(self.arithmetic), self.start()
+        held: dict[int, tuple[Any, int]] = {}  # worker -> parameters, clock
         for number in range(self.gradients):
             worker = number % self.cluster.size
             params, timestamp = held.get(worker, (state.params, 0))

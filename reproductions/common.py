@@ -16,7 +16,7 @@ def say(text: str) -> None:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table; numbers to the right."""
-    rows = [[str(cell) for cell in row] for row in rows]
-    numeric = [all(row[i][:1].isdigit() or row[i][:1] in ".-–+" for row in rows) for i in range(len(header))]
+    cells = [[str(cell) for cell in row] for row in rows]
+    numeric = [all(row[i][:1].isdigit() or row[i][:1] in ".-–+" for row in cells) for i in range(len(header))]
     rule = ["---:" if right else "---" for right in numeric]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (list(header), rule, *rows))
+    return "\n".join("| " + " | ".join(row) + " |" for row in (list(header), rule, *cells))

@@ -1,5 +1,7 @@
 """Cutoff SGD, figure 2: throughput of rules for the cutoff through a change of regime on 158 workers. Timing only."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -51,7 +53,7 @@ def report() -> str:
     """Write cutoff.md and its figure from the measured rounds."""
     rounds = pd.read_csv(ROUNDS)
     windows = {"all rounds": (0, 200), "slow node": (0, CHANGE), "30 rounds after": (CHANGE, CHANGE + 30)}
-    rates = {
+    rates: dict[str, Any] = {
         name: rounds[(rounds["round"] >= first) & (rounds["round"] < last)].groupby("rule")[["c", "seconds"]].sum()
         for name, (first, last) in windows.items()
     }

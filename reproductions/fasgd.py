@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,8 +50,8 @@ def measure() -> None:
             for configuration in (*FIGURE_1, *FIGURE_2):
                 for seed in SEEDS if configuration in FIGURE_1 else SEEDS[:1]:
                     metrics = _metrics(algorithm, configuration, initialisation, rate, seed, UPDATES, points=50)
-                    case = {"initialisation": initialisation, "rates": rates, "algorithm": algorithm, "rate": rate}
-                    frames.append(metrics.assign(**case, configuration=configuration, seed=seed))
+                    metrics = metrics.assign(initialisation=initialisation, rates=rates, algorithm=algorithm, rate=rate)
+                    frames.append(metrics.assign(configuration=configuration, seed=seed))
                     say(f"{initialisation}, {rates}, {algorithm} {rate:g}, {configuration}: {metrics['error'].iloc[-1]:.3f}")
                     pd.concat(frames).to_csv(CURVES, index=False, float_format="%.6g")
 
@@ -66,7 +67,7 @@ def _choose_rates() -> tuple[dict[tuple[str, str], float], pd.DataFrame]:
     tuning = pd.DataFrame(rows, columns=["initialisation", "algorithm", "rate", "configuration", "error"])
     means = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean()
     best = means.groupby(["initialisation", "algorithm"]).idxmin()
-    return {key: float(index[2]) for key, index in best.items()}, tuning
+    return {(initialisation, algorithm): float(rate) for initialisation, algorithm, rate in best}, tuning
 
 
 def _metrics(
@@ -139,9 +140,9 @@ def _text(last: pd.DataFrame, tuning: pd.DataFrame) -> str:
         first.append(row)
     second, margins = [], []
     for configuration in FIGURE_2:
-        ours = [error(*published, name, configuration) for name in PUBLISHED]
-        margins.append(ours[1] - ours[0])
-        second.append([configuration, "FASGD better", *(f"{value:.3f}" for value in ours), "yes" if margins[-1] > 0 else "no"])
+        pair = [error(*published, name, configuration) for name in PUBLISHED]
+        margins.append(pair[1] - pair[0])
+        second.append([configuration, "FASGD better", *(f"{value:.3f}" for value in pair), "yes" if margins[-1] > 0 else "no"])
     both = [
         [configuration, *(f"{error(i, r, name, configuration):.3f}" for i in INITIALISATIONS for r, name in _columns())]
         for configuration in (*FIGURE_1, *FIGURE_2)
@@ -201,7 +202,8 @@ def _spread(last: pd.DataFrame) -> dict[str, object]:
     """The largest difference between seeds of a configuration of figure 1, and where it is."""
     own = last[last["configuration"].isin(FIGURE_1)]
     ranges = own.groupby(["initialisation", "rates", "algorithm", "configuration"])["error"].agg(np.ptp)
-    return {"spread": ranges.max(), "worst": ", ".join(ranges.idxmax())}
+    worst: Any = ranges.idxmax()
+    return {"spread": ranges.max(), "worst": ", ".join(worst)}
 
 
 TEXT = """# FASGD against SASGD (Odena 2016, figures 1 and 2)

@@ -1,5 +1,7 @@
 """A plain NumPy program that knows nothing of FRED but its files' format, and recomputes a run from the schedule alone."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -167,6 +169,7 @@ def recompute(
         assert (timestamp, clocks[cell] - timestamp) == (row.timestamp, row.staleness)
         return message if cut_into == 1 else servers[0].cut(message, row.block, cut_into)
 
+    row: Any
     for row in schedule.itertuples():
         cell = row.replica * cut_into + row.block
         if row.verb == "PULL":

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,10 +141,10 @@ def test_a_reader_may_leave_early():
     pipe = f"{sys.executable} -m fred list | true; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", pipe], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (finished.returncode, finished.stderr) == (141, "")
-    finished = subprocess.run(
+    full = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m fred list > /dev/full"], cwd=ROOT, capture_output=True, check=False
     )
-    assert (finished.returncode, finished.stderr) == (2, b"fred: cannot write: No space left on device\n")
+    assert (full.returncode, full.stderr) == (2, b"fred: cannot write: No space left on device\n")
 
 
 def test_a_pipe_is_no_scenario(tmp_path):
@@ -279,7 +280,7 @@ class TestVerify:
         final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
         self._set_digest(copy, "params", digest(final))
         path = files / "metrics.parquet"
-        metrics = pd.read_parquet(path)
+        metrics: Any = pd.read_parquet(path)
         metrics.loc[2, "loss"] *= 1.0001
         metrics.to_parquet(path)
         finished = fred("verify", copy, cwd=copy)
@@ -339,7 +340,7 @@ class TestVerify:
         assert "this version reads format 1" in finished.stderr
 
     @staticmethod
-    def _set_digest(out: Path, which: str, digest: str) -> None:
+    def _set_digest(out: Path, which: str, digest: str | None) -> None:
         rows = json.loads((out / "summary.json").read_text())
         next(row for row in rows if (row["name"], row["seed"]) == ("ssgd", 1))["digests"][which] = digest
         (out / "summary.json").write_text(json.dumps(rows))

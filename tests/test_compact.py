@@ -1,5 +1,7 @@
 """A split function gives what it gave, keeps the least, and its halves give the same bits wherever they are compiled."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -209,7 +211,8 @@ def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch,
 
     found = loops(params, indices, examples, np.arange(STEPS + 1))
     begin, finish, update = map(jax.jit, (begin, finish, update))
-    store, expected = {}, params
+    store: dict[int, Any] = {}
+    expected = params
     for step in range(STEPS):
         if step >= SLOTS:
             expected = update(expected, finish(store[step % SLOTS], examples))

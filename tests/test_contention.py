@@ -26,7 +26,8 @@ def durations(cluster: Cluster, **limits) -> dict[int, np.ndarray]:
 
 def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
     load = MarkovSwitching(**SWITCHING).start(5, "contention 0", 200, 1)
-    slow, dwell = 0, {1.0: [], 3.0: []}
+    slow = 0
+    dwell: dict[float, list[float]] = {1.0: [], 3.0: []}
     for worker in range(200):
         slow += load.slowdown(worker, 0)[0] > 1
         now, until = 0, 0

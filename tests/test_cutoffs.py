@@ -1,5 +1,7 @@
 """Cutoff rules against closed forms, against each other, and against the oracle that none may surpass."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -29,7 +31,7 @@ def test_elfvings_approximation():
 
 def test_elfving_recovers_mean_and_deviation_although_late_workers_are_never_seen():
     rng = np.random.default_rng(0)
-    chooser = Elfving(window=200, at_least=0.1).start(40)
+    chooser: Any = Elfving(window=200, at_least=0.1).start(40)
     for _ in range(200):
         times = np.maximum(rng.normal(2e9, 0.3e9, 40), 1).astype(np.int64)
         cutoff = np.sort(times)[24]
@@ -48,16 +50,16 @@ def test_waiting_for_all_is_synchronous_sgd_to_the_last_bit():
         run = make_run("cutoff-sgd", cluster=cluster, protocol={"name": "cutoff", "rule": rule})
         cutoff = execute("run", run, 0)
         assert cutoff.params_digest == ssgd.params_digest
-        commits = [each.schedule["time_ns"][each.schedule.rows(Verb.COMMIT)] for each in (cutoff, ssgd)]
-        assert np.array_equal(*commits)
+        one, other = [each.schedule["time_ns"][each.schedule.rows(Verb.COMMIT)] for each in (cutoff, ssgd)]
+        assert np.array_equal(one, other)
 
 
 def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interrupted():
     cluster = Cluster(workers=10, compute={"name": "exponential", "scale": 1.0})
     cut = record(Cutoff(rule={"name": "static", "workers": 7}), cluster, gradients=700)
     backup = record(Synchronous(backup_workers=3, late="interrupt"), cluster, gradients=700)
-    times = [each["time_ns"][each.rows(Verb.COMMIT)] for each in (cut, backup)]
-    assert np.array_equal(*times)
+    one, other = [each["time_ns"][each.rows(Verb.COMMIT)] for each in (cut, backup)]
+    assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", RULES)

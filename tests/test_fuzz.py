@@ -1,5 +1,7 @@
 """What the fuzzers (`make fuzz`) found once, and a few of their cases."""
 
+from typing import Any
+
 import pytest
 
 from fred import registry
@@ -13,7 +15,7 @@ from tests.worlds import make_run
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
 MLP = {"data": "digits", "model": {"name": "mlp", "hidden": [9, 23]}, "batch_size": 1}
-FOUND = {  # inline and replayed differed
+FOUND: dict[str, dict[str, Any]] = {  # inline and replayed differed
     "vectors": {"task": DIGITS, "algorithm": {"name": "ad-psgd", "learning_rate": 0.1}, "cluster": {"workers": 2}},
     "norms": {
         "task": DIGITS | {"batch_size": 8},

@@ -1,5 +1,7 @@
 """What each verb means, on rows written by hand: numbers small enough to follow by eye."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,8 +36,8 @@ EXAMPLES = jnp.zeros((4, 1)), jnp.zeros((4, 1))
 
 def row(verb: Verb, replica: int = 0, *, mailbox: int = NONE, source: int = NONE, step: int = NONE, **more: float) -> Row:
     """A row of worker `replica`; `more`: timestamp, staleness, weight, keep, worker."""
-    facts = {"time_ns": 0, "worker": replica, "block": 0, "timestamp": 0, "staleness": 0, "begin_ns": 0, "end_ns": 0}
-    facts |= {"bytes": 0, "messages": 0, "weight": 1.0, "keep": 0.0, **more}
+    facts: dict[str, Any] = {"time_ns": 0, "worker": replica, "block": 0, "timestamp": 0, "staleness": 0}
+    facts |= {"begin_ns": 0, "end_ns": 0, "bytes": 0, "messages": 0, "weight": 1.0, "keep": 0.0, **more}
     return Row(verb=verb, replica=replica, mailbox=mailbox, source=source, step=step, **facts)
 
 

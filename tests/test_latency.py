@@ -15,7 +15,7 @@ from fred.running.cadence import Cadence
 from fred.running.execution import execute
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
-from fred.timing.latency import Constant, Latency
+from fred.timing.latency import Constant, Empirical, Latency
 from fred.timing.protocols.asynchronous import Asynchronous
 from tests.conftest import ROOT
 from tests.worlds import COMPUTE, make_run, record
@@ -86,6 +86,7 @@ def test_mixture_draws_each_component_as_often_as_it_weighs():
 def test_empirical_reads_a_column(tmp_path):
     (tmp_path / "trace.csv").write_text("worker,seconds\n0,0.5\n1,0.25\n")
     latency = Cluster(workers=1, compute={"name": "empirical", "csv": str(tmp_path / "trace.csv")}).compute
+    assert isinstance(latency, Empirical)
     assert latency.values == (0.5, 0.25)
     assert sorted(set(latency.sample(GRID).tolist())) == [0.25, 0.5]
 
@@ -112,7 +113,9 @@ def test_empirical_refuses_what_is_not_a_trace(tmp_path, content, message):
 
 def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
     (tmp_path / "trace.csv").write_text("\ufeffseconds\n0.5\n", encoding="utf-8")
-    assert Cluster(workers=1, compute={"name": "empirical", "csv": str(tmp_path / "trace.csv")}).compute.values == (0.5,)
+    latency = Cluster(workers=1, compute={"name": "empirical", "csv": str(tmp_path / "trace.csv")}).compute
+    assert isinstance(latency, Empirical)
+    assert latency.values == (0.5,)
 
 
 def test_draws_do_not_depend_on_numpys_instruction_set():
@@ -177,6 +180,7 @@ class Backwards(Constant):
 def test_real_trace_can_be_drawn_from(data_folder):
     path = str(data_folder / "traces" / "lambda-256-workers.csv")
     latency = Cluster(workers=1, compute={"name": "empirical", "csv": path}).compute
+    assert isinstance(latency, Empirical)
     assert len(latency.values) == 256 * 30
     assert latency.sample(GRID).mean() == pytest.approx(np.mean(latency.values), rel=1e-3)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from typing import Any
 
 import jax
 import numpy as np
@@ -37,7 +38,8 @@ def test_mlp_gradient_is_backpropagation():
     rng = np.random.default_rng(0)
     inputs, answers = rng.normal(size=(50, 3, 2)).astype(np.float32), rng.integers(0, 4, 50).astype(np.int32)
     indices = np.array([3, 1, 4, 1, 5, 9])
-    ours = named(Loss(model, classifies=True).gradient(params, (inputs, answers), indices))
+    loss: Any = Loss(model, classifies=True)  # takes NumPy arrays as well
+    ours = named(loss.gradient(params, (inputs, answers), indices))
     reference = gradient({k: v.astype(float) for k, v in named(params).items()}, inputs[indices], answers[indices])
     for path, value in reference.items():
         np.testing.assert_allclose(ours[path], value, rtol=1e-4, atol=1e-6)
@@ -45,7 +47,7 @@ def test_mlp_gradient_is_backpropagation():
 
 def test_masked_gradient_is_that_of_the_real_examples():
     model = SoftmaxRegression()
-    loss = Loss(model, classifies=True)
+    loss: Any = Loss(model, classifies=True)  # takes NumPy arrays as well
     rng = np.random.default_rng(0)
     examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 4, 20).astype(np.int32)
     params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(0), (3,), 4))
@@ -58,7 +60,7 @@ def test_masked_gradient_is_that_of_the_real_examples():
 def test_convolution_by_patches_is_a_convolution(kernel):
     model = CNN(channels=(3,), kernel=kernel, hidden=4)
     params = model.init(jax.random.key(0), (6, 6, 2), 5)
-    image = np.random.default_rng(0).normal(size=(6, 6, 2))
+    image: Any = np.random.default_rng(0).normal(size=(6, 6, 2))
     weights = np.asarray(params["convolution0"]["weights"]).reshape(kernel, kernel, 2, 3)
     before = (kernel - 1) // 2
     maps = np.zeros((6, 6, 3))
@@ -98,7 +100,7 @@ def test_a_network_that_does_not_fit_the_data_is_refused_before_any_run(data, ch
     ],
 )
 def test_arrays_that_do_not_belong_together_are_refused(changes, message):
-    right = {"inputs": np.zeros((4, 1), np.float32), "answers": np.array([0, 1, 2, 0], np.int32)}
+    right: dict[str, Any] = {"inputs": np.zeros((4, 1), np.float32), "answers": np.array([0, 1, 2, 0], np.int32)}
     assert Dataset(Examples(**right), Examples(**right), outputs=3).classifies
     with pytest.raises(FredError, match=message):
         Dataset(Examples(**right | changes), Examples(**right), outputs=3)
@@ -118,6 +120,7 @@ def test_regression_reaches_the_least_squares_solution():
     cluster = {"workers": 4}
     run = make_run({"name": "ssgd", "learning_rate": 0.1}, task=task, cluster=cluster, stop={"updates": 300})
     outcome = execute("run", run, 3)
+    assert run.task is not None
     examples = run.task.data.load(3)
     solution = np.linalg.lstsq(examples.train.inputs, examples.train.answers, rcond=None)[0]
     residual = examples.evaluation.inputs @ solution - examples.evaluation.answers

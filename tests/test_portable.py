@@ -74,10 +74,10 @@ def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result
         lambda image, kernel: lax.conv_general_dilated(image, kernel, (1, 1), "VALID", preferred_element_type=result)
     )(image, kernel)
     assert (product.dtype, convolution.dtype) == (result, result)
-    one, other, image, kernel = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
+    one, other, pixels, window = (np.asarray(each.astype("float32"), float) for each in (x, y, image, kernel))
     tolerance = 1e-3 if result == "float16" else 1e-5
     with np.errstate(over="ignore"):
-        expected = (one @ other.T).astype(result), convolved(image, kernel, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1)
+        expected = (one @ other.T).astype(result), convolved(pixels, window, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1)
     np.testing.assert_allclose(np.asarray(product, float), expected[0].astype(float), rtol=tolerance)
     np.testing.assert_allclose(np.asarray(convolution, float), expected[1], rtol=tolerance)
 
@@ -102,7 +102,8 @@ def convolved(
         corner = [slice(p * s, p * s + own, d) for p, s, own, d in zip(place, strides, reach, rhs_dilation, strict=True)]
         rows = slice(output * batches // outputs * count, (output * batches // outputs + 1) * count)
         into = slice(output * groups // outputs * kernel.shape[1], (output * groups // outputs + 1) * kernel.shape[1])
-        result[(slice(None), output, *place)] = (image[(rows, into, *corner)] * kernel[output]).sum(tuple(range(1, 2 + rank)))
+        at: tuple = (slice(None), output, *place)
+        result[at] = (image[(rows, into, *corner)] * kernel[output]).sum(tuple(range(1, 2 + rank)))
     return result
 
 
@@ -209,4 +210,5 @@ def test_no_product_and_no_sum_escapes(name, batch_size):
     assert "stablehlo.convolution" not in text
     assert "applies stablehlo.add" not in text
     compiled = lowered.compile().as_text()
+    assert compiled is not None
     assert compiled.count(" dot(") == compiled.count('"kind":"__ynn_fusion"') > 0

@@ -18,7 +18,7 @@ from fred.timing.protocols.dispatcher import Dispatcher
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.selection import Shifting, Softmax
 from fred.timing.simulation import Process, Simulation
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of
 
 
 @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
@@ -37,7 +37,7 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
         assert counts["in_flight"] <= cluster.size
     clocks = [0] * (schedule.replicas * schedule.blocks)
     mailboxes: dict = {}  # number -> block -> the row of its PULL, or of the last of its MIXes
-    for row in schedule.frame().itertuples():
+    for row in rows_of(schedule):
         cell = row.replica * schedule.blocks + row.block
         if row.verb == "PULL":
             assert row.timestamp == clocks[cell]
@@ -66,14 +66,16 @@ def fates(schedule: Schedule) -> tuple[set, set, set]:
     last = np.full(schedule.workers, -1)
     used, applied, dropped = set(), set(), set()
     open_rounds: dict = {}
-    for row in schedule.frame().itertuples():
+    for row in rows_of(schedule):
         gradient = (row.worker, row.step)
         if row.verb in ("PUSH", "ADD", "DROP"):
             last[row.worker] = max(last[row.worker], row.step)
         if row.verb == "PUSH":
-            used.add(gradient), applied.add(gradient)
+            used.add(gradient)
+            applied.add(gradient)
         elif row.verb == "ADD":
-            used.add(gradient), open_rounds.setdefault((row.replica, row.block), set()).add(gradient)
+            used.add(gradient)
+            open_rounds.setdefault((row.replica, row.block), set()).add(gradient)
         elif row.verb == "COMMIT":
             applied |= open_rounds.pop((row.replica, row.block))
         elif row.verb == "DROP":

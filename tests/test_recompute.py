@@ -1,6 +1,7 @@
 """Runs recomputed by an independent NumPy program from the recorded schedule alone."""
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,7 @@ def by_plain_sgd(outcome: Outcome) -> dict:
 
 def by_plain(outcome: Outcome, servers: list) -> list:
     """Parameters of each of these servers at the end of a run."""
+    assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
     return recompute(
         outcome.schedule.frame(),
@@ -96,12 +98,12 @@ def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, worke
     replayed, inline = (execute("run", run, 1, each) for each in (False, True))
     assert same(replayed, inline)
     initial = {k: v.astype(float) for k, v in replayed.initial.items()}
-    plain = {
+    plain: dict[str, Callable[[], list]] = {
         "one replica": lambda: [PlainSGD(initial, 0.1)],
         "blocks": lambda: [PlainEqual(initial, 0.1, number, 3) for number in range(3)],
         "peers": lambda: [PlainSGD(initial, 0.1) for _ in range(workers)],
-    }[world]()
-    final = by_plain(replayed, plain)
+    }
+    final = by_plain(replayed, plain[world]())
     params = (
         PlainEqual.join(final, initial) if world == "blocks" else {k: np.mean([p[k] for p in final], axis=0) for k in initial}
     )
@@ -109,7 +111,7 @@ def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, worke
 
 
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
-SYSTEMS = {  # algorithm -> number of workers and options that make it show what is hard about it
+SYSTEMS: dict[str, tuple[int, dict]] = {  # algorithm -> number of workers and options that make it show what is hard about it
     "b-fasgd": (5, {"protocol": {"name": "gated", "c_push": 0.2, "c_fetch": 0.4}}),
     "psp-sgd": (5, {"protocol": {"name": "partial", "gradients": 3, "blocks_percent": 60, "push_timeout": 0.01}}),
     "ad-psgd": (5, {}),
@@ -128,15 +130,16 @@ def test_systems_are_what_their_schedules_say(name, inline):
     run = make_run(name, cluster=cluster, stop={"gradients": 150}, **options)
     outcome = execute("run", run, 2, inline)
     initial = {k: v.astype(float) for k, v in outcome.initial.items()}
-    servers = {
+    servers: dict[str, Callable[[], list]] = {
         "b-fasgd": lambda: [PlainFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)],
         "psp-sgd": lambda: [PlainShard(initial, 0.1, number, 3) for number in range(3)],
         "sgp": lambda: [PlainPush(initial, 0.1) for _ in range(workers)],
-    }.get(name, lambda: [PlainSGD(initial, 0.1) for _ in range(workers)])()
+    }
+    assert run.task is not None
     data = run.task.data.load(2).train
     final = recompute(
         outcome.schedule.frame(),
-        servers,
+        servers.get(name, lambda: [PlainSGD(initial, 0.1) for _ in range(workers)])(),
         data.inputs,
         data.answers,
         lambda worker, step: batch_indices(2, worker, step, batch_size=4, examples=len(data)),
@@ -159,6 +162,7 @@ def test_systems_are_what_their_schedules_say(name, inline):
 def test_the_recomputation_notices_a_wrong_minibatch():
     run = make_run("asgd")
     outcome = execute("run", run, 0)
+    assert run.task is not None
     data = run.task.data.load(0).train
 
     def params(offset: int) -> dict:

@@ -1,12 +1,14 @@
 """A run that is stopped at a checkpoint and goes on later is the same run."""
 
+from typing import Any
+
 import pytest
 
 from fred.running.execution import Checkpoint, Following, execute
 from tests.worlds import COMPUTE, make_run, same
 
 CLUSTER = {"workers": 4, "compute": COMPUTE}
-RUNS = {
+RUNS: dict[str, dict[str, Any]] = {
     "fasgd": {"cluster": CLUSTER},
     "b-fasgd": {"cluster": CLUSTER, "protocol": {"name": "gated", "c_push": 0.1, "c_fetch": 0.3}},
     "psp-sgd": {"cluster": {**CLUSTER, "servers": 3}, "protocol": {"name": "partial", "gradients": 3, "blocks_percent": 60}},

@@ -180,6 +180,7 @@ def run_of(name: str, **options):
 def recomputed(name: str, outcome: Outcome) -> dict:
     *_, plain, answer, send = SYSTEMS[name]
     initial = {k: v.astype(float) for k, v in outcome.initial.items()}
+    assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
     send = send() if isinstance(send, type) else send or (lambda worker, params, message: message)
     final = recompute(
@@ -229,6 +230,7 @@ def test_what_is_evaluated_may_be_a_moving_average():
     run = make_run({"name": "tests.successors:Averaged", "learning_rate": 0.1}, stop={"gradients": 120})
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert replayed.params_digest == inline.params_digest
+    assert run.task is not None
     data = run.task.data.load(3).train
     plain = PlainAveraged({k: v.astype(float) for k, v in replayed.initial.items()}, 0.1)
     recompute(

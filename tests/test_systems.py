@@ -1,6 +1,7 @@
 """Equivalences between systems, and what theory says of each: to the last bit where arithmetic allows it."""
 
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,6 +54,7 @@ class TestBFASGD:
     def test_what_it_recorded_inline_can_be_replayed(self):
         result = outcome("b-fasgd", protocol=self.GATED, cluster={"workers": 5, "compute": COMPUTE})
         run, seed = result.run, result.seed
+        assert run.task is not None
         problem = Problem(run.task, run, seed)
         program = lower(result.schedule, np.array([len(result.schedule)]))
         (mark,) = replay(program, problem.arithmetic, problem.models, problem.examples, problem.batches)
@@ -168,9 +170,10 @@ class TestGossip:
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
         task, workers = {**TASK, "replicas_start": "apart"}, 5
-        options = {"task": task, "protocol": {"name": "gossip", "topology": topology}, "stop": {"updates": 60 * workers}}
-        options["cluster"] = {"workers": workers, "compute": COMPUTE}
+        options: dict[str, Any] = {"task": task, "protocol": {"name": "gossip", "topology": topology}}
+        options |= {"stop": {"updates": 60 * workers}, "cluster": {"workers": workers, "compute": COMPUTE}}
         sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
+        assert sgp.run.task is not None
         models = [
             initial_params(sgp.run.task.model, sgp.run.task.data.load(3), seed)
             for seed in _initial_seeds(sgp.run.task, 3, sgp.run)

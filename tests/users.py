@@ -1,6 +1,7 @@
 """Models, and a protocol, as users write them, which know nothing of what FRED does to keep their bits the same."""
 
 import random
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ class Flax(FlaxModel):
     width: int = 6
 
     def module(self) -> nn.Module:
-        layers = [nn.Conv(self.width, (3, 3)), nn.LayerNorm(), nn.gelu, nn.Conv(3, (2, 2), strides=2), nn.relu]
+        layers: list[Callable] = [nn.Conv(self.width, (3, 3)), nn.LayerNorm(), nn.gelu, nn.Conv(3, (2, 2), strides=2), nn.relu]
         return nn.Sequential([*layers, lambda x: x.mean((1, 2)), nn.Dense(10)])
 
 

@@ -1,5 +1,6 @@
 """The worlds that tests share: small scenarios in one line, random clusters, and schedules without arithmetic."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ from fred.timing.protocol import Protocol
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 
-TASK = {"data": {"name": "synthetic-classification", "examples": 600, "evaluation": 100, "features": 8, "classes": 4}}
-TASK |= {"model": {"name": "mlp", "hidden": [6]}, "batch_size": 4}
+TASK: dict[str, Any] = {
+    "data": {"name": "synthetic-classification", "examples": 600, "evaluation": 100, "features": 8, "classes": 4},
+    "model": {"name": "mlp", "hidden": [6]},
+    "batch_size": 4,
+}
 COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
 
 
@@ -28,6 +32,11 @@ def make_run(algorithm: Any = "asgd", **options: Any) -> Run:
     whole = {"task": TASK, "cluster": {"workers": 4, "compute": COMPUTE}, "stop": {"gradients": 60}}
     specification = {"runs": {"run": {**whole, "algorithm": algorithm, "evaluate": {"points": 3}, **options}}}
     return validated(specification, lambda keys: ".".join(map(str, keys))).runs["run"]
+
+
+def rows_of(schedule: Schedule) -> Iterable[Any]:
+    """The rows of a schedule's table, as named tuples."""
+    return schedule.frame().itertuples()
 
 
 def same(a: Outcome, b: Outcome) -> bool:
