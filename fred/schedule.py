@@ -69,6 +69,11 @@ class Row(NamedTuple):
     keep: float  # SYNC: of what was there
 
 
+def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int, int]:
+    """What tells messages apart: worker and step, or of a difference the mailboxes (no worker's number is negative)."""
+    return (worker, step) if step != NONE else (~source, mailbox)
+
+
 COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; what multiplies parameters or messages
 _FACTS = ("workers", "replicas", "blocks", "started", "end_ns")  # of a schedule, beside its columns
 

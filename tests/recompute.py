@@ -147,22 +147,21 @@ def recompute(
     mailboxes: dict = {}  # number -> block -> (parameters, clock)
     joined: list = [[] for _ in servers]
     clocks = [0] * len(servers)
-    sent: dict = {}  # messages by worker and step
+    sent: dict = {}  # messages by worker and step, or by mailboxes
 
     def read(mailbox: int) -> dict:
         parts = [mailboxes[mailbox][block][0] for block in range(cut_into)]
         return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
 
     def message_of(row) -> dict:
-        if row.step < 0:
+        key = (row.worker, row.step) if row.step >= 0 else ("difference", row.source, row.mailbox)
+        if key not in sent and row.step < 0:
             before, after = read(row.source), read(row.mailbox)
-            message = send(row.worker, before, {k: before[k] - after[k] for k in before})
-        else:
-            key = row.worker, row.step
-            if key not in sent:
-                indices, params = minibatch(*key), model(read(row.mailbox))
-                sent[key] = send(row.worker, params, gradient(params, inputs[indices], answers[indices]))
-            message = sent[key]
+            sent[key] = send(row.worker, before, {k: before[k] - after[k] for k in before})
+        elif key not in sent:
+            indices, params = minibatch(*key), model(read(row.mailbox))
+            sent[key] = send(row.worker, params, gradient(params, inputs[indices], answers[indices]))
+        message = sent[key]
         origin = row.mailbox if row.step >= 0 else row.source
         cell = row.replica * cut_into + row.block
         timestamp = mailboxes[origin][row.block][1]

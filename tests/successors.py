@@ -15,6 +15,7 @@ from fred.learning.server import Message, Scalar, Server, State
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
+from fred.timing.recorder import Copy
 from fred.timing.simulation import Process, Simulation
 
 
@@ -166,6 +167,38 @@ class Fragments(Protocol):
             mean = sim.mix(0, [(copy, 1 / sim.workers) for copy in copies], block)
             for worker in range(sim.workers):
                 sim.sync(worker, mean, block=block)
+
+
+class ShardedRounds(LocalSteps):
+    """DiLoCo's rounds on servers that hold a block each: a difference is pushed to them one after the other, as one message."""
+
+    def layout(self, cluster: Cluster) -> Layout:
+        centre = range(cluster.size, cluster.size + 1)
+        return Layout(cluster.size + 1, centre, centre, cluster.servers)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._meetings(sim))
+
+    def _read(self, sim: Simulation, worker: int, replica: int) -> Copy:
+        blocks = range(sim.servers)
+        return sim.compose(worker, [sim.read(worker, replica, sent=replica == sim.workers, block=block) for block in blocks])
+
+    def _meetings(self, sim: Simulation) -> Process:
+        centre = sim.workers
+        while True:
+            before = [self._read(sim, worker, centre) for worker in range(sim.workers)]
+            for worker, copy in enumerate(before):
+                for block in range(sim.servers):
+                    sim.sync(worker, copy, block=block)
+            gradients = [sim.compute(worker, self._read(sim, worker, worker)) for worker in range(sim.workers)]
+            yield sim.env.all_of([gradient.finished for gradient in gradients])
+            for gradient in gradients:
+                for block in range(sim.servers):
+                    sim.push(gradient, gradient.worker, NOTHING, block)
+            for worker, copy in enumerate(before):
+                difference = sim.difference(worker, copy, self._read(sim, worker, worker))
+                for block in range(sim.servers):
+                    sim.push(difference, centre, block=block)
 
 
 class DCASGD(Server):

@@ -125,7 +125,7 @@ def test_what_nobody_holds_is_forgotten():
     assert set(interpreter.memory.mailboxes) == {0}
     assert set(interpreter.memory.messages) == {(0, 0)}
     interpreter.forget_mailbox(0)
-    interpreter.forget_gradient(0, 0)
+    interpreter.forget_message((0, 0))
     assert not interpreter.memory.mailboxes
     assert not interpreter.memory.messages
 

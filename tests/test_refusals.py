@@ -114,6 +114,25 @@ def test_updates_must_return_a_state_a_step_later(name, message):
         execute("run", make_run(own(name)), 0)
 
 
+class Scaled(Server):
+    """Sends signs, and one scale for all of them."""
+
+    def send(self, memory, params, grads):
+        return {"signs": jax.tree.map(jnp.sign, grads), "scale": jnp.float32(0.1)}, memory
+
+    def apply_update(self, state, message, timestamp, worker):
+        return self.step(state, message["signs"], scale=message["scale"])
+
+
+def test_messages_of_another_shape_cannot_be_divided_among_servers():
+    assert execute("run", make_run(own("Scaled")), 0).schedule.counts()["gradients"] == 60
+    several = make_run(own("Scaled"), cluster={"workers": 4, "servers": 2}, protocol="partial")
+    with pytest.raises(
+        FredError, match="messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
+    ):
+        execute("run", several, 0)
+
+
 class Hasty(Protocol):
     """Pushes what is still being computed."""
 

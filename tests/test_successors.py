@@ -6,7 +6,7 @@ import pytest
 from fred import batch_indices, registry
 from fred.running.execution import Outcome, execute
 from fred.schedule import NONE, Verb
-from tests.recompute import PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
+from tests.recompute import PlainEqual, PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.worlds import COMPUTE, make_run
 
 WORKERS = 4
@@ -151,6 +151,14 @@ SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain server
     "sharded, parts": ("asgd", "Sharded", 3, one_per_block(PlainShard, 3), joined(PlainShard), None),
     "sharded, layers": ("asgd", "Sharded:layers", 2, one_per_block(PlainLayers, 2), joined(PlainLayers), None),
     "sharded, top-k": ("TopK", "Sharded:layers", 2, one_per_block(PlainLayers, 2), joined(PlainLayers), Remembering),
+    "differences on shards, top-k": (
+        "TopK",
+        "ShardedRounds",
+        2,
+        lambda initial, rate: [PlainEqual(initial, rate, block, 2) for _ in range(CENTRED) for block in range(2)],
+        lambda final, initial: PlainEqual.join(final[-2:], initial),
+        Remembering,
+    ),
     "fragments, parts": ("asgd", "Fragments:parts", 1, fragments(PlainShard), mean_of_fragments(PlainShard), None),
     "fragments, layers": ("asgd", "Fragments:layers", 1, fragments(PlainLayers), mean_of_fragments(PlainLayers), None),
 }

@@ -18,7 +18,7 @@ from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import padded
-from fred.schedule import NONE, Row, Verb
+from fred.schedule import NONE, Row, Verb, message_key
 
 
 class Joined(NamedTuple):
@@ -37,9 +37,9 @@ class Memory:
     states: list[State]  # of each block of each replica
     workers: list[Any]  # what each worker remembers
     mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
-    messages: dict[tuple[int, int], Message] = field(default_factory=dict)  # gradients by themselves, by worker and step
+    messages: dict[tuple[int, int], Message] = field(default_factory=dict)  # that may be used again, by key
     rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
-    ordinals: dict[tuple[int, int], int] = field(default_factory=dict)  # of gradients that are still held
+    ordinals: dict[tuple[int, int], int] = field(default_factory=dict)  # of messages that are still held, by key
     used: int = 0  # gradients
     statistics: list[float] = field(default_factory=list)  # that timing has asked for
     rows: int = 0  # executed
@@ -105,9 +105,8 @@ class Interpreter:
 
     def add(self, row: Row, cell: int) -> None:
         """The round is joined by weight x contribute(replica, message)."""
-        key = (row.worker, row.step)
         joined = self.memory.rounds.setdefault(cell, [])
-        if self._together and row.step != NONE and row.weight == 1.0 and key not in self.memory.ordinals:
+        if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
             joined.append(Joined(None, row, self._ordinal(row), self._model(row.mailbox)))
             return
         message = self._part(self._message(row), row.block)
@@ -159,10 +158,10 @@ class Interpreter:
         """Nobody will read it again."""
         self.memory.mailboxes.pop(mailbox, None)
 
-    def forget_gradient(self, worker: int, step: int) -> None:
+    def forget_message(self, key: tuple[int, int]) -> None:
         """Nobody will use it again."""
-        self.memory.messages.pop((worker, step), None)
-        self.memory.ordinals.pop((worker, step), None)
+        self.memory.messages.pop(key, None)
+        self.memory.ordinals.pop(key, None)
 
     def statistic(self, cell: int) -> float:
         """What the algorithm lets timing depend on."""
@@ -194,20 +193,24 @@ class Interpreter:
 
     def _ordinal(self, row: Row) -> int:
         """The gradient's rank in the order of first use."""
-        ordinals, key = self.memory.ordinals, (row.worker, row.step)
+        ordinals, key = self.memory.ordinals, _key(row)
         if key not in ordinals:
             ordinals[key] = self.memory.used
-            self.memory.used += 1
+            self.memory.used += row.step != NONE
         return ordinals[key]
 
     def _message(self, row: Row) -> Message:
         """What the worker sends, cut; made at the first use, with what the worker remembers then."""
-        if row.step == NONE:
-            return self._sent(row.worker, "difference", self._model(row.source), self._model(row.mailbox))
-        return self._by_itself(row, self._ordinal(row), self._model(row.mailbox))
+        ordinal, key = self._ordinal(row), _key(row)
+        if row.step != NONE:
+            return self._by_itself(row, ordinal, self._model(row.mailbox))
+        if key not in self.memory.messages:
+            before, after = self._model(row.source), self._model(row.mailbox)
+            self.memory.messages[key] = self._sent(row.worker, "difference", before, after)
+        return self.memory.messages[key]
 
     def _by_itself(self, row: Row, ordinal: int, sources: Sequence[Params]) -> Message:
-        key = (row.worker, row.step)
+        key = _key(row)
         if key in self.memory.messages:
             return self.memory.messages[key]
         indices = self._batches.one(row.worker, row.step, ordinal)
@@ -247,6 +250,10 @@ class Interpreter:
         """The sum of a round that nobody joined."""
         shape = self._shapes()[self._arithmetic.blocks.place(block)[0]]
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+
+def _key(row: Row) -> tuple[int, int]:
+    return message_key(row.worker, row.step, row.source, row.mailbox)
 
 
 _VERBS = {

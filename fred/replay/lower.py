@@ -42,7 +42,7 @@ class _Lowering:
         self._index = np.array([groups[:block].count(group) for block, group in enumerate(groups)])  # within its group
         self._in_group = np.bincount(self._group)  # blocks
         self._messages = messages = Messages(schedule, hooks)
-        self._versions = trace(schedule, marks, messages.rows[messages.first], groups, hooks)
+        self._versions = trace(schedule, marks, messages.rows[messages.first[~messages.differs[messages.first]]], groups, hooks)
         collectable = schedule.replicas == 1 and not hooks.contributes and not hooks.remembers
         messages.place(self._versions, marks, collectable and schedule.blocks > 1)
         self._code = Code()
@@ -78,7 +78,7 @@ class _Lowering:
     def _begins(self) -> None:
         """Gradients whose parameters will be gone when they are used."""
         messages = self._messages
-        known = np.flatnonzero(~messages.fresh)
+        known = np.flatnonzero(messages.begun)
         made = self._made_of(known)
         self._code.emit(Kind(Op.BEGIN), messages.computable[known], _AFTER, kept=messages.kept[known], **made)
 
@@ -215,8 +215,8 @@ class _Lowering:
     def _made(self, uses: Ints) -> Iterator[tuple[How, NDArray[np.bool_], dict[str, Any]]]:
         """For each way in which the messages of these uses, their first, are made: which, and the operands that it needs."""
         messages, versions = self._messages, self._versions
-        fresh, differs = messages.of_use(messages.fresh)[uses], messages.differs[uses]
-        for how, chosen in ((How.GRADIENT, fresh), (How.KEPT, ~fresh & ~differs), (How.DIFFERENCE, differs)):
+        begun, differs = messages.of_use(messages.begun)[uses], messages.differs[uses]
+        for how, chosen in ((How.GRADIENT, ~begun & ~differs), (How.KEPT, begun), (How.DIFFERENCE, differs)):
             if not chosen.any():
                 continue
             rows = messages.rows[uses[chosen]]

@@ -21,15 +21,19 @@ class Messages:
         needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # also those that leave a memory behind
         self._schedule = schedule
         self.rows, self.updates = ledger.uses[needed], ledger.updates[needed]
-        self.gradients = ledger.gradients[needed]  # [uses]
+        self.gradients = ledger.gradients[needed]  # [uses]; of differences, numbers that come after those of gradients
         self.differs = self.gradients == NONE
+        between = schedule["source"][self.rows[self.differs]], schedule["mailbox"][self.rows[self.differs]]
+        self.gradients[self.differs] = (
+            len(ledger.workers) + np.unique(np.stack(between), axis=1, return_inverse=True)[1].ravel()
+        )
         self.adds = schedule["verb"][self.rows] == Verb.ADD
         simple = not any(hooks) and schedule.replicas * schedule.blocks == 1
         self.flat = self._flat() if simple else np.zeros(len(self.rows), bool)
-        single = np.flatnonzero(~self.flat & ~self.differs)  # uses of gradients by themselves
+        single = np.flatnonzero(~self.flat)  # uses of messages by themselves
         self.known, first, self._which, self._times = np.unique(
             self.gradients[single], return_index=True, return_inverse=True, return_counts=True
-        )  # [known]: of the gradients that are made by themselves
+        )  # [known]: of the messages that are made by themselves
         self._single = single
         self.first = single[first]  # [known], positions among the uses
         self.last = np.zeros_like(self.first)
@@ -38,17 +42,17 @@ class Messages:
     def place(self, versions: Versions, marks: Ints, collectable: bool) -> None:
         """Decide where each gradient is computed, and find what is kept a slot."""
         first, last = self.rows[self.first], self.rows[self.last]
-        self.fresh = versions.fresh[first]  # [known]: computed at the first use
+        self.begun = ~versions.fresh[first] & ~self.differs[self.first]  # [known]: before the first use
         self.computable = versions.computable[first]
         self.collected = self._collected(marks) if collectable else np.zeros(len(self.known), bool)
         self.again = (self._times > 1) & ~self.collected  # [known]: kept from the first use to the last
-        self.kept, self.kept_slots = _slots(~self.fresh, self.computable, first)
+        self.kept, self.kept_slots = _slots(self.begun, self.computable, first)
         self.slot, self.slots = _slots(self.again, first, last)
 
-    def of_use(self, per_gradient: NDArray) -> NDArray:
-        """A fact about gradients by themselves, for each use; zero where it has none."""
-        result = np.zeros(len(self.rows), per_gradient.dtype)
-        result[self._single] = per_gradient[self._which]
+    def of_use(self, per_message: NDArray) -> NDArray:
+        """A fact about messages by themselves, for each use; zero where it has none."""
+        result = np.zeros(len(self.rows), per_message.dtype)
+        result[self._single] = per_message[self._which]
         return result
 
     def _flat(self) -> NDArray[np.bool_]:

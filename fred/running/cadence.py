@@ -82,7 +82,7 @@ class Watch:
         self._number = 1  # of the next point
         self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
         self.statistic = listener.statistic
-        self.forget_mailbox, self.forget_gradient = listener.forget_mailbox, listener.forget_gradient
+        self.forget_mailbox, self.forget_message = listener.forget_mailbox, listener.forget_message
 
     def execute(self, row: Row) -> None:
         """One more row."""

@@ -29,6 +29,17 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
         )
 
 
+def check_divisible(server: Server, params: Params) -> None:
+    """Messages that servers get a block of each are shaped like the parameters. Raises FredError."""
+    message = jax.eval_shape(lambda params: server.send(server.memory(params), params, params)[0], params)
+    shapes = [[(jax.tree.structure(each), leaf.shape) for leaf in jax.tree.leaves(each)] for each in (message, params)]
+    if shapes[0] != shapes[1]:
+        raise FredError(
+            f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers cannot "
+            "each get a block of them: `cluster.servers` must be 1"
+        )
+
+
 def check_server(server: Server, params: Params, workers: int) -> None:
     """Each update returns a state like the one it got, a clock that has advanced by one included. Raises FredError."""
     name = registry.name_of("algorithm", server)

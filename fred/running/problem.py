@@ -12,7 +12,7 @@ from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on
 from fred.learning.server import State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
-from fred.running.checks import check_outputs, check_server
+from fred.running.checks import check_divisible, check_outputs, check_server
 from fred.scenario.shape import Run, Task
 
 Measured = list[dict[str, float]]  # what was measured at each point
@@ -30,6 +30,8 @@ class Problem:
         self.params = self.models[0]
         check_outputs(task.model, self.params, self.data)
         check_server(run.algorithm, self.params, run.cluster.size)
+        if self.layout.blocks > 1:
+            check_divisible(run.algorithm, self.params)
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # of one model
         self.examples, self.evaluation = _arrays(self.data)

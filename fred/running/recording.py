@@ -64,7 +64,7 @@ class _Told:
     def forget_mailbox(self, mailbox: int) -> None:
         """Nothing is kept."""
 
-    def forget_gradient(self, worker: int, step: int) -> None:
+    def forget_message(self, key: tuple[int, int]) -> None:
         """Nothing is kept."""
 
     def statistic(self, cell: int) -> float:

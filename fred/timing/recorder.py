@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.layout import Layout
-from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb
+from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb, message_key
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q")
@@ -59,8 +59,8 @@ class Listener(Protocol):
     def forget_mailbox(self, mailbox: int) -> None:
         """Nobody holds this mailbox any more."""
 
-    def forget_gradient(self, worker: int, step: int) -> None:
-        """Nobody holds this gradient any more."""
+    def forget_message(self, key: tuple[int, int]) -> None:
+        """Nobody holds the gradient (or difference) any more that this message is made of."""
 
     def statistic(self, cell: int) -> float:
         """What the algorithm lets timing depend on, of a block's present state."""
@@ -198,7 +198,9 @@ class Recorder:
     def watch(self, gradient: Gradient) -> None:
         """The listener, if there is one, keeps the gradient's value for as long as anybody holds it."""
         if self.listener is not None:
-            weakref.finalize(gradient, self.listener.forget_gradient, gradient.worker, gradient.step).atexit = False
+            source = NONE if gradient.source is None else gradient.source.mailbox
+            key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
+            weakref.finalize(gradient, self.listener.forget_message, key).atexit = False
 
     def schedule(self, end_ns: int) -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""

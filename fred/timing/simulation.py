@@ -54,11 +54,11 @@ class Simulation:
 
     # What a worker does, network included.
 
-    def pull(self, worker: int) -> Generator[simpy.Event, Any, Copy]:
+    def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
         """The servers send their present parameters; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
         arrival = now if self._links is None else self._links.arrival(worker, size)
-        copy = self.record.pull(now, worker, 0, 0, self._steps[worker], arrival, size, messages)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
         if self._links is not None:
             yield After(self.env, arrival - now)
         return copy
@@ -85,7 +85,9 @@ class Simulation:
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
-        return Gradient(worker, NONE, after, self.now, self.now, source=before)
+        difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
+        self.record.watch(difference)
+        return difference
 
     def send(self, gradient: Gradient, server: int | None = None) -> Iterable[simpy.Event]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
