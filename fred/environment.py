@@ -1,6 +1,6 @@
 """The numeric environment: what, besides the scenario, decides the bits. Set before jax loads; recorded with every result.
 
-Measured reasons for each setting stand in docs/architecture.md, "Numeric environment".
+Measured reasons for each setting stand in docs/numerics.md.
 """
 
 import importlib.metadata

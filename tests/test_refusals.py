@@ -128,7 +128,7 @@ def test_messages_of_another_shape_cannot_be_divided_among_servers():
     assert execute("run", make_run(own("Scaled")), 0).schedule.counts()["gradients"] == 60
     several = make_run(own("Scaled"), cluster={"workers": 4, "servers": 2}, protocol="partial")
     with pytest.raises(
-        FredError, match="messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
+        FredError, match=r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
     ):
         execute("run", several, 0)
 

@@ -35,8 +35,8 @@ def check_divisible(server: Server, params: Params) -> None:
     shapes = [[(jax.tree.structure(each), leaf.shape) for leaf in jax.tree.leaves(each)] for each in (message, params)]
     if shapes[0] != shapes[1]:
         raise FredError(
-            f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers cannot "
-            "each get a block of them: `cluster.servers` must be 1"
+            f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers "
+            "cannot each get a block of them: `cluster.servers` must be 1"
         )
 
 

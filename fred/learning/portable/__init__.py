@@ -2,7 +2,7 @@
 
 By default the compiler picks one of several kernels for a product, by the CPU's features, by its cache sizes, and by what else
 is compiled beside it; and it adds up a sum in whatever order suits the loop that it becomes part of. Importing this package
-replaces how JAX lowers products, convolutions and sums; models stay as they are. docs/architecture.md has the measurements.
+replaces how JAX lowers products, convolutions and sums; models stay as they are. docs/numerics.md has the measurements.
 """
 
 from fred.learning.portable import convolutions as convolutions
