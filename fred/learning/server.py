@@ -66,7 +66,7 @@ class Server(Component):
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update."""
         memory = optimizers.build(self.optimizer, 1.0).init(params)
-        return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(self.learning_rate or 0.0))
+        return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(self.learning_rate))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`."""
@@ -117,10 +117,6 @@ class Server(Component):
         updates, memory = transformation.update(grads, state.optimizer, state.params)
         params = optax.apply_updates(state.params, jax.tree.map(lambda update: scale * update, updates))
         return state.replace(params=params, clock=state.clock + 1, optimizer=memory)
-
-    def without_rate(self) -> "Server":
-        """The same algorithm with no number in the place of its learning rate, which functions are to find in the state."""
-        return self.model_construct(**{**vars(self), "learning_rate": None})
 
     def overrides(self, hook: str) -> bool:
         """Whether this algorithm has a function of its own under that name."""

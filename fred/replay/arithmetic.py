@@ -41,8 +41,8 @@ def sealed(function: F) -> F:
 class Arithmetic:
     """One run's server and loss, and how its parameters are cut; hashable, so that compiled code is shared.
 
-    What is compiled is the same for every learning rate: the rate lies in the state, and the server here has none, unless it
-    asks for it elsewhere.
+    What is compiled is the same for every learning rate: the rate lies in the state, and the server's own is no matter, unless
+    its functions ask for it.
     """
 
     server: Server
@@ -202,25 +202,31 @@ class Arithmetic:
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
 
+@lru_cache(maxsize=64)
 def _without_rate(server: Server, blocks: Blocks) -> Server:
-    """The server without its learning rate, if none of its functions asks for it: they find it in the state."""
-    without = server.without_rate()
-
-    def everything(params: Params) -> Any:
-        state = without.init(params, 1)
-        model = without.model(state.params)
-        message, _ = without.send(without.memory(params), model, model)
-        joined = without.contribute(state, message, 0, 0)
-        states = without.apply_update(state, message, 0, 0), without.apply_round(state, joined, 0, 1)
-        met = without.synchronize(state, state.params, 0.5, 0.5)
-        told = without.statistic(state) if without.has_statistic else None
-        return states, without.publish(state, 0), met, without.evaluated(state), told
-
+    """The server with nobody's learning rate, if its functions do the same whatever it is: they find theirs in the state."""
+    one, other = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
     try:
-        jax.eval_shape(everything, blocks.like)
-    except Exception:  # whatever it did with the number; or something else is wrong, which is found where it matters
+        return one if _traced(one, blocks) == _traced(other, blocks) else server
+    except Exception:  # something is wrong with it, which is found where it matters
         return server
-    return without
+
+
+def _traced(server: Server, blocks: Blocks) -> str:
+    """Everything that a server does with arrays."""
+
+    def everything(params: Params, rate: jax.Array) -> Any:
+        state = server.init(params, 1).replace(rate=rate)
+        model = server.model(state.params)
+        message, _ = server.send(server.memory(params), model, model)
+        joined = server.contribute(state, message, 0, 0)
+        states = server.apply_update(state, message, 0, 0), server.apply_round(state, joined, 0, 1)
+        met = server.synchronize(state, state.params, 0.5, 0.5)
+        told = server.statistic(state) if server.has_statistic else None
+        return state, states, server.publish(state, 0), met, server.evaluated(state), told
+
+    program = jax.make_jaxpr(everything)(blocks.like, jnp.float32(1.0))
+    return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
 
 
 @lru_cache(maxsize=256)
