@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
+from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
 from fred.results import result
 from fred.results.result import Result, summarise
 from fred.running.execution import Outcome, execute
 from fred.scenario.shape import Run, Scenario
+from fred.schedule import Verb
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run
 
 SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging")
@@ -32,25 +34,28 @@ def timed(protocol: Any, cluster: dict, **stop: float) -> dict[str, Any]:
 
 def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
     """The summary's counts, from the schedule's table, row by row."""
-    used, applied, dropped, joined = set(), set(), set(), {}
+    used: set[tuple] = set()
+    applied: set[tuple] = set()
+    dropped: set[tuple] = set()
+    joined: dict[tuple, set[tuple]] = {}  # open rounds
     updates, stale = 0, []
     ways = ("to_workers", "to_servers", "between_workers")
     sent = {unit: dict.fromkeys(ways, 0) for unit in ("bytes", "messages")}
-    for row in outcome.schedule.frame().itertuples():
-        gradient, cell = (row.worker, row.step), (row.replica, row.block)
-        if row.verb in ("PUSH", "ADD"):
+    for row in outcome.schedule:
+        verb, gradient, cell = Verb(row.verb).name, (row.worker, row.step), (row.replica, row.block)
+        if verb in ("PUSH", "ADD"):
             used.add(gradient)
             stale.append(row.staleness)
-        if row.verb == "PUSH":
+        if verb == "PUSH":
             applied.add(gradient)
-        if row.verb == "ADD":
+        if verb == "ADD":
             joined.setdefault(cell, set()).add(gradient)
-        if row.verb == "COMMIT":
+        if verb == "COMMIT":
             applied |= joined.pop(cell, set())
-        if row.verb == "DROP":
+        if verb == "DROP":
             dropped.add(gradient)
-        updates += row.verb in ("PUSH", "COMMIT")
-        way = ways[2] if protocol in SERVERLESS else ways[0] if row.verb == "PULL" else ways[1]
+        updates += verb in ("PUSH", "COMMIT")
+        way = ways[2] if protocol in SERVERLESS else ways[0] if verb == "PULL" else ways[1]
         sent["bytes"][way] += row.bytes
         sent["messages"][way] += row.messages
     lost = len(dropped - used)
@@ -81,6 +86,18 @@ def test_the_summary_is_what_the_schedules_rows_add_up_to(protocol, cluster, see
     assert summary["virtual_seconds"] == (last if protocol != "dispatcher" else None)
     assert [summary[key] for key in ("loss", "error", "diverged", "target")] == [None] * 4
     assert summary["digests"]["params"] is None
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_gradients_are_counted_once_however_a_protocol_uses_them(number):
+    """In several blocks, in several rounds, used here and dropped there."""
+    registry.allow_import(["tests.users"])
+    own, cluster = {"name": "tests.users:Anything", "number": number}, {"workers": 3, "servers": 3, "network": MESSAGE}
+    outcome = execute("run", make_run(task=None, cluster=cluster, protocol=own, stop={"gradients": 60}), 0)
+    summary, expected = summarise(outcome), counted(outcome, "anything")
+    assert summary["staleness"].pop("mean") == pytest.approx(expected["staleness"].pop("mean"))
+    assert {key: summary[key] for key in expected} == expected
+    assert summary["gradients"]["dropped"] > 0
 
 
 class TestByHand:
@@ -173,7 +190,11 @@ def with_metrics(outcome: Outcome, metrics: dict[str, list], evaluate: dict | No
     return summarise(dataclasses.replace(outcome, run=outcome.run.model_copy(update=changes), metrics=frame))
 
 
-POINTS = {"updates": [0, 10, 20, 30, 40], "loss": [3.0, 2.0, 0.5, 1.5, 0.25], "error": [0.9, 0.8, 0.7, 0.6, 0.1]}
+POINTS: dict[str, list] = {
+    "updates": [0, 10, 20, 30, 40],
+    "loss": [3.0, 2.0, 0.5, 1.5, 0.25],
+    "error": [0.9, 0.8, 0.7, 0.6, 0.1],
+}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +216,7 @@ def test_a_target_is_reached_at_the_first_point_at_or_below_it(learned, evaluate
 
 
 def test_without_a_clock_a_target_is_reached_after_updates_only(learned):
-    points: dict[str, list] = {**POINTS, "virtual_seconds": [math.nan] * 5}
+    points = {**POINTS, "virtual_seconds": [math.nan] * 5}
     target = with_metrics(learned.outcomes[0], points, {"target_loss": 1.0})["target"]
     assert target == {"loss": 1.0, "updates": 20, "seconds": None}
 
