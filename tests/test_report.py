@@ -1,0 +1,280 @@
+"""The table that a run prints, cell by cell, and what `verify` says of results that do not come out the same."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fred import registry
+from fred.errors import FredError
+from fred.results import folder, report, result, verify
+from fred.results.result import Result
+from fred.running.execution import digest
+from fred.scenario.shape import Scenario
+from fred.schedule import Schedule
+from tests.worlds import COMPUTE, make_run
+
+TIMED: dict[str, Any] = {"task": None, "stop": {"gradients": 30}}
+SLOW: dict[str, Any] = {"workers": 3, "speeds": [1, 1, 0.4]}
+
+
+def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:
+    """These runs, each with every seed."""
+    return result.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
+
+
+def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
+    """What is printed, and the table in it, a mapping from heading to cell for each line."""
+    capsys.readouterr()
+    report.print_summary(outcome, out)
+    text = capsys.readouterr().out
+    lines = [[cell.strip() for cell in line.strip("┃│ ").replace("┃", "│").split("│")] for line in text.splitlines()]
+    headings = next(cells for cells in lines if cells[0] == "run")
+    names = {each.name for each in outcome.outcomes}
+    return text, [dict(zip(headings, cells, strict=True)) for cells in lines if cells[0] in names]
+
+
+def measured(outcome: Result, *points: dict[str, list], evaluate: dict | None = None) -> Result:
+    """The same, if these losses and errors had been measured, for each run and seed."""
+    outcomes = []
+    for each, point in zip(outcome.outcomes, points, strict=True):
+        count = len(point["loss"])
+        times = {"updates": [1000 * i for i in range(count)], "virtual_seconds": [1.5 * i for i in range(count)]}
+        frame = pd.DataFrame({**times, "gradients": times["updates"], "error": point["loss"], **point})
+        changed = make_run(cluster=each.run.cluster.model_dump(), evaluate=evaluate or {})
+        outcomes.append(dataclasses.replace(each, run=changed, metrics=frame))
+    return Result(outcome.scenario, outcomes)
+
+
+@pytest.fixture(scope="module")
+def timed() -> Result:
+    """One run without a task, three seeds."""
+    return result_of({"only": {**TIMED, "cluster": {"workers": 4, "compute": COMPUTE}}}, (1, 2, 3), "A [b]title[/b]")
+
+
+def test_counts_and_times_of_a_run_that_can_be_counted_by_hand(capsys):
+    """In 10.4 s two workers make ten rounds without the third, whose four gradients are dropped: no task, no losses."""
+    backup = {"name": "synchronous", "backup_workers": 1}
+    runs: dict[str, dict] = {
+        "backup": {"cluster": SLOW, "protocol": backup, "stop": {"seconds": 10.4}},
+        "many": {"cluster": {"workers": 1200}, "stop": {"gradients": 12_000}},
+        "none": {"cluster": SLOW, "stop": {"seconds": 0.5}},
+        "clockless": {"cluster": {"workers": 1}, "protocol": "dispatcher", "stop": {"updates": 7}},
+    }
+    text, table = printed(result_of({name: {"task": None, **run} for name, run in runs.items()}), capsys)
+    assert table == [
+        {
+            **{"run": "backup", "updates": "10", "gradients": "20", "dropped": "4", "virtual s": "10.4"},
+            "staleness": "0.0 / 0",
+        },
+        {  # the first of each worker: 0, 1, ..., 1199; then 1199
+            **{"run": "many", "updates": "12,000", "gradients": "12,000", "dropped": "0", "virtual s": "10.0"},
+            "staleness": f"{(1199 * 600 + 1199 * 10_800) / 12_000:.1f} / 1,199",
+        },
+        {"run": "none", "updates": "0", "gradients": "0", "dropped": "0", "virtual s": "0.5", "staleness": "– / –"},
+        {"run": "clockless", "updates": "7", "gradients": "7", "dropped": "0", "virtual s": "–", "staleness": "0.0 / 0"},
+    ]
+    assert "staleness: mean / largest, in updates" in text
+    assert "seeds" not in text
+    assert text.startswith("here"), "named after its folder where it has no title"
+    assert text.endswith("results: results/here\n")
+
+
+def test_columns_in_which_nobody_has_anything_are_left_out(capsys):
+    _, (row,) = printed(result_of({"only": {**TIMED, "protocol": "dispatcher"}}), capsys)
+    assert list(row) == ["run", "updates", "gradients", "dropped", "staleness"]
+
+
+def test_several_seeds_are_means_with_half_the_range(timed, capsys):
+    losses = ([2.0, 0.5], [2.0, 0.25], [2.0, 0.3])
+    outcome = measured(
+        timed, *({"loss": loss, "error": [0.9, error]} for loss, error in zip(losses, (0.1, 0.1, 0.4), strict=True))
+    )
+    text, (row,) = printed(outcome, capsys)
+    assert row["loss"] == "0.350 ± 0.125"
+    assert row["error"] == "0.200 ± 0.150"
+    assert "means over 3 seeds, ± half the range" in text
+    assert text.splitlines()[0].rstrip() == "A [b]title[/b]"
+    seconds, stale, most = [], [], []
+    for seed in (1, 2, 3):
+        frame = timed.schedule("only", seed)
+        pushed = frame[frame["verb"] == "PUSH"]["staleness"].to_list()
+        seconds.append(frame["time_ns"].to_list()[-1] / 1e9)
+        stale.append(sum(pushed) / len(pushed))
+        most.append(max(pushed))
+    assert row["virtual s"] == f"{sum(seconds) / 3:.1f}"
+    assert row["staleness"] == f"{sum(stale) / 3:.1f} / {sum(most) / 3:.0f}"
+    assert "to target" not in row, "nobody asked for one"
+
+
+@pytest.mark.parametrize(
+    ("ends", "cell"),
+    [
+        ([0.9, 0.9, 0.9], "never"),
+        ([0.5, 0.9, 0.9], "3.0 s (1 of 3)"),
+        ([0.5, 0.2, 0.5], "3.0 s"),
+    ],
+)
+def test_the_time_to_a_target_is_that_of_the_seeds_that_reached_it(timed, capsys, ends, cell):
+    outcome = measured(timed, *({"loss": [2.0, 1.0, end, 0.4 + end]} for end in ends), evaluate={"target_loss": 0.5})
+    _, (row,) = printed(outcome, capsys)
+    assert row["to target"] == cell
+
+
+def test_the_time_to_a_target_is_a_mean_and_where_there_is_no_clock_it_is_updates(timed, capsys):
+    points: list[dict[str, list]] = [{"loss": [2.0, 0.1]}, {"loss": [2.0, 1.0, 0.1]}, {"loss": [2.0, 1.0, 1.0]}]
+    _, (row,) = printed(measured(timed, *points, evaluate={"target_loss": 0.5}), capsys)
+    assert row["to target"] == "2.2 s (2 of 3)"  # of 1.5 and 3 s
+    clockless = [{**point, "virtual_seconds": [math.nan] * len(point["loss"])} for point in points]
+    _, (row,) = printed(measured(timed, *clockless, evaluate={"target_loss": 0.5}), capsys)
+    assert row["to target"] == "1,500 updates (2 of 3)"
+
+
+def test_divergence_is_shown_in_the_table_and_told_below_it(timed, capsys):
+    points: list[dict[str, list]] = [{"loss": [2.0, 0.1]}, {"loss": [2.0, 1.0, 3.0, math.inf]}, {"loss": [2.0, 1.0, math.nan]}]
+    text, (row,) = printed(measured(timed, *points), capsys)
+    assert (row["loss"], row["error"]) == ("diverged", "diverged")
+    said = (
+        "only diverged: with 2 of 3 seeds its loss is no longer a finite number, first seen after 2,000 updates; try a smaller"
+    )
+    assert said in text.replace("\n", " ")
+
+
+def test_without_a_terminal_there_is_no_progress_bar(capsys):
+    with report.progress() as progress:
+        progress("run", 1, 0.0)
+        progress("run", 1, 1.0)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """One run that learned and one that did not, with two seeds."""
+    out = tmp_path_factory.mktemp("saved") / "out"
+    runs: dict[str, dict] = {"learned": {"stop": {"gradients": 12}}, "timed": {"task": None, "stop": {"gradients": 12}}}
+    folder.save(result_of(runs, (5, 6)), out)
+    return out
+
+
+class TestVerify:
+    @pytest.fixture
+    def copy(self, saved, tmp_path) -> Path:
+        """Which may be damaged."""
+        for file in saved.rglob("*.*"):
+            to = tmp_path / "out" / file.relative_to(saved)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(file.read_bytes())
+        return tmp_path / "out"
+
+    @staticmethod
+    def change(out: Path, file: str, change: Any) -> None:
+        """Change what a JSON file holds."""
+        content = json.loads((out / file).read_text())
+        change(content)
+        (out / file).write_text(json.dumps(content))
+
+    def test_runs_with_and_without_a_task_come_out_the_same_and_progress_is_told(self, saved):
+        told: list[tuple[str, int, float]] = []
+        verdict, said = verify.verify(saved, progress=lambda *what: told.append(what))
+        assert (verdict, said) == (verify.Verdict.SAME, f"{saved}: 4 runs, all digests the same")
+        assert list(dict.fromkeys((name, seed) for name, seed, _ in told)) == [
+            (name, seed) for name in ("learned", "timed") for seed in (5, 6)
+        ]
+        assert sum(done == 1.0 for *_, done in told) >= 4
+
+    def test_a_schedule_that_went_on_for_longer_is_told_by_its_number_of_rows(self, copy):
+        file = copy / "timed" / "seed-6" / "schedule.parquet"
+        schedule = Schedule.load(file)
+        longer = {name: np.append(column, column[-1:]) for name, column in schedule.columns.items()}
+        changed = dataclasses.replace(schedule, columns=longer)
+        changed.save(file)
+        self.change(copy, "summary.json", lambda rows: rows[3]["digests"].update(schedule=changed.digest()))
+        rows = len(schedule)
+        expected = f"timed/seed-6: timing differs: recorded {rows + 1} rows, now {rows}; the first {rows} are the same"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, expected)
+
+    def test_the_first_row_that_differs_is_written_out_as_it_was_and_is(self, copy):
+        file = copy / "timed" / "seed-5" / "schedule.parquet"
+        schedule = Schedule.load(file)
+        weights = schedule["weight"].copy()
+        weights[[9, 7]] = 0.125
+        changed = dataclasses.replace(schedule, columns={**schedule.columns, "weight": weights})
+        changed.save(file)
+        self.change(copy, "summary.json", lambda rows: rows[2]["digests"].update(schedule=changed.digest()))
+        verdict, said = verify.verify(copy)
+        assert verdict == verify.Verdict.DIFFERENT
+        first, recorded, now = said.splitlines()
+        assert first == "timed/seed-5: timing differs: first at row 7"
+        row = schedule.frame().iloc[7]
+        assert recorded.startswith(f"  recorded time_ns {row['time_ns']}, verb {row['verb']}, worker {row['worker']}, ")
+        assert recorded.replace("  recorded", "  now     ").replace("weight 0.125", "weight 1.0") == now
+
+    def test_parameters_alone_can_differ(self, copy):
+        file = copy / "learned" / "seed-5" / "params.npz"
+        with np.load(file) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        arrays["final/layer1/biases"] = np.nextafter(arrays["final/layer1/biases"], np.float32(9))
+        np.savez(file, allow_pickle=False, **arrays)
+        final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
+        self.change(copy, "summary.json", lambda rows: rows[0]["digests"].update(params=digest(final)))
+        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters layer1/biases"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+
+    def test_parameters_that_are_not_those_of_their_digest_are_noticed_before_anything_runs(self, copy, monkeypatch):
+        monkeypatch.setattr(verify, "execute", None)
+        self.change(copy, "summary.json", lambda rows: rows[1]["digests"].update(params="0" * 64))
+        said = "learned/seed-6/params.npz: the stored file does not match its recorded digest; was it changed?"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+
+    def test_metrics_that_were_changed_are_noticed(self, copy):
+        file = copy / "learned" / "seed-6" / "metrics.parquet"
+        metrics = pd.read_parquet(file)
+        metrics.iloc[:-1].to_parquet(file, index=False)
+        verdict, said = verify.verify(copy)
+        assert verdict == verify.Verdict.DIFFERENT
+        count = len(metrics)
+        assert said.startswith("learned/seed-6: metrics.parquet differs, digests are the same; was it changed? ")
+        assert said.endswith(f"recorded {count - 1} evaluations, now {count}")
+        metrics["error"] += [0, 1e-9, *[0] * (count - 2)]
+        metrics.to_parquet(file, index=False)
+        assert "was it changed? first at evaluation 1\n  recorded {'virtual_seconds'" in verify.verify(copy)[1]
+
+    def test_another_environment_is_described_whichever_side_knows_more(self, copy):
+        def change(manifest: dict) -> None:
+            manifest["environment"].pop("numpy")
+            manifest["environment"]["abacus"] = "wood"
+
+        self.change(copy, "manifest.json", change)
+        verdict, said = verify.verify(copy)
+        assert verdict == verify.Verdict.CANNOT
+        head, *lines = said.splitlines()
+        assert head == "the numeric environment differs from the recorded one:"
+        assert lines == ["  abacus: recorded 'wood', here None", f"  numpy: recorded None, here {np.__version__!r}"]
+
+    def test_a_scenario_in_the_manifest_is_checked_like_any_other(self, copy):
+        def change(manifest: dict) -> None:
+            manifest["scenario"]["runs"]["timed"]["algorithm"]["learning_rte"] = 1
+
+        self.change(copy, "manifest.json", change)
+        message = r"out/manifest\.json: runs\.timed\.algorithm\.learning_rte: unknown key .* did you mean `learning_rate`\?"
+        with pytest.raises(FredError, match=message):
+            verify.verify(copy)
+
+    def test_a_users_own_class_needs_its_import_again(self, tmp_path, monkeypatch):
+        (tmp_path / "verified_servers.py").write_text(
+            "from fred.learning.servers.plain import ASGD\nclass Mine(ASGD):\n    'Mine.'\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(registry, "_importable", {"verified_servers"})
+        registry.allow_import(["verified_servers"])
+        own = {"name": "verified_servers:Mine", "learning_rate": 0.1}
+        folder.save(result_of({"own": {**TIMED, "algorithm": own}}), tmp_path / "out")
+        monkeypatch.setattr(registry, "_importable", set())
+        with pytest.raises(FredError, match=r"runs\.own\.algorithm\.name: .*allow it with `--import verified_servers`"):
+            verify.verify(tmp_path / "out")
+        assert verify.verify(tmp_path / "out", ["verified_servers"])[0] == verify.Verdict.SAME
