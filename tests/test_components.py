@@ -81,6 +81,7 @@ def test_what_is_written_is_read_as_the_same_and_written_the_same(component):
     written = OneOf(kind).dump(component)
     text = json.dumps(written, allow_nan=False, default=str)
     assert written["name"] in registry.REGISTRY[kind]
+    assert written.keys() - {"name"} == set(options_of(component)), "defaults are written, too"
     options = {key: option for key, option in json.loads(text).items() if key != "name"}
     again = type(component).model_validate(options)
     assert plainly(again) == plainly(component)
