@@ -6,7 +6,8 @@
 | PUSH   | replica <- apply_update(replica, message)                                                              |
 | ADD    | weight x message, as the replica lets it contribute, joins the replica's open round                    |
 | COMMIT | replica <- apply_round(replica, weight x sum of what joined); a new round opens                        |
-| MIX    | mailbox <- mailbox + weight x mailbox `source`; consecutive rows make up one mailbox, from 0           |
+| MIX    | mailbox <- mailbox + weight x mailbox `source`; consecutive rows make up one mailbox, from 0; its      |
+|        | clock is that of the first source                                                                      |
 | SYNC   | replica <- synchronize(replica, mailbox, keep, weight): keep x replica + weight x mailbox              |
 | DROP   | a message that had no effect: a gradient used in no other row is never computed in the replay          |
 
@@ -69,9 +70,9 @@ class Row(NamedTuple):
     keep: float  # SYNC: of what was there
 
 
-def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int, int]:
-    """What tells messages apart: worker and step, or of a difference the mailboxes (no worker's number is negative)."""
-    return (worker, step) if step != NONE else (~source, mailbox)
+def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int, ...]:
+    """What tells messages apart: worker and step, or of a difference worker and mailboxes."""
+    return (worker, step) if step != NONE else (worker, source, mailbox)
 
 
 COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; what multiplies parameters or messages
@@ -108,7 +109,7 @@ class Ledger:
         closed = made_of_gradients & (updates != NONE)
         np.minimum.at(applied, gradients[closed], updates[closed])
         applied[applied == rows] = NONE
-        dropped = len(np.setdiff1d(keys[verb == Verb.DROP], known))
+        dropped = len(np.setdiff1d(keys[(verb == Verb.DROP) & (step != NONE)], known))
         every_update = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.COMMIT))
         return cls(uses, updates, gradients, columns["worker"][firsts], step[firsts], applied, dropped, every_update)
 

@@ -154,7 +154,7 @@ def recompute(
         return parts[0] if cut_into == 1 else servers[0].join(parts, servers[0].like)
 
     def message_of(row) -> dict:
-        key = (row.worker, row.step) if row.step >= 0 else ("difference", row.source, row.mailbox)
+        key = (row.worker, row.step) if row.step >= 0 else ("difference", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
             before, after = read(row.source), read(row.mailbox)
             sent[key] = send(row.worker, before, {k: before[k] - after[k] for k in before})
@@ -184,7 +184,8 @@ def recompute(
             servers[cell].update(total, 0, len(parts))
         elif row.verb == "MIX":
             source, clock = mailboxes[row.source][row.block]
-            before = mailboxes.setdefault(row.mailbox, {}).get(row.block, (dict.fromkeys(source, 0.0), clock))[0]
+            zeros = dict.fromkeys(source, 0.0)
+            before, clock = mailboxes.setdefault(row.mailbox, {}).get(row.block, (zeros, clock))  # the first source's clock
             mailboxes[row.mailbox][row.block] = {k: before[k] + row.weight * source[k] for k in source}, clock
         elif row.verb == "SYNC":
             servers[cell].meet(mailboxes[row.mailbox][row.block][0], row.keep, row.weight)

@@ -337,7 +337,7 @@ class TestVerify:
         (copy / "manifest.json").write_text('{"format": 99}')
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
-        assert "this version reads format 1" in finished.stderr
+        assert "this version reads format 2" in finished.stderr
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -131,7 +131,7 @@ class TestVersions:
         """A walk through the rows with numbers in registers: what is read is what a walk without registers reads."""
         schedule = record(Pairwise(), cluster, gradients=30, seed=seed)
         first = schedule.ledger.uses[np.unique(schedule.ledger.gradients, return_index=True)[1]]
-        versions = trace(schedule, at_the_end(schedule), first, (0,), Hooks())
+        versions = trace(schedule, at_the_end(schedule), (0,), Hooks())
         registers, present = (dict.fromkeys(range(schedule.replicas), -1) for _ in range(2))
         mailboxes: dict[int, int] = {}
         mixes = {mix.row: mix for mix in versions.mixes}

@@ -78,7 +78,7 @@ class Blind:
     def forget_mailbox(self, mailbox: int) -> None:
         """Nothing."""
 
-    def forget_message(self, key: tuple[int, int]) -> None:
+    def forget_message(self, key: tuple[int, ...]) -> None:
         """Nothing."""
 
     def statistic(self, cell: int) -> float:

@@ -50,22 +50,19 @@ class Arithmetic:
     blocks: Blocks
     workers: int
     batch_size: int
-    rate: float = field(compare=False)
+    given: Server = field(compare=False)  # with its learning rate
 
     @classmethod
     def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
         """For a model with parameters like these."""
         blocks = Blocks.of(params, layout)
-        return cls(_without_rate(server, blocks), loss, blocks, workers, batch_size, server.learning_rate)
+        return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, server)
 
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
-            [
-                self.server.init(self.blocks.block(cut, number), self.workers).replace(rate=jnp.float32(self.rate))
-                for number in range(self.blocks.count)
-            ]
+            [self.given.init(self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
             for cut in cuts
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
@@ -159,7 +156,7 @@ class Arithmetic:
     @sealed
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
         """One update with weight x what joined a round."""
-        return self.server.apply_round(state, jax.tree.map(lambda leaf: weight * leaf, total), state.clock, count)
+        return self.server.apply_round(state, _scaled(total, weight), state.clock, count)
 
     @sealed
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
@@ -168,8 +165,9 @@ class Arithmetic:
 
     @sealed
     def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        """What a worker reads."""
-        return self.server.publish(state, worker)
+        """What a worker reads, and the state after that, whose parameters are what they were."""
+        params, after = self.server.publish(state, worker)
+        return params, after.replace(params=state.params)
 
     @sealed
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
@@ -185,7 +183,7 @@ class Arithmetic:
     def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], into: Params | None = None) -> Params:
         """[into +] the weighted sum, added up in order."""
         for params, weight in zip(sources, weights, strict=True):
-            scaled = jax.tree.map(partial(jnp.multiply, weight), params)
+            scaled = _scaled(params, weight)
             into = scaled if into is None else self.add(into, scaled)
         return into
 
@@ -203,29 +201,30 @@ class Arithmetic:
 
 
 @lru_cache(maxsize=64)
-def _without_rate(server: Server, blocks: Blocks) -> Server:
-    """The server with nobody's learning rate, if its functions do the same whatever it is: they find theirs in the state."""
-    one, other = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
+def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
+    """The server with nobody's learning rate, if its functions do the same with it: they find theirs in the state."""
     try:
-        return one if _traced(one, blocks) == _traced(other, blocks) else server
-    except Exception:  # something is wrong with it, which is found where it matters
+        other = server.model_copy(update={"learning_rate": 1.0})
+        return other if _traced(other, blocks, workers) == _traced(server, blocks, workers) else server
+    except Exception:  # 1 is no rate for it; or something is wrong with it, which is found where it matters
         return server
 
 
-def _traced(server: Server, blocks: Blocks) -> str:
-    """Everything that a server does with arrays."""
+def _traced(server: Server, blocks: Blocks, workers: int) -> str:
+    """Everything that a server does with arrays, beside making its first state."""
 
-    def everything(params: Params, rate: jax.Array) -> Any:
-        state = server.init(params, 1).replace(rate=rate)
+    def everything(state: State, memory: Any, whole: Scalar, fraction: Scalar) -> Any:
         model = server.model(state.params)
-        message, _ = server.send(server.memory(params), model, model)
-        joined = server.contribute(state, message, 0, 0)
-        states = server.apply_update(state, message, 0, 0), server.apply_round(state, joined, 0, 1)
-        met = server.synchronize(state, state.params, 0.5, 0.5)
+        message, _ = server.send(memory, model, model)
+        joined = server.contribute(state, message, whole, whole)
+        states = server.apply_update(state, message, whole, whole), server.apply_round(state, joined, whole, whole)
+        met = server.synchronize(state, state.params, fraction, fraction)
         told = server.statistic(state) if server.has_statistic else None
-        return state, states, server.publish(state, 0), met, server.evaluated(state), told
+        return states, server.publish(state, whole), met, server.evaluated(state), told
 
-    program = jax.make_jaxpr(everything)(blocks.like, jnp.float32(1.0))
+    state = jax.eval_shape(lambda params: server.init(params, workers), blocks.like)
+    memory = jax.eval_shape(server.memory, blocks.like)
+    program = jax.make_jaxpr(everything)(state, memory, jnp.int32(0), jnp.float32(0.5))
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
 
 
@@ -238,6 +237,10 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
     return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
+
+
+def _scaled(values: Any, weight: Scalar) -> Any:
+    return jax.tree.map(lambda leaf: (weight * leaf).astype(leaf.dtype), values)
 
 
 def _mean(stacked: jax.Array) -> jax.Array:

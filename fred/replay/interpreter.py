@@ -29,6 +29,11 @@ class Joined(NamedTuple):
     ordinal: int = NONE
     sources: Sequence[Params] = ()
 
+    @property
+    def clock(self) -> int:
+        """When it joined."""
+        return self.row.timestamp + self.row.staleness
+
 
 @dataclass
 class Memory:
@@ -37,9 +42,9 @@ class Memory:
     states: list[State]  # of each block of each replica
     workers: list[Any]  # what each worker remembers
     mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
-    messages: dict[tuple[int, int], Message] = field(default_factory=dict)  # that may be used again, by key
+    messages: dict[tuple[int, ...], Message] = field(default_factory=dict)  # that may be used again, by key
     rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
-    ordinals: dict[tuple[int, int], int] = field(default_factory=dict)  # of messages that are still held, by key
+    ordinals: dict[tuple[int, ...], int] = field(default_factory=dict)  # of messages that are still held, by key
     used: int = 0  # gradients
     statistics: list[float] = field(default_factory=list)  # that timing has asked for
     rows: int = 0  # executed
@@ -47,7 +52,7 @@ class Memory:
     def copy(self) -> "Memory":
         """A snapshot."""
         rounds = {cell: list(joined) for cell, joined in self.rounds.items()}
-        mailboxes = {number: dict(blocks) for number, blocks in self.mailboxes.items()}
+        mailboxes = {number: dict(blocks) for number, blocks in dict(self.mailboxes).items()}
         return Memory(
             list(self.states),
             list(self.workers),
@@ -107,12 +112,14 @@ class Interpreter:
         """The round is joined by weight x contribute(replica, message)."""
         joined = self.memory.rounds.setdefault(cell, [])
         if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
-            joined.append(Joined(None, row, self._ordinal(row), self._model(row.mailbox)))
-            return
+            sources = self._model(row.mailbox)
+            if sources[0] is self.memory.states[cell].params:
+                joined.append(Joined(None, row, self._ordinal(row), sources))
+                return
         message = self._part(self._message(row), row.block)
         if self._arithmetic.hooks.contributes:
             message = self._do["contribute"](self._state(cell, row), message, row.timestamp, row.worker)
-        joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, row.weight), row))
+        joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row))
 
     def commit(self, row: Row, cell: int) -> None:
         """replica <- apply_round(replica, weight x sum of what joined).
@@ -121,34 +128,35 @@ class Interpreter:
         """
         joined = self.memory.rounds.pop(cell, [])
         weight = row.weight
-        fresh = all(each.message is None and each.row.timestamp == row.timestamp for each in joined)
+        fresh = all(each.message is None and each.clock == row.timestamp for each in joined)
         if joined and fresh and weight == 1.0 / len(joined):
             total, weight = self._part(self._flat(joined), row.block), 1.0
         elif joined:
             total = reduce(self._do["add"], [self._joined(each) for each in joined])
         else:
             total = self._nothing(row.block)
-        self._change(cell, self._do["commit"](self._state(cell, row), total, weight, len(joined)), row)
+        self._change(cell, self._do["commit"](self._state(cell, row), total, np.float32(weight), len(joined)), row)
 
     def mix(self, row: Row, cell: int) -> None:
         """mailbox <- mailbox + weight x mailbox `source`."""
         source = self.memory.mailboxes[row.source][row.block]
         blocks = self.memory.mailboxes.setdefault(row.mailbox, {})
         if row.block in blocks:
-            blocks[row.block] = self._do["add_scaled"](blocks[row.block], source, row.weight)
+            blocks[row.block] = self._do["add_scaled"](blocks[row.block], source, np.float32(row.weight))
         else:
-            blocks[row.block] = source if row.weight == 1.0 else self._do["scale"](source, row.weight)
+            blocks[row.block] = source if row.weight == 1.0 else self._do["scale"](source, np.float32(row.weight))
 
     def sync(self, row: Row, cell: int) -> None:
         """replica <- synchronize(replica, mailbox, keep, weight)."""
         state, other = self._state(cell, row), self.memory.mailboxes[row.mailbox][row.block]
         if self._arithmetic.hooks.synchronizes:
-            self._change(cell, self._do["synchronize"](state, other, row.keep, row.weight), row)
+            self._change(cell, self._do["synchronize"](state, other, np.float32(row.keep), np.float32(row.weight)), row)
             return
+        keep, weight = np.float32(row.keep), np.float32(row.weight)
         if row.keep:
-            other = self._do["add_scaled"](self._do["scale"](state.params, row.keep), other, row.weight)
+            other = self._do["add_scaled"](self._do["scale"](state.params, keep), other, weight)
         elif row.weight != 1.0:
-            other = self._do["scale"](other, row.weight)
+            other = self._do["scale"](other, weight)
         self._change(cell, state.replace(params=other), row)
 
     def drop(self, row: Row, cell: int) -> None:
@@ -158,7 +166,7 @@ class Interpreter:
         """Nobody will read it again."""
         self.memory.mailboxes.pop(mailbox, None)
 
-    def forget_message(self, key: tuple[int, int]) -> None:
+    def forget_message(self, key: tuple[int, ...]) -> None:
         """Nobody will use it again."""
         self.memory.messages.pop(key, None)
         self.memory.ordinals.pop(key, None)
@@ -252,7 +260,7 @@ class Interpreter:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
 
 
-def _key(row: Row) -> tuple[int, int]:
+def _key(row: Row) -> tuple[int, ...]:
     return message_key(row.worker, row.step, row.source, row.mailbox)
 
 

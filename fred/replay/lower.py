@@ -1,6 +1,7 @@
 """Schedule -> program: the instructions that each row stands for, in order. NumPy only."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,8 @@ class _Lowering:
         self._group = np.array(groups)  # of each block
         self._index = np.array([groups[:block].count(group) for block, group in enumerate(groups)])  # within its group
         self._in_group = np.bincount(self._group)  # blocks
-        self._messages = messages = Messages(schedule, hooks)
-        self._versions = trace(schedule, marks, messages.rows[messages.first[~messages.differs[messages.first]]], groups, hooks)
-        collectable = schedule.replicas == 1 and not hooks.contributes and not hooks.remembers
-        messages.place(self._versions, marks, collectable and schedule.blocks > 1)
+        self._versions = trace(schedule, marks, groups, hooks)
+        self._messages = Messages(schedule, hooks, self._versions, marks)
         self._code = Code()
 
     def emit(self) -> None:
@@ -70,6 +69,7 @@ class _Lowering:
             offsets,
             marks,
             versions.replica_registers,
+            _clocks(self._schedule, self._marks),
             versions.counts,
             messages.kept_slots,
             messages.slots,
@@ -146,7 +146,7 @@ class _Lowering:
             member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, masked
             kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), flag=bool((members[own] < size).any()))
             minibatch = self._minibatches(gradients[begins[own, None] + member])
-            sources = np.zeros((int(own.sum()), 1), np.int64)
+            sources = self._versions.read[commits[own]][:, None]
             ((_, _, state),) = self._states(commits[own])
             weight = np.ones(len(sources))
             self._code.emit(
@@ -239,3 +239,13 @@ class _Lowering:
         """Worker, step and rank in the order of use: what a minibatch is drawn by."""
         ledger = self._schedule.ledger
         return np.stack((ledger.workers[gradients], ledger.steps[gradients], gradients), axis=-1)
+
+
+def _clocks(schedule: Schedule, marks: Ints) -> Ints:
+    """[marks, replicas x blocks]: how often each block of each replica has been changed before each mark."""
+    changes = schedule.rows(Verb.PUSH, Verb.COMMIT, Verb.SYNC)
+    cells = schedule.cells(changes)
+    order = np.argsort(cells, kind="stable")
+    bounds = np.searchsorted(cells[order], np.arange(schedule.replicas * schedule.blocks + 1))
+    own = [changes[order[start:end]] for start, end in pairwise(bounds.tolist())]
+    return np.stack([np.searchsorted(rows, marks) for rows in own], axis=1)

@@ -88,7 +88,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
         tuple(Stack.zeros(total[group], len(own) if group in summed else 0) for group, own in enumerate(cells_of)),
         Stack.zeros(kept, program.kept),
         Stack.zeros(message, program.slots),
-        Stack.of([arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.server.overrides("memory") else 1)),
+        Stack.of([arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.hooks.remembers else 1)),
     )
 
 
@@ -98,10 +98,11 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
     result = []
     for block in range(blocks.count):
         group, index = blocks.place(block)
-        registers = program.replica_registers[number][np.array(replicas) * blocks.count + block]
+        here = np.array(replicas) * blocks.count + block
+        registers = program.replica_registers[number][here]
         cells = np.array(replicas) * blocks.groups[group] + index
         memory = mark.carry.states[group].some(cells)
-        clock = jnp.zeros(len(cells), jnp.int32)
+        clock = jnp.asarray(program.clocks[number][here], jnp.int32)
         result.append(State(params=mark.carry.registers[group].some(registers), clock=clock, **memory))
     return result
 
@@ -147,7 +148,7 @@ class _Machine(NamedTuple):
     def add(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         block = self._block(message, operands)
-        if self.do.server.overrides("contribute"):
+        if self.do.hooks.contributes:
             block = self.do.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
         if self.kind.flag:
             block = self.do.mix([block], [operands["weight"]])
@@ -206,7 +207,7 @@ class _Machine(NamedTuple):
         """An instruction's message, cut, and what it leaves behind in the worker's memory."""
         if self.kind.how == How.SLOT:
             return carry.slots.item(operands["slot"]), carry
-        remembers = self.do.server.overrides("memory")
+        remembers = self.do.hooks.remembers
         memory = carry.memory.item(operands["sender"]) if remembers else ()
         if self.kind.how == How.GRADIENT:
             sources, masked = self._sources(carry, operands["sources"]), self.kind.op == Op.COMMIT and self.kind.flag

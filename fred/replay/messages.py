@@ -16,20 +16,18 @@ from fred.schedule import NONE, Schedule, Verb
 class Messages:
     """The rows that use messages, and for each how its message is made."""
 
-    def __init__(self, schedule: Schedule, hooks: Hooks):
+    def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions, marks: Ints):
         ledger = schedule.ledger
         needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # also those that leave a memory behind
         self._schedule = schedule
         self.rows, self.updates = ledger.uses[needed], ledger.updates[needed]
         self.gradients = ledger.gradients[needed]  # [uses]; of differences, numbers that come after those of gradients
         self.differs = self.gradients == NONE
-        between = schedule["source"][self.rows[self.differs]], schedule["mailbox"][self.rows[self.differs]]
-        self.gradients[self.differs] = (
-            len(ledger.workers) + np.unique(np.stack(between), axis=1, return_inverse=True)[1].ravel()
-        )
+        between = np.stack([schedule[name][self.rows[self.differs]] for name in ("worker", "source", "mailbox")])
+        self.gradients[self.differs] = len(ledger.workers) + np.unique(between, axis=1, return_inverse=True)[1].ravel()
         self.adds = schedule["verb"][self.rows] == Verb.ADD
         simple = not any(hooks) and schedule.replicas * schedule.blocks == 1
-        self.flat = self._flat() if simple else np.zeros(len(self.rows), bool)
+        self.flat = self._flat(versions) if simple else np.zeros(len(self.rows), bool)
         single = np.flatnonzero(~self.flat)  # uses of messages by themselves
         self.known, first, self._which, self._times = np.unique(
             self.gradients[single], return_index=True, return_inverse=True, return_counts=True
@@ -38,16 +36,17 @@ class Messages:
         self.first = single[first]  # [known], positions among the uses
         self.last = np.zeros_like(self.first)
         np.maximum.at(self.last, self._which, single)
-
-    def place(self, versions: Versions, marks: Ints, collectable: bool) -> None:
-        """Decide where each gradient is computed, and find what is kept a slot."""
         first, last = self.rows[self.first], self.rows[self.last]
         self.begun = ~versions.fresh[first] & ~self.differs[self.first]  # [known]: before the first use
         self.computable = versions.computable[first]
-        self.collected = self._collected(marks) if collectable else np.zeros(len(self.known), bool)
+        self.collected = self._collected(marks) if self._collectable(hooks) else np.zeros(len(self.known), bool)
         self.again = (self._times > 1) & ~self.collected  # [known]: kept from the first use to the last
         self.kept, self.kept_slots = _slots(self.begun, self.computable, first)
         self.slot, self.slots = _slots(self.again, first, last)
+
+    def _collectable(self, hooks: Hooks) -> bool:
+        """Whether one instruction can add to the rounds of all blocks."""
+        return self._schedule.replicas == 1 < self._schedule.blocks and not hooks.contributes and not hooks.remembers
 
     def of_use(self, per_message: NDArray) -> NDArray:
         """A fact about messages by themselves, for each use; zero where it has none."""
@@ -55,13 +54,15 @@ class Messages:
         result[self._single] = per_message[self._which]
         return result
 
-    def _flat(self) -> NDArray[np.bool_]:
+    def _flat(self, versions: Versions) -> NDArray[np.bool_]:
         """[uses]: in a round that is the mean of gradients at the present version, in full, each used for the first time."""
         schedule, rows = self._schedule, self.rows
         first = np.zeros(len(rows), bool)
         first[np.unique(self.gradients, return_index=True)[1]] = True
         good = self.adds & first & ~self.differs & (schedule["weight"][rows] == 1.0)
-        good[good] &= schedule["timestamp"][rows[good]] == schedule["timestamp"][self.updates[good]]
+        good &= versions.fresh[rows]
+        clock = schedule["timestamp"][rows] + schedule["staleness"][rows]
+        good[good] &= clock[good] == schedule["timestamp"][self.updates[good]]  # nothing has changed since
         commits, members = np.unique(self.updates[self.adds], return_counts=True)
         mean = np.isin(self.updates, commits[(schedule["weight"][commits] == 1.0 / members) & (commits != NONE)])
         good &= mean

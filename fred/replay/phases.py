@@ -64,6 +64,7 @@ class Program:
     offsets: Ints  # [phases + 1, kinds]: instructions of each kind before the phase
     marks: Ints  # [marks]: phases before each mark
     replica_registers: Ints  # [marks, replicas x blocks]: where the replicas' parameters lie there
+    clocks: Ints  # [marks, replicas x blocks]: how often each has been changed before the mark
     registers: tuple[int, ...]  # versions of the parameters kept at a time, of each group of blocks
     kept: int  # gradients kept unfinished at a time
     slots: int  # messages kept at a time

@@ -45,8 +45,8 @@ class Mix:
 class Versions:
     """What each row reads and writes, as registers of its block's group; NONE where there is nothing."""
 
-    sources: Ints  # [rows, blocks]: what the message first used in the row is made at
-    computable: Ints  # [rows]: for the first use of a gradient the row since which all of that has been at hand
+    sources: Ints  # [rows, blocks]: what the message used in the row is made at
+    computable: Ints  # [rows]: for the use of a gradient the row since which all of that has been at hand
     fresh: NDArray[np.bool_]  # [rows]: whether all of that is still the present version then
     read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
     other: Ints  # [rows]: SYNC: what it meets
@@ -57,21 +57,21 @@ class Versions:
     counts: tuple[int, ...]  # registers of each group
 
 
-def trace(schedule: Schedule, marks: Ints, first_uses: Ints, groups: Sequence[int], hooks: Hooks) -> Versions:
+def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) -> Versions:
     """Follow the versions through the schedule.
 
-    `marks`: rows before which the replicas will be looked at; `first_uses`: rows in which a gradient is used for the first
-    time; `groups`: the group of each block.
+    `marks`: rows before which the replicas will be looked at; `groups`: the group of each block.
     """
     cells = schedule.replicas * schedule.blocks
     if cells > 1 or hooks.publishes or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
-        return _Tracer(schedule, set(first_uses.tolist()), groups, hooks).run(marks)
+        return _Tracer(schedule, groups, hooks).run(marks)
     zeros = np.zeros(len(schedule), np.int64)
     pulls = schedule.rows(Verb.PULL)
     rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 1, np.int64)
     rows_of[schedule["mailbox"][pulls]] = pulls
     computable = np.full(len(schedule), NONE)
-    computable[first_uses] = rows_of[schedule["mailbox"][first_uses]]
+    uses = schedule.ledger.uses
+    computable[uses] = rows_of[schedule["mailbox"][uses]]
     registers = np.zeros((len(marks), 1), np.int64)
     sources, ends = zeros[:, None], np.full((len(schedule), 0), NONE)
     return Versions(sources, computable, schedule["staleness"] == 0, zeros, zeros, zeros, ends, [], registers, (1,))
@@ -80,8 +80,8 @@ def trace(schedule: Schedule, marks: Ints, first_uses: Ints, groups: Sequence[in
 class _Tracer:
     """One walk through the rows, with the present version of each block of each replica at hand."""
 
-    def __init__(self, schedule: Schedule, first_uses: set[int], groups: Sequence[int], hooks: Hooks):
-        self._schedule, self._first_uses, self._groups, self._hooks = schedule, first_uses, groups, hooks
+    def __init__(self, schedule: Schedule, groups: Sequence[int], hooks: Hooks):
+        self._schedule, self._groups, self._hooks = schedule, groups, hooks
         names = ("verb", "replica", "block", "mailbox", "source", "step", "weight", "keep")
         self._rows = list(zip(*(schedule[name].tolist() for name in names), strict=True))
         blocks, rows = schedule.blocks, len(schedule)
@@ -139,7 +139,7 @@ class _Tracer:
             self._sync(row, cell, block, self._mailboxes[mailbox][block][0], keep, weight)
         elif verb in (_PUSH, _ADD) and step == NONE:
             self._sources[row], self._ends[row] = self._reads_all(source, row), self._reads_all(mailbox, row)
-        elif row in self._first_uses:
+        elif verb in (_PUSH, _ADD):
             self._use(row, replica, mailbox)
         if verb in (_PUSH, _COMMIT):
             self._replace(row, cell, self._new(row, block))
@@ -181,7 +181,7 @@ class _Tracer:
         self._fill(mailbox, block, version, row)
 
     def _use(self, row: int, replica: int, mailbox: int) -> None:
-        """A gradient's first use: its versions are still present, or are read when the last of them was at hand."""
+        """A gradient's use: its versions are still present, or are read right after the row since which all are at hand."""
         contents = self._mailboxes[mailbox]
         versions = [version for version, _ in contents]
         self._computable[row] = max(written for _, written in contents)
@@ -190,7 +190,7 @@ class _Tracer:
         self._fresh[row] = versions == self._present[replica * blocks : (replica + 1) * blocks]
         if not self._fresh[row]:
             for version in versions:
-                self._reads(version, self._computable[row])
+                self._reads(version, self._computable[row] + 1)
 
     def _mix(self, row: int, block: int, mailbox: int, read: tuple[int, int], weight: float) -> None:
         version, written = read

@@ -136,9 +136,10 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
             return False
         measured.append(problem.measure(interpreter.states(problem.layout.answer)))
         following.progress(fraction)
-        if following.keep:
+        reached = _target_reached(run, measured)
+        if following.keep and not reached and fraction < 1.0:
             following.keep(Checkpoint(list(measured), interpreter.memory.copy()))
-        return _target_reached(run, measured)
+        return reached
 
     look(0.0)
     schedule = recording.watched(interpreter, look)

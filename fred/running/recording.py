@@ -64,7 +64,7 @@ class _Told:
     def forget_mailbox(self, mailbox: int) -> None:
         """Nothing is kept."""
 
-    def forget_message(self, key: tuple[int, int]) -> None:
+    def forget_message(self, key: tuple[int, ...]) -> None:
         """Nothing is kept."""
 
     def statistic(self, cell: int) -> float:
@@ -77,4 +77,6 @@ def _representable() -> Iterator[None]:
     try:
         yield
     except (OverflowError, struct.error) as error:
+        if "not an integer" in str(error):
+            raise FredError("the protocol uses a time that is not a whole number of nanoseconds") from error
         raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error

@@ -34,7 +34,7 @@ def blamed(name: str, run: Run) -> Iterator[None]:
 
 
 def _steps(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames and lines that an error and its causes (SimPy raises a copy) passed, outermost first."""
+    """The frames and lines that an error and its causes passed, outermost first."""
     while error is not None:
         yield from traceback.walk_tb(error.__traceback__)
         error = error.__cause__

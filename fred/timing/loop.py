@@ -18,6 +18,8 @@ class After(simpy.Event):
     """Happens so many nanoseconds from now: as simpy's Timeout, in half the time."""
 
     def __init__(self, env: simpy.Environment, delay: int):
+        if delay < 0:
+            raise ValueError(f"negative delay {delay}")  # as simpy says
         self.env = env
         self.callbacks = []
         self._ok, self._value = True, None

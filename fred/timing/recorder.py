@@ -20,19 +20,26 @@ _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
 
+NOTHING_CUT: dict[int, int] = {}
+
+
 class Copy:
     """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time."""
 
     __slots__ = ("__weakref__", "mailbox", "timestamp", "timestamps")
 
-    def __init__(self, mailbox: int, timestamp: int, timestamps: tuple[int, ...] = ()):
+    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT):
         self.mailbox = mailbox
         self.timestamp = timestamp  # of the oldest block
-        self.timestamps = timestamps  # by block, where there are several
+        self.timestamps = timestamps  # of each block that it has, where replicas are cut
 
     def at(self, block: int) -> int:
-        """The clock of a block when it was read."""
-        return self.timestamps[block] if self.timestamps else self.timestamp
+        """The clock of a block when it was read. Raises FredError if the copy does not have it."""
+        if not self.timestamps:
+            return self.timestamp
+        if block not in self.timestamps:
+            raise FredError(f"a copy of block {', '.join(map(str, self.timestamps))} is used where block {block} is needed")
+        return self.timestamps[block]
 
 
 class Gradient:
@@ -59,7 +66,7 @@ class Listener(Protocol):
     def forget_mailbox(self, mailbox: int) -> None:
         """Nobody holds this mailbox any more."""
 
-    def forget_message(self, key: tuple[int, int]) -> None:
+    def forget_message(self, key: tuple[int, ...]) -> None:
         """Nobody holds the gradient (or difference) any more that this message is made of."""
 
     def statistic(self, cell: int) -> float:
@@ -99,6 +106,7 @@ class Recorder:
         self._integers = bytearray()
         self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
         self.listener = listener
+        self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
 
     @property
     def updates(self) -> int:
@@ -110,7 +118,7 @@ class Recorder:
         mailbox, clock = self._mailboxes, self.clocks[replica * self._blocks + block]
         self._mailboxes = mailbox + 1
         self._integers += _pack(now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages)
-        copy = Copy(mailbox, clock)
+        copy = Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT)
         if self.listener is not None:
             self._tell()
             self._watch(copy)
@@ -120,23 +128,23 @@ class Recorder:
         """A new mailbox whose blocks are those of these copies, one for each block."""
         mailbox = self._mailboxes
         self._mailboxes = mailbox + 1
-        clocks = tuple(copy.at(block) for block, copy in enumerate(copies))
+        clocks = {block: copy.at(block) for block, copy in enumerate(copies)}
         for block, copy in enumerate(copies):
             source = copy.mailbox
             self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clocks[block], 0, now, now, 0, 0)
             self._tell()
-        return self._watch(Copy(mailbox, min(clocks), clocks))
+        return self._watch(Copy(mailbox, min(clocks.values()), clocks))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Copy, float]], block: int) -> Copy:
-        """A new mailbox: the weighted sum of others, added up in this order."""
-        mailbox = self._mailboxes
+        """A new mailbox: the weighted sum of others, added up in this order; its clock is that of the first."""
+        mailbox, clocks = self._mailboxes, [copy.at(block) for copy, _ in parts]
         self._mailboxes = mailbox + 1
-        for copy, weight in parts:
-            source, clock = copy.mailbox, copy.timestamp
+        for (copy, weight), clock in zip(parts, clocks, strict=True):
+            source = copy.mailbox
             self._scales.extend((len(self), weight, 0.0))
             self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clock, 0, now, now, 0, 0)
             self._tell(weight)
-        return self._watch(Copy(mailbox, parts[0][0].timestamp))
+        return self._watch(Copy(mailbox, clocks[0], {block: clocks[0]} if self._blocks > 1 else NOTHING_CUT))
 
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The gradient makes one update of the block."""
@@ -170,6 +178,7 @@ class Recorder:
     ) -> None:
         """A block of a replica becomes keep x itself + weight x the copy's."""
         cell = replica * self._blocks + block
+        copy.at(block)
         clock = self.clocks[cell]
         self._scales.extend((len(self), weight, keep))
         self._integers += _pack(
@@ -179,8 +188,8 @@ class Recorder:
         self.clocks[cell] = clock + 1
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
-        """The message with the gradient has no effect."""
-        self._write(_DROP, now, gradient, replica, block, size, messages)
+        """The message with the gradient has no effect; if it is still being computed it ends now, and is never finished."""
+        self._write(_DROP, now, gradient, replica, block, size, messages, end=min(gradient.end, now))
         if self.listener is not None:
             self._tell()
 
@@ -200,7 +209,16 @@ class Recorder:
         if self.listener is not None:
             source = NONE if gradient.source is None else gradient.source.mailbox
             key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
-            weakref.finalize(gradient, self.listener.forget_message, key).atexit = False
+            self._holders[key] = self._holders.get(key, 0) + 1
+            weakref.finalize(gradient, self._let_go, key).atexit = False
+
+    def _let_go(self, key: tuple[int, ...]) -> None:
+        """One object less stands for this message; a difference may be stated several times."""
+        assert self.listener is not None
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            del self._holders[key]
+            self.listener.forget_message(key)
 
     def schedule(self, end_ns: int) -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
@@ -247,10 +265,20 @@ class Recorder:
         if self.changes >= self._changes_wanted or self.gradients >= self._gradients_wanted or rows >= self._rows_wanted:
             self.stop()
 
-    def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
+    def _write(
+        self,
+        verb: int,
+        now: int,
+        gradient: Gradient,
+        replica: int,
+        block: int,
+        size: int,
+        messages: int,
+        end: int | None = None,
+    ) -> None:
         source = gradient.source
         read = gradient.copy if source is None else source
-        clock = read.timestamps[block] if read.timestamps else read.timestamp
+        clock = read.at(block) if read.timestamps else read.timestamp
         stale = self.clocks[replica * self._blocks + block] - clock
         self._integers += _pack(
             now,
@@ -264,7 +292,7 @@ class Recorder:
             clock,
             stale,
             gradient.begin,
-            gradient.end,
+            gradient.end if end is None else end,
             size,
             messages,
         )

@@ -36,6 +36,7 @@ class Simulation:
         self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
+        self._cut = recorder.layout.blocks if recorder.layout.blocks > 1 else 0  # blocks that a copy must have
         sizes = [(self.bytes_of(block), 1) for block in range(recorder.layout.blocks)]  # and messages, of each block
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
@@ -66,6 +67,8 @@ class Simulation:
     def begin(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """A gradient at the copy that begins now. The duration, ns, is the worker's next draw if not given."""
         step, now, record = self._steps[worker], self.env._now, self.record
+        if len(copy.timestamps) < self._cut:
+            raise self._incomplete(copy)
         self._steps[worker] = step + 1
         record.started += 1
         if duration is None:
@@ -85,6 +88,9 @@ class Simulation:
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
+        for copy in (before, after):
+            if len(copy.timestamps) < self._cut:
+                raise self._incomplete(copy)
         difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
         self.record.watch(difference)
         return difference
@@ -119,7 +125,7 @@ class Simulation:
         name = f"worker {who}" if isinstance(who, int) else who
         self._waiting[name] = reason
         yield event
-        del self._waiting[name]
+        self._waiting.pop(name, None)
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
@@ -197,15 +203,20 @@ class Simulation:
         self.record.sync(self.now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
-        """The gradient is not used; if it was still being computed it ends now."""
+        """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
-        gradient.end = min(gradient.end, now)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic)."""
         return self.record.statistic(replica)
+
+    def _incomplete(self, copy: Copy) -> FredError:
+        return FredError(
+            f"a copy of block {', '.join(map(str, copy.timestamps))} stands for a whole model, which has {self._cut} blocks: "
+            "`compose` copies of all of them"
+        )
 
     def _unfinished(self, gradient: Gradient) -> FredError:
         return FredError(
@@ -221,18 +232,26 @@ class Simulation:
         gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
         try:
             while not self.record.full:
-                began = self.now
-                if not self.env.happen(_MANY_EVENTS, self.record):
-                    raise FredError(self._standstill())
-                if self.record.started > MOST_GRADIENTS:
-                    raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-                if self.now == began and seconds < math.inf and not self.record.full:
-                    raise FredError(
-                        f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
-                        "some latency must be above 0, or give `stop` a number of updates or gradients"
-                    )
+                self._go_on(seconds)
         finally:
             gc.set_threshold(*thresholds)
+
+    def _go_on(self, seconds: float) -> None:
+        """Many events. Raises FredError if nothing comes of them."""
+        began, rows = self.now, len(self.record)
+        if not self.env.happen(_MANY_EVENTS, self.record):
+            raise FredError(self._standstill())
+        if self.record.started > MOST_GRADIENTS:
+            raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
+        if self.now > began or self.record.full:
+            return
+        if seconds < math.inf:
+            raise FredError(
+                f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
+                "some latency must be above 0, or give `stop` a number of updates or gradients"
+            )
+        if len(self.record) == rows:
+            raise FredError(f"virtual time stands still at {began / NANOSECONDS:g} s, and nothing comes of what happens then")
 
     def _time_is_over(self) -> None:
         self.record.stop()
