@@ -6,22 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fred import registry
 from fred.errors import FredError
+from fred.layout import Layout
 from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording
 from fred.scenario.shape import Run, Unit
 from fred.schedule import NONE, Row, Schedule, Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Recorder
+from fred.timing.recorder import Gradient, Recorder
 from fred.timing.simulation import Simulation
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, Blind, fitting, make_run, record
+from tests.users import Anything
+from tests.worlds import CLUSTERS, COMPUTE, Blind, fitting, make_run, record
 
 COUNTS = st.sampled_from([1.0, 2.0, 7.0, 40 / 3, 2.5, 0.3, 41 / 40, 39.0, 1000.0])
 SECONDS = st.sampled_from([0.1, 1 / 3, 0.05, 0.7, 2.0, 1e4])
+EVERY_PROTOCOL = [*sorted(registry.REGISTRY["protocol"]), "anything", "anything with blocks"]
 CADENCES = st.builds(Cadence, st.sampled_from(["updates", "gradients"]), COUNTS) | st.builds(
     Cadence, st.just("seconds"), SECONDS
 )
@@ -104,16 +108,24 @@ def listed(points: Points) -> list[Point]:
     return list(map(Point._make, zip(*(column.tolist() for column in columns), strict=True)))
 
 
-@settings(max_examples=60)
+def some(name: str, cluster: Cluster, seed: int) -> Protocol:
+    """A protocol of FRED's, or one whose rounds are of any size and are open at any time."""
+    if name.startswith("anything"):
+        assume((cluster.servers > 1) == name.endswith("blocks"))
+        return Anything(number=seed, peers=cluster.servers == 1 and seed % 2 == 1)
+    return fitting(name, cluster)
+
+
+@pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
+@settings(max_examples=15)
 @given(
-    protocol=PROTOCOLS,
     cluster=CLUSTERS,
     seed=st.integers(0, 99),
     cadence=CADENCES,
     seconds=st.sampled_from([0.01, 0.4, 2.0, 50.0]),
 )
 def test_points_are_what_a_walk_through_the_rows_finds(protocol, cluster, seed, cadence, seconds):
-    schedule = record(fitting(protocol, cluster), cluster, gradients=40, seconds=seconds, seed=seed)
+    schedule = record(some(protocol, cluster, seed), cluster, gradients=40, seconds=seconds, seed=seed)
     assert listed(cadence.points(schedule)) == expected(schedule, cadence)
 
 
@@ -148,11 +160,12 @@ def watched(
     return recorder.schedule(simulation.now), witness.looks
 
 
-@settings(max_examples=60)
-@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99), cadence=CADENCES)
+@pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
+@settings(max_examples=15)
+@given(cluster=CLUSTERS, seed=st.integers(0, 99), cadence=CADENCES)
 def test_looks_while_rows_come_are_at_the_points_of_the_finished_schedule(protocol, cluster, seed, cadence):
-    schedule, looks = watched(fitting(protocol, cluster), cluster, cadence, seed)
-    assert schedule.digest() == record(fitting(protocol, cluster), cluster, 40, 50.0, seed).digest()
+    schedule, looks = watched(some(protocol, cluster, seed), cluster, cadence, seed)
+    assert schedule.digest() == record(some(protocol, cluster, seed), cluster, 40, 50.0, seed).digest()
     points = between(schedule, cadence)
     if cadence.unit != "seconds":
         assert looks == points
@@ -171,10 +184,12 @@ def passed_at_the_end(cadence: Cadence, schedule: Schedule, last: int) -> bool:
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last
 
 
-@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99), cadence=CADENCES, enough=st.integers(1, 4))
+@pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
+@settings(max_examples=10)
+@given(cluster=CLUSTERS, seed=st.integers(0, 99), cadence=CADENCES, enough=st.integers(1, 4))
 def test_a_look_that_is_enough_ends_the_recording_there(protocol, cluster, seed, cadence, enough):
-    whole, looks = watched(fitting(protocol, cluster), cluster, cadence, seed)
-    schedule, fewer = watched(fitting(protocol, cluster), cluster, cadence, seed, enough)
+    whole, looks = watched(some(protocol, cluster, seed), cluster, cadence, seed)
+    schedule, fewer = watched(some(protocol, cluster, seed), cluster, cadence, seed, enough)
     assert fewer == looks[:enough]
     if len(looks) < enough:
         assert schedule.digest() == whole.digest()
@@ -324,6 +339,12 @@ class TestCadence:
         assert points.updates.tolist() == points.gradients.tolist() == updates
         assert points.seconds.tolist() == seconds
 
+    def test_the_last_multiple_is_one_however_it_is_rounded(self):
+        """40 // (40 / 3) is 2, although 3 x (40 / 3) is 40."""
+        cluster = Cluster(workers=1, compute={"name": "constant", "seconds": 1.0})
+        points = Cadence("updates", 40 / 3).points(record(fitting("asynchronous", cluster), cluster, seconds=40.5))
+        assert points.seconds.tolist() == [0, 14, 27, 40]
+
     def test_moments_are_whole_nanoseconds_of_the_multiple_and_not_sums_of_roundings(self):
         third = Cadence("seconds", 1 / 3)
         assert [third.moment(number) for number in (1, 2, 3, 3_000_000)] == [333_333_333, 666_666_667, 10**9, 10**15]
@@ -333,6 +354,20 @@ class TestCadence:
         columns = {name: np.zeros(0, float if name in ("weight", "keep") else np.int64) for name in Row._fields}
         points = Cadence(unit, 4.0).points(Schedule(columns, 1, 1, 1, 0, 3_000_000_000))
         assert listed(points) == [Point(0, 0, 0, 0), *ends]
+
+    def test_a_round_that_passes_several_multiples_is_looked_at_once(self):
+        """Twenty gradients in one update, then nine more one by one, looked at after every seventh."""
+        witness = Witness(blocks=1)
+        watch = Watch(Cadence("gradients", 7), witness, witness.look)
+        watch.recorder = recorder = Recorder(1, Layout.central(), listener=watch)
+        copy = recorder.pull(0, 0, 0, 0, 0, 0, 0, 0)
+        gradients = [Gradient(0, step, copy, 0, 1) for step in range(29)]
+        for gradient in gradients[:20]:
+            recorder.add(1, gradient, 0, 0, 1.0, 0, 0)
+        recorder.commit(1, 0, 0, None)
+        for gradient in gradients[20:]:
+            recorder.push(2, gradient, 0, 0, 0, 0)
+        assert [(look.updates, look.gradients) for look in witness.looks] == [(1, 20), (2, 21), (9, 28)]
 
     def test_more_moments_than_anybody_can_look_at_are_refused_while_rows_come(self):
         cluster = Cluster(workers=1, compute={"name": "constant", "seconds": 20.0})

@@ -168,6 +168,9 @@ def drained(loop: Loop) -> None:
         pass
 
 
+KINDS = ("later", "process", "process")  # what each delay makes happen
+
+
 class TestLoop:
     def test_an_error_that_nobody_waits_for_comes_out(self):
         loop = Loop()
@@ -229,24 +232,29 @@ class TestLoop:
 
     @given(st.lists(st.integers(0, 6), max_size=12), st.integers(1, 6), st.booleans())
     def test_at_comes_before_everything_else_at_its_time(self, delays, time, first):
-        """However early the others were made, and also before what a process does that was woken then."""
+        """Before what was made earlier, and before what processes do then."""
         loop, happened = Loop(), list[tuple]()
+
+        def note(what: str) -> None:
+            happened.append((loop.now, what))
 
         def work(delay: int) -> Process:
             yield loop.after(delay)
-            happened.append((loop.now, "event"))
+            note("process")
             yield loop.after(0)
-            happened.append((loop.now, "event"))
+            note("process")
 
         if first:
-            loop.at(time, lambda: happened.append((loop.now, "at")))
+            loop.at(time, partial(note, "at"))
         for delay in delays:
+            loop.later(delay, partial(note, "later"))
             loop.process(work(delay))
         if not first:
-            loop.at(time, lambda: happened.append((loop.now, "at")))
+            loop.at(time, partial(note, "at"))
         drained(loop)
-        expected = sorted([(time, -1)] + 2 * [(delay, 0) for delay in delays])
-        assert happened == [(when, "event" if order == 0 else "at") for when, order in expected]
+        assert sorted(happened) == sorted([(time, "at")] + [(delay, what) for delay in delays for what in KINDS])
+        assert [when for when, _ in happened] == sorted(when for when, _ in happened)
+        assert happened.index((time, "at")) == sum(when < time for when, _ in happened)
 
     def test_two_ats_at_one_time_happen_in_the_order_in_which_they_were_made(self):
         loop, happened = Loop(), list[int]()
