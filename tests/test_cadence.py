@@ -353,6 +353,16 @@ class TestCadence:
         points = Cadence("updates", 40 / 3).points(record(fitting("asynchronous", cluster), cluster, seconds=40.5))
         assert points.seconds.tolist() == [0, 14, 27, 40]
 
+    @pytest.mark.parametrize(("syncs", "rows"), [(False, [0, 2]), (True, [0, 2, 4])])
+    def test_the_end_is_one_if_a_replica_has_changed_since_the_last(self, syncs, rows):
+        recorder = Recorder(2, Layout.peers(2))
+        copy = recorder.pull(0, 0, 0, 0, 0, 0, 0, 0)
+        recorder.push(1, Gradient(0, 0, copy, 0, 1), 0, 0, 0, 0)
+        other = recorder.pull(2, 1, 1, 0, 0, 2, 0, 0)
+        if syncs:
+            recorder.sync(2, 0, 0, 0, other, 0.5, 0.5, 0, 0)
+        assert Cadence("updates", 1).points(recorder.schedule(3)).rows.tolist() == rows
+
     def test_moments_are_whole_nanoseconds_of_the_multiple_and_not_sums_of_roundings(self):
         third = Cadence("seconds", 1 / 3)
         assert [third.moment(number) for number in (1, 2, 3, 3_000_000)] == [333_333_333, 666_666_667, 10**9, 10**15]
