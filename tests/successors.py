@@ -235,12 +235,12 @@ class TopK(Server):
 
 
 class Averaged(Server):
-    """SGD whose answer is a moving average of the parameters [Polyak, Juditsky 1992]."""
+    """SGD whose answer is a moving average of the parameters [Polyak, Juditsky 1992], without the bias of its beginning."""
 
     decay: float = 0.9
 
     def init(self, params: Params, workers: int) -> State:
-        return super().init(params, workers).replace(average=params)
+        return super().init(params, workers).replace(average=jax.tree.map(jnp.zeros_like, params))
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         state = self.step(state, grads)
@@ -248,7 +248,8 @@ class Averaged(Server):
         return state.replace(average=average)
 
     def evaluated(self, state: State) -> Params:
-        return state.average
+        weight = 1 - self.decay ** jnp.maximum(state.clock, 1)
+        return jax.tree.map(lambda a, p: jnp.where(state.clock > 0, a / weight, p), state.average, state.params)
 
 
 class DiLoCo(Server):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pydantic import Field
 
 from fred import batch_indices, registry
 from fred.layout import Layout
@@ -193,7 +194,9 @@ class TestAnswers:
         params = params_of(self.MODEL, (4,))
         do = arithmetic(Averaged(learning_rate=0.1), self.MODEL, params, layout=Layout.peers(3))
         (states,) = random_states(do, params, 3)
-        expected = {name: mean(array) for name, array in named(states.average).items()}
+        weight = 1 - 0.9 ** max(int(states.clock[0]), 1)
+        expected = {name: mean(array) / weight for name, array in named(states.average).items()}
+        assert int(states.clock[0]) > 0
         assert largest_relative_error(named(do.answer([states])), expected) < 1e-6
 
     def test_whole_numbers_are_the_first_replicas(self):
@@ -415,3 +418,58 @@ class TestSteps:
         for replica in range(5):
             own = do.blocks.join([state.params for state in states[2 * replica : 2 * replica + 2]])
             assert_same_bits(own, models[replica % 2])
+
+
+class Falls(Server):
+    """Tests its rate for truth."""
+
+    def apply_update(self, state: State, message: Any, timestamp: Any, worker: Any) -> State:
+        return self.step(state, message, scale=(self.learning_rate or 0.01) / self.learning_rate)
+
+
+class Compares(Server):
+    """Looks whether its rate is a certain one."""
+
+    def apply_update(self, state: State, message: Any, timestamp: Any, worker: Any) -> State:
+        return self.step(state, message, scale=2.0 if self.learning_rate == 0.5 else 1.0)
+
+
+class Caps(Server):
+    """Lets its rate count only up to 1."""
+
+    def apply_update(self, state: State, message: Any, timestamp: Any, worker: Any) -> State:
+        return self.step(state, message, scale=min(1.0, self.learning_rate))
+
+
+class ByNumber(Server):
+    """Uses its rate beside the number of gradients in a round, which is 1 here."""
+
+    def apply_update(self, state: State, message: Any, timestamp: Any, worker: Any) -> State:
+        return self.step(state, message, scale=1 + self.learning_rate * worker)
+
+
+class Shares(Server):
+    """Divides its rate by the number of workers from the start."""
+
+    def init(self, params: Any, workers: int) -> State:
+        state = super().init(params, workers)
+        return state.replace(rate=state.rate / workers)
+
+
+class Bounded(Server):
+    """Has a rate that must be below 1."""
+
+    learning_rate: float = Field(gt=0, lt=1, description="below 1")
+
+
+@pytest.mark.parametrize(
+    ("server", "step"), [(Falls, 0.5), (Compares, 1.0), (Caps, 0.25), (ByNumber, 2.0), (Shares, 0.125), (Bounded, 0.5)]
+)
+def test_whatever_a_class_does_with_its_rate_it_is_its_own(server, step):
+    model = MLP(hidden=(3,))
+    params = params_of(model, (4,))
+    do = arithmetic(server(learning_rate=0.5), model, params)
+    (state,) = do.start([params], 1)
+    after = jax.jit(do.apply)(state, jax.tree.map(jnp.ones_like, params), 0, 6)
+    moved = params["layer0"]["biases"] - after.params["layer0"]["biases"]
+    assert np.allclose(moved, step)

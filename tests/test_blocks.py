@@ -140,7 +140,7 @@ class TestWholeLayers:
     @given(layers=LAYERS, more=st.integers(1, 3))
     def test_fewer_of_them_than_blocks_are_refused(self, layers, more):
         count = max(2, len(layers) + more)
-        with pytest.raises(FredError, match=rf"{len(layers)} layers, fewer than {count}"):
+        with pytest.raises(FredError, match=rf"fewer than {count} servers: cut it into equal parts"):
             Blocks.of(drawn(layers), Layout.central(count, "layers"))
 
 

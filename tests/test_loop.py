@@ -299,7 +299,7 @@ class Log:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.mailboxes: list[int] = []  # forgotten
-        self.gradients: list[tuple[int, int]] = []  # forgotten
+        self.gradients: list[tuple[int, ...]] = []  # forgotten
 
     def execute(self, row: Row) -> None:
         self.rows.append(row)
@@ -307,8 +307,8 @@ class Log:
     def forget_mailbox(self, mailbox: int) -> None:
         self.mailboxes.append(mailbox)
 
-    def forget_gradient(self, worker: int, step: int) -> None:
-        self.gradients.append((worker, step))
+    def forget_message(self, key: tuple[int, ...]) -> None:
+        self.gradients.append(key)
 
     def statistic(self, cell: int) -> float:
         return 0.05

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from fred import batch_indices, registry
 from fred.results import folder, result
 from fred.running.execution import Outcome, execute
 from fred.scenario.loading import load, validated
+from fred.scenario.shape import Run
 from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
@@ -83,31 +85,40 @@ def test_random_runs_are_what_their_schedule_says(cluster, seed, algorithm, inli
     assert largest_relative_error(outcome.final, by_plain_sgd(outcome)) < 1e-4
 
 
+WORLDS = [(False, 1), (False, 1), (False, 3), (True, 1), (True, 2)]  # whether workers have their own replicas; blocks
+
+
+def anything(number: int, peers: bool, blocks: int, workers: int, algorithm: Any = "asgd", **options: Any) -> Run:
+    """A run of a random program of verbs."""
+    registry.allow_import(["tests.users", "tests.successors"])
+    protocol = {"name": "tests.users:Anything", "number": number, "peers": peers}
+    cluster = {"workers": workers, "compute": COMPUTE, "servers": blocks}
+    return make_run(algorithm, protocol=protocol, cluster=cluster, **{"stop": {"gradients": 20}, **options})
+
+
 @settings(max_examples=12)
-@given(
-    number=st.integers(0, 10_000),
-    world=st.sampled_from(["one replica", "blocks", "peers"]),
-    workers=st.integers(1, 4),
-)
+@given(number=st.integers(0, 10_000), world=st.sampled_from(WORLDS), workers=st.integers(1, 3))
 def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, workers):
-    """Any number of gradients in a round, of any workers, some used again; replayed and inline, against NumPy."""
-    registry.allow_import(["tests.users"])
-    protocol = {"name": "tests.users:Anything", "number": number, "peers": world == "peers"}
-    cluster = {"workers": workers, "compute": COMPUTE, "servers": 3 if world == "blocks" else 1}
-    run = make_run("asgd", protocol=protocol, cluster=cluster, stop={"gradients": 25})
+    """Any number of messages in a round, of any workers, some used again; replayed and inline, against NumPy."""
+    peers, blocks = world
+    run = anything(number, peers, blocks, workers)
     replayed, inline = (execute("run", run, 1, each) for each in (False, True))
     assert same(replayed, inline)
     initial = {k: v.astype(float) for k, v in replayed.initial.items()}
-    plain: dict[str, Callable[[], list]] = {
-        "one replica": lambda: [PlainSGD(initial, 0.1)],
-        "blocks": lambda: [PlainEqual(initial, 0.1, number, 3) for number in range(3)],
-        "peers": lambda: [PlainSGD(initial, 0.1) for _ in range(workers)],
-    }
-    final = by_plain(replayed, plain[world]())
-    params = (
-        PlainEqual.join(final, initial) if world == "blocks" else {k: np.mean([p[k] for p in final], axis=0) for k in initial}
-    )
+    replicas = workers if peers else 1
+    cut = [PlainEqual(initial, 0.1, block, blocks) for _ in range(replicas) for block in range(blocks)]
+    final = by_plain(replayed, cut if blocks > 1 else [PlainSGD(initial, 0.1) for _ in range(replicas)])
+    whole = [PlainEqual.join(final[at : at + blocks], initial) for at in range(0, len(final), blocks)] if blocks > 1 else final
+    params = {k: np.mean([each[k] for each in whole], axis=0) for k in initial}
     assert largest_relative_error(replayed.final, params) < 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ["TopK", "Quantised", "FedBuff", "BlockMomentum"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_whatever_a_protocol_does_hooks_are_called_alike_inline_and_replayed(algorithm, number):
+    peers, blocks = [(False, 3), (True, 2)][number - 1]
+    run = anything(number, peers, blocks, 3, {"name": f"tests.successors:{algorithm}", "learning_rate": 0.1})
+    assert same(*(execute("run", run, 1, each) for each in (False, True)))
 
 
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}

@@ -9,6 +9,7 @@ import pytest
 import fred
 from fred import registry
 from fred.errors import FredError
+from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
 from fred.running.execution import execute
@@ -131,6 +132,72 @@ def test_messages_of_another_shape_cannot_be_divided_among_servers():
         FredError, match=r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
     ):
         execute("run", several, 0)
+
+
+class Partly(Protocol):
+    """Computes at one block of three."""
+
+    def layout(self, cluster):
+        return Layout.central(3)
+
+    def start(self, sim):
+        sim.compute(0, sim.read(0, block=1))
+
+
+class Elsewhere(Partly):
+    """Synchronises one block with another's copy."""
+
+    def start(self, sim):
+        sim.sync(0, sim.read(0, block=1), replica=0, block=2)
+
+
+def test_a_copy_must_have_the_blocks_that_are_used():
+    with pytest.raises(FredError, match="a copy of block 1 stands for a whole model, which has 3 blocks: `compose`"):
+        record(Partly(), Cluster(workers=1))
+    with pytest.raises(FredError, match="a copy of block 1 is used where block 2 is needed"):
+        record(Elsewhere(), Cluster(workers=1))
+
+
+class Forever(Protocol):
+    """Waits for what never comes, without letting time pass."""
+
+    def start(self, sim):
+        sim.process(self._work(sim))
+
+    def _work(self, sim):
+        while sim.clock() < 1:
+            yield sim.env.after(0)
+
+
+class Dropped(Protocol):
+    """Pushes what it has dropped before it was finished."""
+
+    def start(self, sim):
+        gradient = sim.compute(0, sim.read(0))
+        sim.drop(gradient)
+        sim.push(gradient)
+
+
+class InSeconds(Protocol):
+    """Gives durations in seconds."""
+
+    def start(self, sim):
+        sim.process(self._work(sim))
+
+    def _work(self, sim):
+        gradient = sim.compute(0, sim.read(0), 0.5)
+        yield gradient.finished
+        sim.push(gradient)
+
+
+def test_time_must_pass_in_whole_nanoseconds():
+    with pytest.raises(FredError, match="virtual time stands still at 0 s, and nothing comes of what happens then"):
+        record(Forever(), Cluster(workers=1))
+    with pytest.raises(FredError, match="used at 0 s, before it is finished"):
+        record(Dropped(), Cluster(workers=1))
+    run = make_run("asgd", task=None, protocol=f"{__name__}:InSeconds")
+    with pytest.raises(FredError, match="a time that is not a whole number of nanoseconds"):
+        execute("run", run, 0)
 
 
 class Hasty(Protocol):

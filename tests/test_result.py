@@ -20,7 +20,7 @@ from fred.results import result
 from fred.results.result import Result, summarise
 from fred.running.execution import Outcome, execute
 from fred.scenario.shape import Run, Scenario
-from fred.schedule import Verb
+from fred.schedule import NONE, Verb
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run
 
 SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging")
@@ -58,7 +58,8 @@ def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
         way = ways[2] if protocol in SERVERLESS else ways[0] if verb == "PULL" else ways[1]
         sent["bytes"][way] += row.bytes
         sent["messages"][way] += row.messages
-    lost = len(dropped - used)
+    applied = {gradient for gradient in applied if gradient[1] != NONE}  # differences of models are none
+    lost = len({gradient for gradient in dropped if gradient[1] != NONE} - used)
     return {
         "updates": updates // outcome.schedule.blocks,
         "gradients": {

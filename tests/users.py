@@ -53,49 +53,75 @@ class Flax(FlaxModel):
 class Anything(Protocol):
     """Does one thing after another that no sensible protocol would: a random program of verbs, drawn from `number`.
 
-    Rounds hold any number of gradients, of any workers, some of them twice, some of them used before; some are empty.
+    Rounds hold any number of messages, of any workers, some of them twice, some of them used before; some are empty. Models are
+    mixed, composed of blocks, synchronised and taken from each other, whatever they are.
     """
 
     number: int = 0
-    peers: bool = False  # whether workers have replicas of their own, or share one that is cut into the servers' blocks
+    peers: bool = False  # whether workers have replicas of their own, or share one; the servers' number of blocks in each
 
     def layout(self, cluster: Cluster) -> Layout:
-        return Layout.peers(cluster.size) if self.peers else Layout.central(cluster.servers)
+        replicas = cluster.size if self.peers else 1
+        return Layout(replicas, range(replicas), range(0 if self.peers else 1), cluster.servers)
 
     def start(self, sim: Simulation) -> None:
-        sim.process(self._work(sim, random.Random(self.number)))
+        sim.process(_Program(sim, random.Random(self.number), self.peers).run())
 
-    def _work(self, sim: Simulation, rng: random.Random) -> Process:
-        copies = [self._read(sim, worker) for worker in range(sim.workers)]
-        held: list[Gradient] = []
+
+class _Program:
+    def __init__(self, sim: Simulation, rng: random.Random, peers: bool):
+        self._sim, self._rng, self._peers = sim, rng, peers
+        self._copies = [self._read(worker) for worker in range(sim.workers)]
+        self._held: list[Gradient] = []
+
+    def run(self) -> Process:
+        sim, rng = self._sim, self._rng
         while True:
-            worker = rng.randrange(sim.workers)
-            replica, block = (worker, 0) if self.peers else (0, rng.randrange(sim.servers))
-            action = rng.choice(["compute", "compute", "read", "push", "add", "add", "commit", "drop", "meet"])
+            worker, block = rng.randrange(sim.workers), rng.randrange(sim.servers)
+            action = rng.choice(
+                ["compute", "compute", "read", "push", "add", "add", "commit", "drop", "mix", "sync", "difference"]
+            )
             if action == "compute":
-                gradient = sim.compute(worker, copies[worker])
+                gradient = sim.compute(worker, self._copies[worker])
                 yield gradient.finished
-                held = [*held[-5:], gradient]
-            elif action == "read":
-                copies[worker] = self._read(sim, worker)
-            elif action == "push" and held:
-                sim.push(rng.choice(held), replica, block=block)
-            elif action == "add" and held:
-                sim.add(rng.choice(held), replica, block=block, weight=rng.choice([1.0, 1.0, 0.5]))
-            elif action == "commit":
-                sim.commit(replica, block, rng.choice([None, None, 0.3]))
-            elif action == "drop" and held:
-                sim.drop(held.pop(0), replica, block=block)
-            elif action == "meet" and self.peers:
-                parts = [(copies[rng.randrange(sim.workers)], weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25)])]
-                sim.sync(worker, sim.mix(worker, parts), *rng.choice([(0.0, 1.0), (0.5, 0.5)]))
+                self._held = [*self._held[-5:], gradient]
+            else:
+                self._do(action, worker, worker if self._peers else 0, block)
 
-    def _read(self, sim: Simulation, worker: int) -> Copy:
-        if self.peers:
-            return sim.own(worker)
+    def _do(self, action: str, worker: int, replica: int, block: int) -> None:
+        sim, rng, copies, held = self._sim, self._rng, self._copies, self._held
+        if action == "read":
+            copies[worker] = self._read(worker)
+        elif action == "push" and held:
+            sim.push(rng.choice(held), replica, block=block)
+        elif action == "add" and held:
+            sim.add(rng.choice(held), replica, block=block, weight=rng.choice([1.0, 1.0, 0.5]))
+        elif action == "commit":
+            sim.commit(replica, block, rng.choice([None, None, 0.3]))
+        elif action == "drop" and held:
+            sim.drop(held.pop(0), replica, block=block)
+        elif action == "mix":
+            copies[worker] = self._mixed(worker, block)
+        elif action == "sync":
+            keep, weight = rng.choice([(0.0, 1.0), (0.5, 0.5)])
+            sim.sync(worker, rng.choice(copies), keep, weight, replica=replica, block=block)
+        elif action == "difference":
+            held.append(sim.difference(worker, rng.choice(copies), rng.choice(copies)))
+
+    def _read(self, worker: int) -> Copy:
+        sim, replica = self._sim, worker if self._peers else 0
+        blocks = [sim.read(worker, replica, block=block) for block in range(sim.servers)]
+        return blocks[0] if len(blocks) == 1 else sim.compose(worker, blocks)
+
+    def _mixed(self, worker: int, block: int) -> Copy:
+        """One block of some copies, weighed, beside the other blocks of another."""
+        sim, rng = self._sim, self._rng
+        parts = [(rng.choice(self._copies), weight) for weight in rng.choice([(1.0,), (0.5, 0.25, 0.25), (0.5, 0.5)])]
+        mixed = sim.mix(worker, parts, block)
         if sim.servers == 1:
-            return sim.read(worker)
-        return sim.compose(worker, [sim.read_block(worker, server)[0] for server in range(sim.servers)])
+            return mixed
+        other = rng.choice(self._copies)
+        return sim.compose(worker, [mixed if number == block else other for number in range(sim.servers)])
 
 
 class Attention(Model):

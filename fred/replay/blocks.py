@@ -1,6 +1,7 @@
 """How parameters are cut into blocks, of which several servers hold one each, or which workers exchange in turn."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -101,15 +102,22 @@ class Blocks:
         return jnp.pad(array.ravel(), (0, self.count * size - array.size)).reshape(self.count, size)
 
 
+def _natural(name: str) -> list[tuple[int, str]]:
+    """An order in which layer10 comes after layer9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
 def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
     """Arrays of each block: neighbouring layers, so that blocks are about equally large."""
+    parts = [path.split("/") for path in paths]
+    depth = 0  # at which paths begin to differ: Flax puts everything under `params`
+    while len({part[depth] for part in parts}) == 1 and min(map(len, parts)) > depth + 2:
+        depth += 1
     layers: dict[str, list[int]] = {}
-    for array, path in enumerate(paths):
-        layers.setdefault(path.split("/")[0], []).append(array)
+    for array in sorted(range(len(paths)), key=lambda array: _natural(parts[array][depth])):
+        layers.setdefault(parts[array][depth], []).append(array)
     if len(layers) < count:
-        raise FredError(
-            f"the model has {len(layers)} layers, fewer than {count} servers: cut it into equal parts, or take fewer"
-        )
+        raise FredError(f"the model's layers ({', '.join(layers)}) are fewer than {count} servers: cut it into equal parts")
     sizes = [sum(math.prod(shapes[array]) for array in own) for own in layers.values()]
     blocks: list[list[int]] = [[]]
     for number, (own, before) in enumerate(zip(layers.values(), accumulate(sizes, initial=0), strict=False)):
