@@ -312,7 +312,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 1}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 2}'), "Manifest fred: Field required"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
                 lambda out: (out / "asgd/seed-1/params.npz").write_bytes(b"PK\3\4 damaged"),
