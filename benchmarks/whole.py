@@ -1,7 +1,6 @@
 """Whole programs, each in a process of its own: time and memory as a user meets them."""
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,14 +22,17 @@ algorithm: {name: fasgd, learning_rate: 0.01}
 
 
 def timed(*arguments: str) -> tuple[float, float]:
-    """Seconds, and GiB of the largest process so far, of `python -m fred ...`."""
+    """Seconds and GiB of `python -m fred ...`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fred", *arguments]
         command += ["--out", str(Path(folder) / "out")] if arguments[0] == "run" else []
         start = time.perf_counter()
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
-        return time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), command)
+        return time.perf_counter() - start, usage.ru_maxrss / 2**20
 
 
 def large(workers: int, updates: int) -> tuple[float, float]:

@@ -98,18 +98,20 @@ class Ledger:
         verb, step = columns["verb"], columns["step"]
         uses = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.ADD))
         updates = _updates(columns, uses)
-        keys = columns["worker"] * (int(step.max(initial=0)) + 1) + step  # of gradients: the same for the same worker and step
         made_of_gradients = step[uses] != NONE
-        known, first, which = np.unique(keys[uses[made_of_gradients]], return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))
+        used, lost = uses[made_of_gradients], np.flatnonzero((verb == Verb.DROP) & (step != NONE))
+        keys = _keys(columns, np.concatenate((used, lost)))
+        first = np.full(int(keys.max(initial=0)) + 1, NONE, np.int64)
+        first[keys[: len(used)][::-1]] = np.arange(len(used))[::-1]  # by key, the position of the first use
+        begins = first[keys[: len(used)]] == np.arange(len(used))
         gradients = np.full(len(uses), NONE, np.int64)
-        gradients[made_of_gradients] = rank[which]
-        firsts = uses[made_of_gradients][np.sort(first)]
-        applied = np.full(len(known), rows, np.int64)
+        gradients[made_of_gradients] = (np.cumsum(begins) - 1)[first[keys[: len(used)]]]
+        applied = np.full(int(begins.sum()), rows, np.int64)
         closed = made_of_gradients & (updates != NONE)
         np.minimum.at(applied, gradients[closed], updates[closed])
         applied[applied == rows] = NONE
-        dropped = len(np.setdiff1d(keys[(verb == Verb.DROP) & (step != NONE)], known))
+        dropped = len(np.unique(keys[len(used) :][first[keys[len(used) :]] == NONE]))
+        firsts = used[begins]
         every_update = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.COMMIT))
         return cls(uses, updates, gradients, columns["worker"][firsts], step[firsts], applied, dropped, every_update)
 
@@ -189,6 +191,13 @@ class Schedule:
         verbs = frame.pop("verb").map(lambda name: Verb[name].value).to_numpy(np.int64)
         columns = {name: verbs if name == "verb" else frame[name].to_numpy() for name in (*COLUMNS, *SCALES)}
         return cls(columns, **facts)
+
+
+def _keys(columns: dict[str, NDArray], rows: Ints) -> Ints:
+    """Small numbers, the same for gradients of the same worker and step."""
+    worker, step = columns["worker"][rows], columns["step"][rows]
+    keys = worker * (int(step.max(initial=0)) + 1) + step
+    return keys if keys.max(initial=0) < 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
 
 
 def _updates(columns: dict[str, NDArray], uses: Ints) -> Ints:
