@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import fred.learning.portable  # noqa: F401  it decides the bits of all that follows
+import fred.portable  # noqa: F401  it decides the bits of all that follows
 from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.models.model import Model, Params

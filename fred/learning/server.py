@@ -101,7 +101,7 @@ class Server(Component):
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state whose parameters meet a mailbox."""
-        return state.replace(params=blend(state.params, mixed, keep, weight))
+        return state.replace(params=jax.tree.map(lambda own, other: keep * own + weight * other, state.params, mixed))
 
     def evaluated(self, state: State) -> Params:
         """The model whose loss is measured, and which the run comes to; of the mean state, where there are several replicas."""
@@ -121,8 +121,3 @@ class Server(Component):
     def overrides(self, hook: str) -> bool:
         """Whether this algorithm has a function of its own under that name."""
         return getattr(type(self), hook) is not getattr(Server, hook)
-
-
-def blend(params: Params, mixed: Params, keep: Scalar, weight: Scalar) -> Params:
-    """keep x params + weight x mixed."""
-    return jax.tree.map(lambda own, other: keep * own + weight * other, params, mixed)

@@ -5,6 +5,6 @@ is compiled beside it; and it adds up a sum in whatever order suits the loop tha
 replaces how JAX lowers products, convolutions and sums; models stay as they are. docs/numerics.md has the measurements.
 """
 
-from fred.learning.portable import convolutions as convolutions
-from fred.learning.portable import products as products
-from fred.learning.portable import sums as sums
+from fred.portable import convolutions as convolutions
+from fred.portable import products as products
+from fred.portable import sums as sums

@@ -15,8 +15,8 @@ from jax import lax
 from jax.extend.core.primitives import conv_general_dilated_p
 from jax.interpreters import mlir
 
-from fred.learning.portable.products import widened
-from fred.learning.portable.sums import places_of, strided
+from fred.portable.products import widened
+from fred.portable.sums import places_of, strided
 
 
 def _convolution(
