@@ -1,11 +1,11 @@
 """What each verb does to values, as pure functions; the replay runs them on registers, the interpreter on values.
 
-The bits of each follow from its operands alone (`learning/portable/`, environment.py), whatever is compiled around it.
+The bits of each follow from its operands alone (`portable/`, environment.py), whatever is compiled around it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 import jax
@@ -76,7 +76,7 @@ class Arithmetic:
         """Whether a whole gradient is so small that making it in two steps would cost more than keeping it."""
         return self.blocks.size <= _SMALL and not self.hooks.remembers
 
-    @property
+    @cached_property
     def hooks(self) -> Hooks:
         """Which of the server's functions are its own."""
         own = self.server.overrides

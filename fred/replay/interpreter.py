@@ -4,9 +4,8 @@ It leaves the same bits as the replay, which executes the same schedule much fas
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,52 +17,8 @@ from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import padded
+from fred.replay.memory import Joined, Memory
 from fred.schedule import NONE, Row, Verb, message_key
-
-
-class Joined(NamedTuple):
-    """What a row added to a round: a message, or a gradient that may still be computed together with the round's others."""
-
-    message: Message | None
-    row: Row
-    ordinal: int = NONE
-    sources: Sequence[Params] = ()
-
-    @property
-    def clock(self) -> int:
-        """When it joined."""
-        return self.row.timestamp + self.row.staleness
-
-
-@dataclass
-class Memory:
-    """Everything that rows read and write. Arrays are never changed, so a shallow copy is a snapshot."""
-
-    states: list[State]  # of each block of each replica
-    workers: list[Any]  # what each worker remembers
-    mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
-    messages: dict[tuple[int, ...], Message] = field(default_factory=dict)  # that may be used again, by key
-    rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
-    ordinals: dict[tuple[int, ...], int] = field(default_factory=dict)  # of messages that are still held, by key
-    used: int = 0  # gradients
-    statistics: list[float] = field(default_factory=list)  # that timing has asked for
-    rows: int = 0  # executed
-
-    def copy(self) -> "Memory":
-        """A snapshot."""
-        rounds = {cell: list(joined) for cell, joined in self.rounds.items()}
-        mailboxes = {number: dict(blocks) for number, blocks in dict(self.mailboxes).items()}
-        return Memory(
-            list(self.states),
-            list(self.workers),
-            mailboxes,
-            dict(self.messages),
-            rounds,
-            dict(self.ordinals),
-            self.used,
-            list(self.statistics),
-            self.rows,
-        )
 
 
 class Interpreter:
@@ -149,10 +104,10 @@ class Interpreter:
     def sync(self, row: Row, cell: int) -> None:
         """replica <- synchronize(replica, mailbox, keep, weight)."""
         state, other = self._state(cell, row), self.memory.mailboxes[row.mailbox][row.block]
-        if self._arithmetic.hooks.synchronizes:
-            self._change(cell, self._do["synchronize"](state, other, np.float32(row.keep), np.float32(row.weight)), row)
-            return
         keep, weight = np.float32(row.keep), np.float32(row.weight)
+        if self._arithmetic.hooks.synchronizes:
+            self._change(cell, self._do["synchronize"](state, other, keep, weight), row)
+            return
         if row.keep:
             other = self._do["add_scaled"](self._do["scale"](state.params, keep), other, weight)
         elif row.weight != 1.0:
@@ -208,23 +163,21 @@ class Interpreter:
         return ordinals[key]
 
     def _message(self, row: Row) -> Message:
-        """What the worker sends, cut; made at the first use, with what the worker remembers then."""
-        ordinal, key = self._ordinal(row), _key(row)
-        if row.step != NONE:
-            return self._by_itself(row, ordinal, self._model(row.mailbox))
-        if key not in self.memory.messages:
-            before, after = self._model(row.source), self._model(row.mailbox)
-            self.memory.messages[key] = self._sent(row.worker, "difference", before, after)
-        return self.memory.messages[key]
+        """What the worker sends, cut."""
+        return self._made(row, self._ordinal(row), self._model(row.mailbox))
 
-    def _by_itself(self, row: Row, ordinal: int, sources: Sequence[Params]) -> Message:
-        key = _key(row)
-        if key in self.memory.messages:
-            return self.memory.messages[key]
-        indices = self._batches.one(row.worker, row.step, ordinal)
-        message = self._sent(row.worker, "message", sources, self._examples, indices)
+    def _made(self, row: Row, ordinal: int, model: Sequence[Params]) -> Message:
+        """A message, made at its first use, with what the worker remembers then."""
+        key, messages = _key(row), self.memory.messages
+        if key in messages:
+            return messages[key]
+        if row.step == NONE:
+            message = self._sent(row.worker, "difference", self._model(row.source), model)
+        else:
+            indices = self._batches.one(row.worker, row.step, ordinal)
+            message = self._sent(row.worker, "message", model, self._examples, indices)
         if key in self.memory.ordinals:  # somebody holds it, and may use it again
-            self.memory.messages[key] = message
+            messages[key] = message
         return message
 
     def _sent(self, worker: int, how: str, *parts: Any) -> Message:
@@ -235,7 +188,7 @@ class Interpreter:
     def _joined(self, each: Joined) -> Message:
         if each.message is not None:
             return each.message
-        return self._part(self._by_itself(each.row, each.ordinal, each.sources), each.row.block)
+        return self._part(self._made(each.row, each.ordinal, each.sources), each.row.block)
 
     def _flat(self, joined: list[Joined]) -> Message:
         """The mean gradient of a round, as one batch in the order of the workers."""

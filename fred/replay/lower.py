@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.messages import Messages
-from fred.replay.phases import Code, How, Ints, Kind, Op, Program
+from fred.replay.phases import Code, How, Kind, Op, Program
 from fred.replay.versions import Hooks, trace
-from fred.schedule import NONE, Schedule, Verb
+from fred.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
 
@@ -112,7 +112,7 @@ class _Lowering:
                     chosen = {name: array[own] for name, array in operands.items()}
                     chosen |= {"opens": opens[np.searchsorted(messages.rows, rows[own])]}
                     chosen |= {"weight": schedule["weight"][rows[own]]} if scaled else {}
-                    self._code.emit(Kind(Op.ADD, how, group, flag=scaled), rows[own], _ITSELF, **state, **chosen)
+                    self._code.emit(Kind(Op.ADD, how, group, weighted=scaled), rows[own], _ITSELF, **state, **chosen)
         known = np.flatnonzero(messages.collected)
         for how, made, operands in self._made(messages.first[known]):
             uses = messages.first[known[made]][:, None] + np.arange(schedule.blocks)
@@ -144,7 +144,7 @@ class _Lowering:
         for size in np.unique(sizes):
             own = sizes == size
             member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, masked
-            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), flag=bool((members[own] < size).any()))
+            kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((members[own] < size).any()))
             minibatch = self._minibatches(gradients[begins[own, None] + member])
             sources = self._versions.read[commits[own]][:, None]
             ((_, _, state),) = self._states(commits[own])
@@ -160,7 +160,7 @@ class _Lowering:
         for width, continues, group in sorted(set(shapes)):
             own = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (width, continues, group)]
             self._code.emit(
-                Kind(Op.MIX, How.NOTHING, group, width, continues),
+                Kind(Op.MIX, How.NOTHING, group, width, continues=continues),
                 np.array([mix.row for mix in own]),
                 _ITSELF,
                 into=np.array([mix.into for mix in own]),

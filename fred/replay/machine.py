@@ -150,7 +150,7 @@ class _Machine(NamedTuple):
         block = self._block(message, operands)
         if self.do.hooks.contributes:
             block = self.do.contribute(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
-        if self.kind.flag:
+        if self.kind.weighted:
             block = self.do.mix([block], [operands["weight"]])
         sums = carry.sums[self.kind.group]
         total = self.do.add(sums.item(operands["cell"]), block)
@@ -181,7 +181,7 @@ class _Machine(NamedTuple):
         registers = carry.registers[self.kind.group]
         sources = [registers.item(operands["sources"][i]) for i in range(self.kind.members)]
         weights = [operands["weights"][i] for i in range(self.kind.members)]
-        into = registers.item(operands["into"]) if self.kind.flag else None
+        into = registers.item(operands["into"]) if self.kind.continues else None
         mixed = self.do.mix(sources, weights, into)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
@@ -210,11 +210,9 @@ class _Machine(NamedTuple):
         remembers = self.do.hooks.remembers
         memory = carry.memory.item(operands["sender"]) if remembers else ()
         if self.kind.how == How.GRADIENT:
-            sources, masked = self._sources(carry, operands["sources"]), self.kind.op == Op.COMMIT and self.kind.flag
-            minibatch, count = operands["indices"], operands.get("count", 1)
-            message, memory = self.do.message(
-                sources, self.examples, minibatch, memory, count, members=self.kind.members, masked=masked
-            )
+            sources, minibatch = self._sources(carry, operands["sources"]), operands["indices"]
+            members, masked, count = self.kind.members, self.kind.masked, operands.get("count", 1)
+            message, memory = self.do.message(sources, self.examples, minibatch, memory, count, members=members, masked=masked)
         elif self.kind.how == How.KEPT:
             message, memory = self.do.finish(carry.kept.item(operands["kept"]), self.examples, memory)
         else:

@@ -9,8 +9,8 @@ and are used for the first time, is one flat batch.
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.versions import Hooks, Ints, Versions, assign_slots
-from fred.schedule import NONE, Schedule, Verb
+from fred.replay.versions import Hooks, Versions, assign_slots
+from fred.schedule import NONE, Ints, Schedule, Verb
 
 
 class Messages:

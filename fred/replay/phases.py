@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from fred.schedule import Ints
+
 Operands = dict[str, NDArray]
 LONGEST_PHASE = 256  # instructions
 
@@ -49,7 +50,9 @@ class Kind(NamedTuple):
     how: How = How.NOTHING
     group: int = 0  # of the block
     members: int = 1  # minibatches in one gradient, sources of one mix
-    flag: bool = False  # a flat batch: masked; ADD: weighted; MIX: adds to what is there
+    masked: bool = False  # a flat batch: only the first members are real
+    weighted: bool = False  # ADD
+    continues: bool = False  # MIX: adds to what is there
 
 
 _APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)

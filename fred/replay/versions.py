@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.schedule import NONE, Schedule, Verb
+from fred.schedule import NONE, Ints, Schedule, Verb
 
-Ints = NDArray[np.int64]
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
 LONGEST_MIX = 2  # sources of one instruction; longer sums are made of several (wider ones were slower)
 

@@ -73,7 +73,7 @@ class Cadence:
 class Watch:
     """Looks at the points while the rows come, until `look` says that it is enough.
 
-    A point in time is passed when the first row after it comes.
+    A point in time is passed when the first row at or after it comes.
     """
 
     def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], bool]):

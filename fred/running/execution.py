@@ -11,10 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.learning.models.model import Params
-from fred.replay.interpreter import Interpreter, Memory
+from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
 from fred.replay.machine import Mark, replay, states_at
-from fred.running.cadence import Cadence
+from fred.replay.memory import Memory
+from fred.running.cadence import Points
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
 from fred.scenario.blame import blamed
@@ -90,13 +91,14 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
 
 def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Outcome:
     if run.task is None:
-        schedule = Recording(run, seed).schedule()
-        return Outcome(name, seed, run, schedule, _metrics(run, schedule, []), {}, {}, None)
+        recording = Recording(run, seed)
+        schedule = recording.schedule()
+        return Outcome(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
     problem = Problem(run.task, run, seed)
     recording = Recording(run, seed, problem.bytes, problem.arithmetic.blocks.shares)
     compute = _inline if inline or run.protocol.needs_values else _replayed
     schedule, measured, params = compute(run, recording, problem, following)
-    metrics = _metrics(run, schedule, measured)
+    metrics = _metrics(run, recording.cadence.points(schedule), measured)
     return Outcome(name, seed, run, schedule, metrics, _named(problem.params), _named(params), problem.data.digest)
 
 
@@ -158,9 +160,8 @@ def _target_reached(run: Run, measured: Measured) -> bool:
     return run.stop.target_loss is not None and len(measured) > 1 and measured[-1]["loss"] <= run.stop.target_loss
 
 
-def _metrics(run: Run, schedule: Schedule, measured: Measured) -> pd.DataFrame:
+def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
     """One row per evaluation point; without a task only the counts."""
-    points = Cadence(*run.evaluate.spacing(run.stop)).points(schedule)
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
     if measured:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from fred.errors import FredError
 from fred.running.cadence import Cadence, Watch
 from fred.scenario.shape import Run
-from fred.schedule import Row, Schedule
+from fred.schedule import Schedule
 from fred.timing.durations import LONGEST
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
@@ -22,9 +22,9 @@ class Recording:
         self.cadence = Cadence(*run.evaluate.spacing(run.stop))
         self._wanted = {"updates": run.stop.updates or math.inf, "gradients": run.stop.gradients or math.inf}
 
-    def schedule(self, listener: Listener | None = None) -> Schedule:
-        """The whole run."""
-        return self._record(self._recorder(self._wanted, listener), self._run.stop.seconds)
+    def schedule(self) -> Schedule:
+        """The whole run, timing only."""
+        return self._record(self._recorder(self._wanted, None), self._run.stop.seconds)
 
     def watched(self, listener: Listener, look: Callable[[float], bool]) -> Schedule:
         """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points."""
@@ -37,7 +37,7 @@ class Recording:
         return self._record(recorder, self._run.stop.seconds)
 
     def up_to(self, seconds: float | None = None, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
-        """The run up to a moment or a row, where timing is told what it was told before."""
+        """The run up to a moment, or to the first update from a row on, where timing is told what it was told before."""
         return self._record(self._recorder({"rows": rows}, _Told(statistics)), seconds)
 
     def _recorder(self, limits: dict[str, float], listener: Listener | None) -> Recorder:
@@ -52,20 +52,11 @@ class Recording:
             return recorder.schedule(simulation.now)
 
 
-class _Told:
-    """Answers as before."""
+class _Told(Listener):
+    """Answers as before, and computes nothing."""
 
     def __init__(self, statistics: Sequence[float]):
         self._statistics = iter(statistics)
-
-    def execute(self, row: Row) -> None:
-        """Nothing is computed."""
-
-    def forget_mailbox(self, mailbox: int) -> None:
-        """Nothing is kept."""
-
-    def forget_message(self, key: tuple[int, ...]) -> None:
-        """Nothing is kept."""
 
     def statistic(self, cell: int) -> float:
         """The next answer."""
