@@ -46,8 +46,16 @@ REGISTRY: dict[str, dict[str, str]] = {
     "cutoff": {
         "all": "fred.timing.cutoffs:AllWorkers",
         "static": "fred.timing.cutoffs:StaticCutoff",
-        "elfving": "fred.timing.cutoffs:Elfving",
+        "elfving": "fred.prediction.elfving:Elfving",
+        "best-static": "fred.prediction.best_static:BestStatic",
+        "empirical": "fred.prediction.empirical:Empirical",
+        "ewma": "fred.prediction.ewma:EWMA",
+        "hmm": "fred.prediction.hmm:HiddenMarkov",
+        "backup": "fred.prediction.backup:DynamicBackup",
         "oracle": "fred.timing.cutoffs:Oracle",
+        "dmm": "fred.prediction.deep.rule:DeepMarkov",
+        "dmm-plain": "fred.prediction.deep.rule:PlainDeepMarkov",
+        "dmm-printed": "fred.prediction.deep.rule:PrintedDeepMarkov",
     },
     "topology": {
         "ring": "fred.timing.topology:Ring",
@@ -63,7 +71,11 @@ REGISTRY: dict[str, dict[str, str]] = {
     "contention": {
         "markov-switching": "fred.timing.contention:MarkovSwitching",
         "job": "fred.timing.contention:Job",
+        "moving-job": "fred.timing.regimes:MovingJob",
+        "persistent-noise": "fred.timing.regimes:PersistentNoise",
+        "diurnal": "fred.timing.regimes:Diurnal",
         "random-delays": "fred.timing.contention:RandomDelays",
+        "rare-delays": "fred.timing.regimes:RareDelays",
     },
     "latency": {
         "constant": "fred.timing.latency:Constant",
@@ -78,6 +90,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "bimodal": "fred.timing.latency:Bimodal",
         "mixture": "fred.timing.latency:Mixture",
         "empirical": "fred.timing.latency:Empirical",
+        "trace": "fred.timing.recorded:Recorded",
     },
     "model": {
         "softmax": "fred.learning.models.softmax:SoftmaxRegression",

@@ -21,11 +21,11 @@ a `step`, of the difference of two models, mailbox `source` less `mailbox`.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -93,27 +93,27 @@ class Ledger:
     every_update: Ints  # rows PUSH and COMMIT
 
     @classmethod
-    def of(cls, columns: dict[str, NDArray], rows: int) -> "Ledger":
-        """The ledger of a schedule's columns."""
-        verb, step = columns["verb"], columns["step"]
-        uses = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.ADD))
-        updates = _updates(columns, uses)
+    def of(cls, schedule: "Schedule") -> "Ledger":
+        """The ledger of a schedule."""
+        step, uses = schedule["step"], schedule.rows(Verb.PUSH, Verb.ADD)
+        updates = _updates(schedule, uses)
         made_of_gradients = step[uses] != NONE
-        used, lost = uses[made_of_gradients], np.flatnonzero((verb == Verb.DROP) & (step != NONE))
-        keys = _keys(columns, np.concatenate((used, lost)))
+        drops = schedule.rows(Verb.DROP)
+        used, lost = uses[made_of_gradients], drops[step[drops] != NONE]
+        keys = _keys(schedule, np.concatenate((used, lost)))
         first = np.full(int(keys.max(initial=0)) + 1, NONE, np.int64)
         first[keys[: len(used)][::-1]] = np.arange(len(used))[::-1]  # by key, the position of the first use
         begins = first[keys[: len(used)]] == np.arange(len(used))
         gradients = np.full(len(uses), NONE, np.int64)
         gradients[made_of_gradients] = (np.cumsum(begins) - 1)[first[keys[: len(used)]]]
-        applied = np.full(int(begins.sum()), rows, np.int64)
+        applied = np.full(int(begins.sum()), len(schedule), np.int64)
         closed = made_of_gradients & (updates != NONE)
         np.minimum.at(applied, gradients[closed], updates[closed])
-        applied[applied == rows] = NONE
+        applied[applied == len(schedule)] = NONE
         dropped = len(np.unique(keys[len(used) :][first[keys[len(used) :]] == NONE]))
         firsts = used[begins]
-        every_update = np.flatnonzero((verb == Verb.PUSH) | (verb == Verb.COMMIT))
-        return cls(uses, updates, gradients, columns["worker"][firsts], step[firsts], applied, dropped, every_update)
+        every_update = schedule.rows(Verb.PUSH, Verb.COMMIT)
+        return cls(uses, updates, gradients, schedule["worker"][firsts], step[firsts], applied, dropped, every_update)
 
     def gradients_per_update(self) -> Ints:
         """How many gradients took part in an update for the first time, for each PUSH and COMMIT."""
@@ -131,6 +131,7 @@ class Schedule:
     blocks: int  # into which each replica is cut
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
+    unfinished: dict[int, int] = field(default_factory=dict)  # DROP row -> when the gradient would have been ready; not stored
 
     def __len__(self) -> int:
         return len(self.columns["verb"])
@@ -148,7 +149,7 @@ class Schedule:
     @cached_property
     def ledger(self) -> Ledger:
         """Which message was used where, and what became of each gradient."""
-        return Ledger.of(self.columns, len(self))
+        return Ledger.of(self)
 
     def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
         """A number for each of these rows' replica and block."""
@@ -186,32 +187,31 @@ class Schedule:
     def load(cls, path: Path) -> "Schedule":
         """Read what `save` wrote."""
         table = pq.read_table(path)
-        facts = {name: int(table.schema.metadata[name.encode()]) for name in _FACTS}
+        facts: dict[str, Any] = {name: int(table.schema.metadata[name.encode()]) for name in _FACTS}
         frame = table.to_pandas()
         verbs = frame.pop("verb").map(lambda name: Verb[name].value).to_numpy(np.int64)
         columns = {name: verbs if name == "verb" else frame[name].to_numpy() for name in (*COLUMNS, *SCALES)}
         return cls(columns, **facts)
 
 
-def _keys(columns: dict[str, NDArray], rows: Ints) -> Ints:
+def _keys(schedule: Schedule, rows: Ints) -> Ints:
     """Small numbers, the same for gradients of the same worker and step."""
-    worker, step = columns["worker"][rows], columns["step"][rows]
+    worker, step = schedule["worker"][rows], schedule["step"][rows]
     keys = worker * (int(step.max(initial=0)) + 1) + step
     return keys if keys.max(initial=0) < 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
 
 
-def _updates(columns: dict[str, NDArray], uses: Ints) -> Ints:
+def _updates(schedule: Schedule, uses: Ints) -> Ints:
     """For each use the row of its update: a PUSH itself, or the COMMIT that closes its round."""
-    verb = columns["verb"]
-    updates = np.where(verb[uses] == Verb.PUSH, uses, NONE)
-    cell = columns["replica"] * (int(columns["block"].max(initial=0)) + 1) + columns["block"]
-    commits = np.flatnonzero(verb == Verb.COMMIT)
-    order = np.lexsort((commits, cell[commits]))  # by cell, then in order
-    commits, cells = commits[order], cell[commits[order]]
+    updates = np.where(schedule["verb"][uses] == Verb.PUSH, uses, NONE)
+    commits = schedule.rows(Verb.COMMIT)
+    commits = commits[np.argsort(schedule.cells(commits), kind="stable")]  # by cell, then in order
+    cells = schedule.cells(commits)
     adds = np.flatnonzero(updates == NONE)
-    stride = len(verb) + 1  # so that one search finds the next COMMIT of the same cell
-    position = np.searchsorted(cells * stride + commits, cell[uses[adds]] * stride + uses[adds])
+    own = schedule.cells(uses[adds])
+    stride = len(schedule) + 1  # so that one search finds the next COMMIT of the same cell
+    position = np.searchsorted(cells * stride + commits, own * stride + uses[adds])
     closed = position < len(commits)
-    closed[closed] = cells[position[closed]] == cell[uses[adds[closed]]]
+    closed[closed] = cells[position[closed]] == own[closed]
     updates[adds[closed]] = commits[position[closed]]
     return updates

@@ -14,13 +14,15 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred import environment
 from fred.errors import FredError
-from fred.results.result import Result, summarise
+from fred.results.result import Result, run_times, summarise
 from fred.running.execution import Outcome
 from fred.version import __version__
 
 FORMAT = 2  # of the folder, raised when a reader would have to change
 _MANIFEST = "manifest.json"
-_OURS = re.compile(r"manifest\.json|summary\.(json|csv)|figures/\w+\.svg|[^/]+/seed-\d+/(schedule|metrics|params)\.\w+")
+_OURS = re.compile(
+    r"manifest\.json|summary\.(json|csv)|figures/\w+\.svg|[^/]+/seed-\d+/(schedule|metrics|params|run-times)\.\w+"
+)
 
 
 class Manifest(BaseModel):
@@ -157,6 +159,8 @@ def _staged(path: Path) -> Iterator[Path]:
 def _save_outcome(outcome: Outcome, folder: Path) -> None:
     folder.mkdir(parents=True)
     outcome.schedule.save(folder / "schedule.parquet")
+    if outcome.run.protocol.has_clock:
+        run_times(outcome).to_parquet(folder / "run-times.parquet", index=False)
     outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
     outcome.metrics.to_csv(folder / "metrics.csv", index=False)
     if outcome.final:

@@ -15,7 +15,7 @@ from fred.results import figures
 from fred.running.execution import Following, Outcome, check, execute
 from fred.scenario.loading import validated_anew
 from fred.scenario.shape import Evaluate, Scenario
-from fred.schedule import Verb
+from fred.schedule import NONE, Verb
 from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")
@@ -44,6 +44,10 @@ class Result:
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
         return self.outcome(run, seed).schedule.frame()
+
+    def run_times(self, run: str, seed: int | None = None) -> pd.DataFrame:
+        """How long each gradient of one run took, as a trace that can drive a cluster. Raises FredError for an unknown run."""
+        return run_times(self.outcome(run, seed))
 
     def outcome(self, run: str, seed: int | None = None) -> Outcome:
         """Everything about one run with one seed. Raises FredError for an unknown one."""
@@ -165,6 +169,25 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def run_times(outcome: Outcome) -> pd.DataFrame:
+    """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
+
+    An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
+    would have taken; those that the run's end left unfinished or unused are absent, so some workers may end before others.
+    """
+    schedule = outcome.schedule
+    ends = schedule["end_ns"].copy()
+    ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
+    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    rows = rows[schedule["step"][rows] != NONE]
+    _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
+    rows = rows[first]
+    worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]
+    node = outcome.run.cluster.node_of[worker]
+    columns = {"iteration": schedule["step"][rows], "worker": worker, "seconds": nanoseconds / NANOSECONDS, "node": node}
+    return pd.DataFrame(columns)
 
 
 def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:

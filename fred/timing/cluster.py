@@ -1,6 +1,7 @@
 """The simulated machines: how many workers, how fast each is, and how they reach the servers."""
 
 import math
+from collections import Counter
 from functools import cached_property
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fred.component import Component, OneOf
-from fred.timing.contention import Contention, Load
+from fred.timing.contention import Contention, Load, NodeOf
 from fred.timing.durations import NANOSECONDS, check_median
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
@@ -33,7 +34,11 @@ class Cluster(Component):
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
-    nodes: int | None = Field(None, ge=1, description="machines, among which the workers are spread evenly, in order")
+    nodes: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        1,
+        description="machines, among which the workers are spread evenly, in order; or how many workers each has",
+        examples=[1],
+    )
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
 
@@ -50,21 +55,39 @@ class Cluster(Component):
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
         if self.size > MOST_WORKERS:
             raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
-        if self.nodes and self.nodes > self.size:
+        if isinstance(self.nodes, int) and self.nodes > self.size:
             raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
+        if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
+            raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
         try:
             self.loads(0)
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
-        members = zip(self.latencies(), self.worker_speeds(), strict=True)
+        self._check_latencies()
+        return self
+
+    def _check_latencies(self) -> None:
+        members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
         for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in members}.values():
             check_median(latency, speed)
-        return self
+        numbers = Counter(id(latency) for latency, _ in members)
+        for latency in {id(latency): latency for latency, _ in members}.values():
+            latency.check(numbers[id(latency)])
+        for of_messages in (self.network.latency, self.network.pull_latency) if self.network else ():
+            if of_messages:
+                of_messages.check(self.size)
 
     @cached_property
     def size(self) -> int:
         """Number of workers."""
         return self.workers or sum(group.workers for group in self.groups)
+
+    @cached_property
+    def node_of(self) -> NodeOf:
+        """The node of each worker: [workers]."""
+        if isinstance(self.nodes, int):
+            return np.arange(self.size) * self.nodes // self.size
+        return np.repeat(np.arange(len(self.nodes)), self.nodes)
 
     def latencies(self) -> list[Latency]:
         """Compute time of each worker at speed 1."""
@@ -89,7 +112,7 @@ class Cluster(Component):
     def loads(self, seed: int) -> list[Load]:
         """Every contention regime at work."""
         regimes = enumerate(self.contention)
-        return [regime.start(seed, f"contention {number}", self.size, self.nodes or 1) for number, regime in regimes]
+        return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
 
 def _usual(latency: Latency | None) -> float:

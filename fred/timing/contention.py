@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred import streams
@@ -19,6 +20,8 @@ from fred.timing.latency import Positive
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # of the regimes during one gradient
 _MOST_SWITCHES = 4_000_000  # of one entity
+NodeOf = NDArray[np.int64]  # the node of each worker, by number
+Scope = Literal["worker", "node", "cluster"]
 Slowdown = Annotated[float, Field(ge=1)]
 Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
@@ -30,6 +33,10 @@ class Load:
         """By what the worker's compute times are multiplied now, and until when, ns."""
         return 1.0, FOREVER
 
+    def stretch(self, worker: int, begin: int) -> float:
+        """By what a computation that begins then is multiplied, whatever happens while it goes on."""
+        return 1.0
+
     def delay(self, worker: int, step: int) -> int:
         """What is added to the worker's compute time of this step, ns."""
         return 0
@@ -39,8 +46,8 @@ class Contention(Component):
     """A regime; several may be at work at once."""
 
     @abstractmethod
-    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
-        """The regime on a cluster; what is random about it comes from the streams of this name."""
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        """The regime on a cluster, each worker on its node [workers]; what is random comes from the streams of this name."""
 
 
 class MarkovSwitching(Contention):
@@ -49,11 +56,10 @@ class MarkovSwitching(Contention):
     slowdown: Slowdown = Field(description="compute times are multiplied by it in the slow state", examples=[3.0])
     fast_seconds: Dwell = Field(description="mean time in the fast state, s", examples=[20.0])
     slow_seconds: Dwell = Field(description="mean time in the slow state, s", examples=[10.0])
-    of: Literal["worker", "node", "cluster"] = Field("worker", description="what is slow or fast as one")
+    of: Scope = Field("worker", description="what is slow or fast as one")
 
-    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
-        entity_of = {"worker": lambda w: w, "node": lambda w: w * nodes // workers, "cluster": lambda w: 0}[self.of]
-        return _Switching(self, seed, name, [entity_of(worker) for worker in range(workers)])
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return _Switching(self, seed, name, entities(self.of, node_of))
 
 
 class _Switching(Load):
@@ -104,10 +110,11 @@ class Job(Contention):
             raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
         return self
 
-    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        nodes = int(node_of.max()) + 1
         if max(self.nodes, default=0) >= nodes:
             raise ValueError(f"there are {nodes} nodes, numbered from 0; `nodes` names {max(self.nodes)}")
-        return _Occupied(self, [worker * nodes // workers in self.nodes for worker in range(workers)])
+        return _Occupied(self, np.isin(node_of, self.nodes).tolist())
 
 
 class _Occupied(Load):
@@ -128,10 +135,10 @@ class RandomDelays(Contention):
     workers: int = Field(ge=1, description="how many at each step", examples=[1])
     seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
 
-    def start(self, seed: int, name: str, workers: int, nodes: int) -> Load:
-        if self.workers > workers:
-            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {workers}")
-        return _Delayed(self, seed, name, workers)
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        if self.workers > len(node_of):
+            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
+        return _Delayed(self, seed, name, len(node_of))
 
 
 class _Delayed(Load):
@@ -149,20 +156,41 @@ class _Delayed(Load):
         return self._delay if worker in self._chosen(step) else 0
 
 
-def finish(loads: list[Load], worker: int, step: int, begin: int, work: int) -> int:
-    """When a computation of `work` ns at full speed that begins now is over, ns: slowdowns multiply, delays add."""
-    now, remaining = begin, float(work)
-    for _ in range(_MOST_CHANGES):
-        states = [load.slowdown(worker, now) for load in loads]
-        factor = float(np.prod([state[0] for state in states]))
-        until = min(state[1] for state in states)
-        if now + remaining * factor <= until:
-            return now + round(remaining * factor) + sum(load.delay(worker, step) for load in loads)
-        if until >= FOREVER:
-            raise OverflowError(f"worker {worker} would compute for {remaining * factor / NANOSECONDS:g} s")
-        remaining -= (until - now) / factor
-        now = until
-    raise FredError(
-        f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
-        f"({work / NANOSECONDS:g} s): give longer times between changes"
-    )
+def entities(of: Scope, node_of: NodeOf) -> list[int]:
+    """The number of what each worker shares its state with: itself, its node, or the whole cluster."""
+    return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[of].tolist()
+
+
+class Loads:
+    """Every regime of one run, each asked only for what it overrides."""
+
+    def __init__(self, loads: list[Load]):
+        self._slowdowns = [load.slowdown for load in loads if type(load).slowdown is not Load.slowdown]
+        self._stretches = [load.stretch for load in loads if type(load).stretch is not Load.stretch]
+        self._delays = [load.delay for load in loads if type(load).delay is not Load.delay]
+
+    def finish(self, worker: int, step: int, begin: int, work: int) -> int:
+        """When a computation of `work` ns at full speed that begins then is over, ns.
+
+        Slowdowns multiply while they last; what it begins with multiplies all of it; delays add.
+        """
+        now, remaining = begin, float(work)
+        for stretch in self._stretches:
+            remaining *= stretch(worker, begin)
+        for _ in range(_MOST_CHANGES):
+            factor, until = 1.0, FOREVER
+            for slowdown in self._slowdowns:
+                own, end = slowdown(worker, now)
+                factor *= own
+                if end < until:
+                    until = end
+            if now + remaining * factor <= until:
+                return now + round(remaining * factor) + sum([delay(worker, step) for delay in self._delays])
+            if until >= FOREVER:
+                raise OverflowError(f"worker {worker} would compute for {remaining * factor / NANOSECONDS:g} s")
+            remaining -= (until - now) / factor
+            now = until
+        raise FredError(
+            f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
+            f"({work / NANOSECONDS:g} s): give longer times between changes"
+        )

@@ -1,18 +1,24 @@
-"""How many workers to wait for: rules that see the compute times of earlier rounds, those of dropped workers cut off."""
+"""How many workers to wait for: rules that see the compute times of earlier rounds, those of dropped workers cut off.
 
-import math
+Here is the contract, and the rules that predict nothing; those that do are in `fred/prediction`.
+"""
+
 from abc import abstractmethod
-from collections import deque
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.special import ndtri
 
 from fred.component import Component
+from fred.timing.contention import NodeOf
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
+Progress = Callable[[float], None]
+_ENOUGH = 0.4  # of the best rate of a round, where the long run is maximised
+Objective = Literal["round", "throughput"]
+Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gradients
 
 
 class Chooser:
@@ -30,8 +36,15 @@ class CutoffRule(Component):
     """Chooses the cutoff c before each round."""
 
     @abstractmethod
-    def start(self, workers: int) -> Chooser:
-        """The rule at work. Raises ValueError if it cannot work with so many workers."""
+    def start(self, node_of: NodeOf) -> Chooser:
+        """The rule at work on workers of these nodes, [workers]. Raises ValueError if it cannot work there."""
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """The rule with what it learns from complete rounds, s [iterations, workers]; by default it has nothing to learn.
+
+        `progress` is told the share that is done. Raises ValueError if there are too few iterations.
+        """
+        return self
 
 
 class StaticCutoff(CutoffRule):
@@ -39,17 +52,17 @@ class StaticCutoff(CutoffRule):
 
     workers: int = Field(ge=1, description="c: how many workers are waited for", examples=[1])
 
-    def start(self, workers: int) -> Chooser:
-        if self.workers > workers:
-            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {workers}")
+    def start(self, node_of: NodeOf) -> Chooser:
+        if self.workers > len(node_of):
+            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
         return _Always(self.workers)
 
 
 class AllWorkers(CutoffRule):
     """Everybody, as in synchronous SGD."""
 
-    def start(self, workers: int) -> Chooser:
-        return _Always(workers)
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _Always(len(node_of))
 
 
 class _Always(Chooser):
@@ -60,76 +73,52 @@ class _Always(Chooser):
         return self._number
 
 
-class Elfving(CutoffRule):
-    """The c that maximises c / E[x_(c)] for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
-
-    E[x_(j)] is about mu + sigma z_j, z_j = Phi^-1((j - pi/8) / (n - pi/4 + 1)) (docs/errata.md, item 1). Mean and deviation
-    are those of the line through the observed order statistics and z, so that dropped workers do not bias them; averaged over
-    the last rounds. Where sigma is large the first order statistics would be expected near or below 0, and c = 1 would always
-    look best; so at least the share `at_least` of the workers is waited for.
-    """
-
-    window: int = Field(20, ge=1, description="rounds that mean and deviation are averaged over")
-    at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
-
-    def start(self, workers: int) -> Chooser:
-        return _OrderStatistics(self, workers)
-
-
-def expected_normal_order_statistics(n: int) -> NDArray[np.float64]:
-    """Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending."""
-    return ndtri((np.arange(1, n + 1) - math.pi / 8) / (n - math.pi / 4 + 1))
-
-
-class _OrderStatistics(Chooser):
-    def __init__(self, rule: Elfving, workers: int):
-        self._z = expected_normal_order_statistics(workers)
-        self._least = math.ceil(rule.at_least * workers)
-        self._fits: deque[tuple[float, float]] = deque(maxlen=rule.window)  # mean, deviation
-
-    def choose(self, times: Times) -> int:
-        if not self._fits:
-            return len(self._z)
-        mean, deviation = np.mean(self._fits, axis=0)
-        expected = mean + deviation * self._z
-        counts = np.arange(1, len(expected) + 1)
-        rate = np.where(expected > 0, counts / np.maximum(expected, 1e-300), 0.0)
-        return self._least + int(np.argmax(rate[self._least - 1 :]))
-
-    def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        observed = np.sort(times[finished]).astype(float)
-        z = self._z[: len(observed)]
-        mean, centred = math.fsum(z) / len(z), z - math.fsum(z) / len(z)  # fsum: the same bits on every machine
-        slope = math.fsum(centred * observed) / math.fsum(centred**2) if len(observed) > 1 else 0.0
-        self._fits.append((math.fsum(observed) / len(observed) - slope * mean, slope))
-
-
 class Oracle(CutoffRule):
-    """Knows the times of the round to come: what no rule can surpass.
+    """Knows the times of the round to come: what no rule can surpass in a round.
 
     `round` maximises c / x_(c), gradients per time of this round. `throughput` maximises c - rho x_(c), rho the gradients per
-    time of all rounds so far: over a long run that is the more gradients per time [Dinkelbach 1967].
+    time of the last rounds: over a long run that is the more gradients per time [Dinkelbach 1967].
     """
 
-    objective: Literal["round", "throughput"] = Field("round", description="what is maximised")
+    objective: Objective = Field("round", description="what is maximised")
 
-    def start(self, workers: int) -> Chooser:
-        return _Foresight(self.objective == "throughput")
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _Foresight(self.objective)
 
 
 class _Foresight(Chooser):
-    def __init__(self, long_run: bool):
-        self._long_run = long_run
-        self._gradients = 0
-        self._time = 0
+    def __init__(self, objective: Objective):
+        self._best = Best(objective)
 
     def choose(self, times: Times) -> int:
-        ordered = np.maximum(np.sort(times), 1).astype(float)
-        counts = np.arange(1, len(ordered) + 1)
-        if self._long_run and self._time:
-            return int(np.argmax(counts - self._gradients / self._time * ordered)) + 1
-        return int(np.argmax(counts / ordered)) + 1
+        return self._best.cutoff(np.maximum(np.sort(times), 1).astype(float))
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        self._gradients += int(finished.sum())
-        self._time += int(times.max())
+        self._best.came_to(finished.sum(), times.max())
+
+
+class Best:
+    """The best c of (expected) order statistics: of this round, c / x_(c), or in the long run, c - rho x_(c).
+
+    rho, the gradients per time, is that of the rounds seen so far; old ones are forgotten, `memory` of them count. Where c
+    gradients are not worth c, `worth` says what they are. However high rho, a round must do at least a share of what it can:
+    who waits for very few sees of the others only that they are late, and would believe so for ever.
+    """
+
+    def __init__(self, objective: Objective, least: int = 1, memory: float = 200.0, worth: Worth = lambda counts: counts):
+        self._long_run, self._least, self._kept, self._worth = objective == "throughput", least, 1 - 1 / memory, worth
+        self._gradients = self._time = 0.0
+
+    def cutoff(self, ordered: NDArray[np.float64]) -> int:
+        """The best c, at least the smallest allowed; `ordered` is x_(1) .. x_(n) in the unit of `came_to`."""
+        worth = self._worth(np.arange(1.0, len(ordered) + 1))
+        gain = np.where(ordered > 0, worth / np.maximum(ordered, 1e-300), 0.0)[self._least - 1 :]
+        if self._long_run and self._time:
+            long_run = (worth - self._gradients / self._time * ordered)[self._least - 1 :]
+            gain = np.where(gain >= min(_ENOUGH * gain.max(), gain.max()), long_run, -np.inf)
+        return self._least + int(np.argmax(gain))
+
+    def came_to(self, gradients: float, time: float) -> None:
+        """What the last round came to."""
+        self._gradients = self._kept * self._gradients + float(self._worth(np.array([gradients], float))[0])
+        self._time = self._kept * self._time + time

@@ -2,14 +2,15 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import registry, streams
+from fred import registry
 from fred.errors import FredError
-from fred.timing.latency import Latency
+from fred.timing.latency import Latency, Seconds
 
 NANOSECONDS = 1_000_000_000  # per second
 LONGEST = 9e9  # s, 285 years: about as far as 64 bits of nanoseconds reach
@@ -29,17 +30,16 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
     latency gives no duration there, or too long a one.
     """
-    first: dict[int, array[int]] = {}
+    result: dict[int, Callable[[], int]] = {}
     size = min(max(16, _AT_THE_START // len(latencies)), _LARGEST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
         members = np.array([i for i, own in enumerate(latencies) if own is latency])
-        draws = latency.sample(streams.uniforms(seed, purpose, members, 0, size))
+        draws = latency.draws(seed, purpose, members, np.arange(len(members)), 0, size)
         block = _whole(draws / np.asarray(speeds)[members, None])
-        first.update(zip(members.tolist(), map(_packed, block), strict=True))
-    return [
-        chain.from_iterable(_blocks(seed, purpose, entity, latency, speeds[entity], first[entity])).__next__
-        for entity, latency in enumerate(latencies)
-    ]
+        for rank, (entity, row) in enumerate(zip(members.tolist(), block, strict=True)):
+            own = partial(latency.draws, seed, purpose, entity, rank)
+            result[entity] = chain.from_iterable(_blocks(latency, own, speeds[entity], _packed(row))).__next__
+    return [result[entity] for entity in range(len(latencies))]
 
 
 def check_median(latency: Latency, speed: float) -> None:
@@ -68,7 +68,7 @@ def _not_a_duration(latency: Latency) -> str:
 
 
 def _blocks(
-    seed: int, purpose: str, entity: int, latency: Latency, speed: float, block: "array[int]"
+    latency: Latency, draws: Callable[[int, int], Seconds], speed: float, block: "array[int]"
 ) -> Iterator["array[int]"]:
     position, size = 0, len(block)
     while True:
@@ -78,5 +78,4 @@ def _blocks(
         yield block
         position += size
         size = min(2 * size, _LARGEST_BLOCK)
-        draws = latency.sample(streams.uniforms(seed, purpose, entity, position, size))
-        block = _packed(_whole(draws / speed))
+        block = _packed(_whole(draws(position, size) / speed))

@@ -21,6 +21,7 @@ def _elementwise(function: Callable[..., float], arguments: int) -> Callable[...
     return lambda *x: np.asarray(each(*x), np.float64)
 
 
+cos = _elementwise(math.cos, 1)
 exp = _elementwise(math.exp, 1)
 log = _elementwise(math.log, 1)
 log1p = _elementwise(math.log1p, 1)

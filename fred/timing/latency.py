@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, model_validator
 from scipy import special
 
+from fred import streams
 from fred.component import Component, OneOf
 from fred.timing.elementary import exp, log1p, power
 
@@ -36,6 +37,16 @@ class Latency(Component):
     @abstractmethod
     def mean(self) -> float:
         """Expected duration, s (infinite where the distribution has none)."""
+
+    def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
+        """So many durations of each member (an entity's number) from a position on, s: shape of `members` + [size].
+
+        Draws of their own, each from its stream, unless overridden. `ranks`: a member's place among those of this latency.
+        """
+        return self.sample(streams.uniforms(seed, purpose, members, position, size))
+
+    def check(self, members: int) -> None:
+        """Refuse, with ValueError, a number of members that it has no durations for."""
 
 
 AnyLatency = Annotated[Latency, OneOf("latency")]

@@ -1,11 +1,11 @@
-"""The recorder writes the schedule while the simulation runs; what workers hold meanwhile: copies of models, gradients."""
+"""The recorder writes the schedule while the simulation runs, and tells a listener of each row."""
 
 import math
 import struct
 import weakref
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fred.errors import FredError
 from fred.layout import Layout
 from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb, message_key
+from fred.timing.held import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q")
@@ -20,54 +21,20 @@ _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
 
-NOTHING_CUT: dict[int, int] = {}
-
-
-class Copy:
-    """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time."""
-
-    __slots__ = ("__weakref__", "mailbox", "timestamp", "timestamps")
-
-    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT):
-        self.mailbox = mailbox
-        self.timestamp = timestamp  # of the oldest block
-        self.timestamps = timestamps  # of each block that it has, where replicas are cut
-
-    def at(self, block: int) -> int:
-        """The clock of a block when it was read. Raises FredError if the copy does not have it."""
-        if not self.timestamps:
-            return self.timestamp
-        if block not in self.timestamps:
-            raise FredError(f"a copy of block {', '.join(map(str, self.timestamps))} is used where block {block} is needed")
-        return self.timestamps[block]
-
-
-class Gradient:
-    """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
-
-    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "source", "step", "worker")
-
-    def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
-        self.worker = worker
-        self.step = step  # the worker's own count; NONE: a difference
-        self.copy = copy  # what it is computed at; of a difference, where it ends
-        self.source = source  # of a difference: where it starts
-        self.begin, self.end = begin, end  # ns
-        self.finished: Any = None  # the event that the protocol waits for
-        self.applied = False  # whether it took part in an update
-
-
 class Listener(Protocol):
-    """Who is told of each row as it is written."""
+    """Who is told of each row as it is written; who derives from it need not care for all that it hears."""
 
     def execute(self, row: Row) -> None:
         """One more row."""
+        return
 
     def forget_mailbox(self, mailbox: int) -> None:
         """Nobody holds this mailbox any more."""
+        return
 
     def forget_message(self, key: tuple[int, ...]) -> None:
         """Nobody holds the gradient (or difference) any more that this message is made of."""
+        return
 
     def statistic(self, cell: int) -> float:
         """What the algorithm lets timing depend on, of a block's present state."""
@@ -105,6 +72,7 @@ class Recorder:
         self._mailboxes = 0
         self._integers = bytearray()
         self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
+        self._unfinished = array("q")  # row and end of gradients that were dropped while they were being computed
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
 
@@ -130,20 +98,15 @@ class Recorder:
         self._mailboxes = mailbox + 1
         clocks = {block: copy.at(block) for block, copy in enumerate(copies)}
         for block, copy in enumerate(copies):
-            source = copy.mailbox
-            self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clocks[block], 0, now, now, 0, 0)
-            self._tell()
+            self._mix(now, worker, block, mailbox, copy, 1.0)
         return self._watch(Copy(mailbox, min(clocks.values()), clocks))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Copy, float]], block: int) -> Copy:
         """A new mailbox: the weighted sum of others, added up in this order; its clock is that of the first."""
         mailbox, clocks = self._mailboxes, [copy.at(block) for copy, _ in parts]
         self._mailboxes = mailbox + 1
-        for (copy, weight), clock in zip(parts, clocks, strict=True):
-            source = copy.mailbox
-            self._scales.extend((len(self), weight, 0.0))
-            self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clock, 0, now, now, 0, 0)
-            self._tell(weight)
+        for copy, weight in parts:
+            self._mix(now, worker, block, mailbox, copy, weight)
         return self._watch(Copy(mailbox, clocks[0], {block: clocks[0]} if self._blocks > 1 else NOTHING_CUT))
 
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
@@ -189,7 +152,9 @@ class Recorder:
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect; if it is still being computed it ends now, and is never finished."""
-        self._write(_DROP, now, gradient, replica, block, size, messages, end=min(gradient.end, now))
+        if gradient.end > now:
+            self._unfinished.extend((len(self), gradient.end))
+        self._write(_DROP, now, gradient, replica, block, size, messages)
         if self.listener is not None:
             self._tell()
 
@@ -236,7 +201,8 @@ class Recorder:
         for i, (name, usual) in enumerate(zip(SCALES, (1.0, 0.0), strict=True)):
             columns[name] = np.full(len(table), usual)
             columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
-        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns)
+        unfinished = {row: end for row, end in zip(self._unfinished[::2], self._unfinished[1::2], strict=True) if row < rows}
+        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns, unfinished)
 
     def __len__(self) -> int:
         """Rows written so far."""
@@ -253,6 +219,14 @@ class Recorder:
             weakref.finalize(copy, self.listener.forget_mailbox, copy.mailbox).atexit = False
         return copy
 
+    def _mix(self, now: int, worker: int, block: int, mailbox: int, copy: Copy, weight: float) -> None:
+        """One more source of a mailbox's block."""
+        if weight != 1.0:
+            self._scales.extend((len(self), weight, 0.0))
+        source, clock = copy.mailbox, copy.at(block)
+        self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clock, 0, now, now, 0, 0)
+        self._tell(weight)
+
     def _changed(self, cell: int, *gradients: Gradient) -> None:
         """These gradients have made an update."""
         self.clocks[cell] += 1
@@ -265,21 +239,10 @@ class Recorder:
         if self.changes >= self._changes_wanted or self.gradients >= self._gradients_wanted or rows >= self._rows_wanted:
             self.stop()
 
-    def _write(
-        self,
-        verb: int,
-        now: int,
-        gradient: Gradient,
-        replica: int,
-        block: int,
-        size: int,
-        messages: int,
-        end: int | None = None,
-    ) -> None:
-        source = gradient.source
+    def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
+        source, end = gradient.source, gradient.end
         read = gradient.copy if source is None else source
         clock = read.at(block) if read.timestamps else read.timestamp
-        stale = self.clocks[replica * self._blocks + block] - clock
         self._integers += _pack(
             now,
             verb,
@@ -290,9 +253,9 @@ class Recorder:
             NONE if source is None else source.mailbox,
             gradient.step,
             clock,
-            stale,
+            self.clocks[replica * self._blocks + block] - clock,
             gradient.begin,
-            gradient.end if end is None else end,
+            end if end < now else now,  # what is dropped may still have been computing
             size,
             messages,
         )

@@ -10,11 +10,12 @@ import simpy
 from fred.errors import FredError
 from fred.schedule import NONE
 from fred.timing.cluster import Cluster
-from fred.timing.contention import finish
+from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.held import Copy, Gradient
 from fred.timing.loop import After, Loop
 from fred.timing.network import NOTHING, Cost, Links, Network
-from fred.timing.recorder import Copy, Gradient, Recorder
+from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
@@ -29,6 +30,7 @@ class Simulation:
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
         self.env = Loop()
         self.workers = cluster.size
+        self.node_of = cluster.node_of
         self.seed = seed
         self.record = recorder
         self.servers = cluster.servers
@@ -40,7 +42,7 @@ class Simulation:
         sizes = [(self.bytes_of(block), 1) for block in range(recorder.layout.blocks)]  # and messages, of each block
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
-        self._loads = cluster.loads(seed)
+        self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps = [0] * self.workers  # gradients begun by each worker
         self._waiting: dict[str, str] = {}  # who -> what it waits for
 
@@ -73,8 +75,8 @@ class Simulation:
         record.started += 1
         if duration is None:
             duration = self._durations[worker]()
-            if self._loads:
-                duration = finish(self._loads, worker, step, now, duration) - now
+            if self._loads is not None:
+                duration = self._loads.finish(worker, step, now, duration) - now
         gradient = Gradient(worker, step, copy, now, now + duration)
         if record.listener is not None:
             record.watch(gradient)
@@ -129,7 +131,7 @@ class Simulation:
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
-        return math.ceil(self.model_bytes * self._shares[block] - 1e-6)
+        return math.ceil(self.model_bytes * self._shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """How often a block of a replica has been changed."""

@@ -9,6 +9,8 @@ from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, CutoffRule
+from fred.timing.durations import check_median, durations
+from fred.timing.latency import AnyLatency
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -20,19 +22,26 @@ class Cutoff(Protocol):
     """
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
+    deciding: AnyLatency | None = Field(None, description="virtual time of choosing, before each round; absent: none")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
 
     def check(self, cluster: Cluster) -> None:
-        self.rule.start(cluster.size)
+        self.rule.start(cluster.node_of)
+        if self.deciding:
+            self.deciding.check(1)
+            check_median(self.deciding, 1.0)
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._rounds(sim))
 
     def _rounds(self, sim: Simulation) -> Process:
-        rule, cost = self.rule.start(sim.workers), sim.allreduce(sim.workers)
+        rule, cost = self.rule.start(sim.node_of), sim.allreduce(sim.workers)
+        deciding = self.deciding and durations(sim.seed, "deciding", [self.deciding], [1.0])[0]
         while True:
+            if deciding:
+                yield sim.env.after(deciding())
             began = sim.now
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             times = np.array([gradient.end - began for gradient in gradients])

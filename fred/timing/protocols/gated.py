@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from fred import streams
+from fred.timing.held import Gradient
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Gradient
 from fred.timing.simulation import Process, Simulation
 
 _BLOCK = 64  # draws made at a time

@@ -8,9 +8,9 @@ from pydantic import Field
 from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
+from fred.timing.held import Copy
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Copy
 from fred.timing.simulation import Process, Simulation
 from fred.timing.topology import Ring, Topology
 

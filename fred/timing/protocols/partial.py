@@ -11,8 +11,8 @@ from pydantic import Field
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
+from fred.timing.held import Copy, Gradient
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 Seconds = Annotated[float, Field(ge=0)]

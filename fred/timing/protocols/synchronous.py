@@ -6,9 +6,9 @@ import simpy
 from pydantic import Field
 
 from fred.timing.cluster import Cluster
+from fred.timing.held import Gradient
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Gradient
 from fred.timing.simulation import Process, Simulation
 
 

@@ -1,0 +1,49 @@
+"""How a command line says which trace to read, and how: the options of `Reading`, and how workers sit on nodes."""
+
+import argparse
+from pathlib import Path
+
+from fred.errors import FredError
+from fred.traces.reading import Nodes, Reading, read
+from fred.traces.trace import Trace
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The trace as an argument, and one option for each of `Reading`'s."""
+    parser.add_argument("trace", type=Path, help="CSV or Parquet file; `example`: one that comes with FRED")
+    for name, field in Reading.model_fields.items():
+        words = getattr(field.annotation, "__args__", ()) if name not in ("columns", "longest") else ()
+        parser.add_argument(
+            f"--{name}",
+            choices=words or None,
+            metavar=None if words else {"columns": "OURS=THEIRS,..."}.get(name, name.upper()),
+            help=f"{field.description} (default: {field.default or 'none'})",
+        )
+    parser.add_argument(
+        "--nodes", metavar="N[,N...]", help="machines, among which the workers are spread evenly; or how many each has"
+    )
+
+
+def from_options(options: argparse.Namespace) -> Trace:
+    """The trace that a command line asks for. Raises FredError."""
+    given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
+    if "columns" in given:
+        given["columns"] = _pairs(given["columns"])
+    return read(options.trace, None if options.nodes is None else _nodes(options.nodes), **given)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(ours and theirs for ours, _, theirs in pairs):
+        raise FredError(f"--columns {text}: expected OURS=THEIRS, separated by commas, such as iteration=step,worker=rank")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+def _nodes(text: str) -> Nodes:
+    try:
+        sizes = [int(size) for size in text.split(",")]
+    except ValueError:
+        raise FredError(
+            f"--nodes {text}: expected a number of nodes, or the number of workers on each, such as 4,4,2"
+        ) from None
+    return sizes[0] if len(sizes) == 1 else sizes

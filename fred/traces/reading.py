@@ -1,0 +1,179 @@
+"""Reading a trace: FRED's long table, a wide one, or a trace of operations, mended only as the user says.
+
+| format     | columns                                                                                              |
+|------------|------------------------------------------------------------------------------------------------------|
+| long       | `iteration`, `worker`, `seconds`; and `node`, if it is known: one row for each gradient              |
+| wide       | one column for each worker, and `iteration` if there is one: one row for each iteration              |
+| operations | `iteration`, `worker`, and `seconds` or `start` and `end`: several rows for each gradient, summed up |
+
+Each as CSV with a header or as Parquet; `columns` says what they are called there. Iterations and workers may be named by
+numbers, which put them in order, or by anything else: then they come as in the file. Iterations need not be consecutive.
+"""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from fred.component import Component
+from fred.errors import FredError
+from fred.traces.files import File, Labels, Numbers, listed, opened
+from fred.traces.mending import LONGEST, Absurd, Cells, Duplicates, Mender, Missing
+from fred.traces.trace import Trace
+
+Column = Literal["iteration", "worker", "seconds", "node", "start", "end"]
+Nodes = int | Sequence[int]
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
+
+
+class Reading(Component):
+    """How a file is read, and what is done about what is wrong in it."""
+
+    columns: dict[Column, str] = Field({}, description="what the file calls its columns, where FRED calls them otherwise")
+    unit: Literal["s", "ms", "us", "ns"] = Field("s", description="of the file's times")
+    missing: Missing = Field("refuse", description="a time that is not there: drop the iteration, or fill it in")
+    duplicates: Duplicates = Field("refuse", description="several rows for one gradient: take the first, or their sum")
+    absurd: Absurd = Field("refuse", description="times that cannot be: take them as missing")
+    longest: Annotated[float, Field(gt=0, le=LONGEST)] = Field(LONGEST, description="longer times are absurd, s")
+
+    def read(self, path: Path, nodes: Nodes | None = None) -> Trace:
+        """The trace in a file; `nodes`: see `read`. Raises FredError."""
+        file = opened(path)
+        cells, node_of = self._long(file) if self._is_long(file) else (self._wide(file), None)
+        mender = Mender(path, self.missing, self.duplicates, self.absurd, self.longest)
+        seconds = mender.mended(cells)
+        if nodes is not None:
+            node_of = _spread(nodes, len(cells.workers))
+        seconds.flags.writeable = False  # several runs share it
+        return Trace(seconds, tuple(cells.workers), node_of, str(path), tuple(mender.repairs))
+
+    def _name(self, column: Column) -> str:
+        return self.columns.get(column, column)
+
+    def _is_long(self, file: File) -> bool:
+        """Whether it has a column of workers, or of times; or, by what the user says, should have."""
+        for column, name in self.columns.items():
+            if name not in file.header:
+                raise FredError(f"{file.path} has no column `{name}` ({column}); it has {listed(file.header)}")
+        return any(self._name(column) in file.header for column in ("worker", "seconds", "start", "end"))
+
+    def _long(self, file: File) -> tuple[Cells, NDArray[np.int64] | None]:
+        spans = "start" in self.columns or "end" in self.columns or self._name("seconds") not in file.header
+        times: list[Column] = ["start", "end"] if spans and self._name("start") in file.header else ["seconds"]
+        needed = [self._name(column) for column in ("iteration", "worker", *times)]
+        absent = [name for name in needed if name not in file.header]
+        if absent:
+            raise FredError(
+                f"{file.path} has no column `{absent[0]}`; it has {listed(file.header)}; expected {listed(needed)}: "
+                "if they are called otherwise, say so with `columns`"
+            )
+        node = [self._name("node")] if self._name("node") in file.header else []
+        labels, numbers = file.columns([*needed[:2], *node], needed[2:])
+        seconds = numbers[needed[2]] if len(times) == 1 else numbers[needed[3]] - numbers[needed[2]]
+        iteration, worker = (_in_order(file, name, labels[name]) for name in needed[:2])
+        rows = np.arange(len(seconds))
+        cells = Cells(
+            iteration.names, worker.names, iteration.codes, worker.codes, seconds / _PER_SECOND[self.unit], rows, file.where
+        )
+        return cells, _nodes(file, worker, _in_order(file, node[0], labels[node[0]])) if node else None
+
+    def _wide(self, file: File) -> Cells:
+        name = self._name("iteration")
+        workers = [each for each in file.header if each != name]
+        if not workers:
+            raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
+        try:
+            labels, numbers = file.columns([name] if name in file.header else [], workers)
+        except FredError as error:
+            raise FredError(
+                f"{error}; without columns `worker` and `seconds` each is a worker's times: if they are called otherwise, "
+                "say so with `columns`"
+            ) from None
+        for worker in workers if name not in file.header else ():
+            _check_no_count(file, worker, numbers[worker])
+        rows, columns = len(next(iter(numbers.values()))), len(workers)
+        iterations = _in_order(file, name, labels.get(name) or Labels(np.arange(rows), list(map(str, range(rows)))))
+        order = _ordered(workers)
+        return Cells(
+            iterations.names,
+            [workers[i] for i in order],
+            np.repeat(iterations.codes, columns),
+            np.tile(np.arange(columns), rows),
+            np.stack([numbers[workers[i]] for i in order], axis=1).ravel() / _PER_SECOND[self.unit],
+            np.repeat(np.arange(rows), columns),
+            file.where,
+        )
+
+
+def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
+    """The trace in a file, by the options of `Reading`. Raises FredError, with file and row, for what is wrong in it.
+
+    `path`: `example` is the trace that comes with FRED. `nodes`: among how many nodes the workers are spread evenly, in order;
+    or how many workers each node has.
+    """
+    try:
+        reading = Reading.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        raise FredError(f"reading {path}: {key}{': ' if key else ''}{expected}") from None
+    return reading.read(Path(path), nodes)
+
+
+def _ordered(names: Sequence[str]) -> list[int]:
+    """Positions of the names in the order of the numbers that they are; as they are if one is not a number."""
+    if not all(map(_NUMBER.fullmatch, names)):
+        return list(range(len(names)))
+    keys = list(map(Decimal, names))
+    return sorted(range(len(names)), key=keys.__getitem__)
+
+
+def _in_order(file: File, column: str, labels: Labels) -> Labels:
+    """The same with the names in order. Raises FredError for a row without one."""
+    if (labels.codes < 0).any():
+        raise FredError(f"{file.where(int(np.argmax(labels.codes < 0)))}: nothing in column `{column}`; every row needs it")
+    order = _ordered(labels.names)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Labels(rank[labels.codes], [labels.names[i] for i in order])
+
+
+def _nodes(file: File, worker: Labels, node: Labels) -> NDArray[np.int64]:
+    """The node of each worker. Raises FredError where rows do not agree."""
+    node_of = np.empty(len(worker.names), np.int64)
+    node_of[worker.codes[::-1]] = node.codes[::-1]
+    moved = node_of[worker.codes] != node.codes
+    if moved.any():
+        row = int(np.argmax(moved))
+        name, here, before = worker.names[worker.codes[row]], node.names[node.codes[row]], worker.codes[row]
+        raise FredError(
+            f"{file.where(row)}: worker {name} is on node {here}, but on node {node.names[node_of[before]]} above; "
+            "expected the same in all rows"
+        )
+    return node_of
+
+
+def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
+    if isinstance(nodes, int):
+        if not 1 <= nodes <= workers:
+            raise FredError(f"`nodes` is {nodes}; expected 1 to {workers}, as many as the trace has workers at most")
+        return np.arange(workers) * nodes // workers
+    if min(nodes, default=0) < 1 or sum(nodes) != workers:
+        raise FredError(f"`nodes` ({listed(list(map(str, nodes)))}) must be sizes that add up to the {workers} workers")
+    return np.repeat(np.arange(len(nodes)), nodes)
+
+
+def _check_no_count(file: File, name: str, numbers: Numbers) -> None:
+    """Refuse to take a count of rows, or of iterations that have several, for a worker's times."""
+    steps = np.diff(numbers)
+    if len(numbers) > 2 and np.isin(steps, (0, 1)).all() and steps.any():
+        raise FredError(
+            f"{file.path}: column `{name}` counts: if iterations, say so with `columns` (iteration={name}), or else remove it"
+        )

@@ -1,0 +1,260 @@
+"""Traces drive clusters, and runs leave traces: what is recorded, read and driven again comes out the same."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fred import registry
+from fred.cli import main
+from fred.errors import FredError
+from fred.results.result import Result, run_times
+from fred.running.execution import execute
+from fred.scenario.shape import Scenario
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.durations import durations
+from fred.timing.network import Network
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.synchronous import Synchronous
+from fred.timing.recorded import Recorded
+from fred.traces import reading
+from fred.traces.files import File, opened
+from fred.traces.reading import read
+from tests.worlds import fitting, make_run, record
+
+TIMES = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [3.0, 30.0, 300.0], [4.0, 40.0, 400.0]])
+CUT = {"name": "cutoff", "rule": {"name": "static", "workers": 2}}
+
+
+@pytest.fixture
+def trace(tmp_path) -> dict[str, str]:
+    """A latency: 4 iterations of 3 workers, all times different."""
+    pd.DataFrame(TIMES, columns=list("abc")).to_csv(tmp_path / "trace.csv", index_label="iteration")
+    return {"name": "trace", "file": str(tmp_path / "trace.csv")}
+
+
+def drawn(cluster: Cluster, number: int, seed: int = 0) -> np.ndarray:
+    """The first durations of every worker, s: [gradients, workers]."""
+    draws = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
+    return np.array([[draw() for draw in draws] for _ in range(number)]) / 1e9
+
+
+def test_workers_take_what_the_trace_says(trace):
+    cluster = Cluster(workers=3, compute=trace)
+    assert np.array_equal(drawn(cluster, 9_000), np.tile(TIMES, (2_250, 1))), "also beyond the first blocks of draws"
+    assert cluster.compute.mean == TIMES.mean()
+    grid = (np.arange(1200) + 0.5) / 1200
+    assert np.array_equal(np.unique(cluster.compute.sample(grid)), np.unique(TIMES))
+    faster = Cluster(workers=3, compute=trace, speeds=(1, 2, 4))
+    assert np.array_equal(drawn(faster, 4), TIMES / [1, 2, 4])
+
+
+def test_rows_are_drawn_whole_and_all_as_often(trace):
+    cluster = Cluster(workers=3, compute={**trace, "rows": "resampled"})
+    rows = drawn(cluster, 6_000)
+    assert np.array_equal(rows, TIMES[rows[:, 0].astype(int) - 1])
+    counts = np.bincount(rows[:, 0].astype(int))[1:]
+    assert counts.min() > 1_350, "1,500 expected of each, with a deviation of 34"
+    assert counts.max() < 1_650
+    repeats = (np.diff(rows[:, 0]) == 0).mean()
+    assert repeats == pytest.approx(0.25, abs=0.03), "independent of the row before"
+    assert np.array_equal(rows, drawn(cluster, 6_000))
+    assert not np.array_equal(rows, drawn(cluster, 6_000, seed=1))
+
+
+def test_blocks_keep_the_order_within_them(trace):
+    rows = drawn(Cluster(workers=3, compute={**trace, "rows": "block", "block": 3}), 6_000)
+    assert np.array_equal(rows, TIMES[rows[:, 0].astype(int) - 1])
+    number = rows[:, 0].astype(int).reshape(2_000, 3)
+    assert (np.diff(number, axis=1) % 4 == 1).all(), "the next row; after the last, the first"
+    starts = np.bincount(number[:, 0])[1:]
+    assert starts.min() > 400, "500 expected of each, with a deviation of 19"
+    assert starts.max() < 600
+    single = drawn(Cluster(workers=3, compute={**trace, "rows": "block", "block": 1}), 500)
+    assert np.array_equal(single, drawn(Cluster(workers=3, compute={**trace, "rows": "resampled"}), 500))
+
+
+def test_another_number_of_workers_is_refused_unless_said_how(trace):
+    for workers in (2, 4):
+        with pytest.raises(FredError, match=f"has 3 workers, and {workers} are to take .*`workers: cycled`"):
+            make_run(cluster={"workers": workers, "compute": trace})
+        rows = drawn(Cluster(workers=workers, compute={**trace, "workers": "cycled"}), 4)
+        assert np.array_equal(rows, np.hstack([TIMES, TIMES])[:, :workers])
+
+
+def test_groups_may_have_traces_of_their_own(trace):
+    groups = [{"workers": 2, "compute": {"name": "constant", "seconds": 7}}, {"workers": 3, "compute": trace}]
+    rows = drawn(Cluster(groups=groups), 4)
+    assert np.array_equal(rows, np.hstack([np.full((4, 2), 7.0), TIMES]))
+    shared = Cluster(groups=[{"workers": 1}, {"workers": 2, "speed": 2}], compute=trace)
+    assert np.array_equal(drawn(shared, 4), TIMES / [1, 2, 2])
+    with pytest.raises(ValueError, match="has 3 workers, and 2 are to take"):
+        Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
+
+
+def test_messages_may_take_recorded_times_too(trace):
+    schedule = record(Asynchronous(), Cluster(workers=3, network=Network(latency=trace)), gradients=3)
+    pulls = schedule.rows(Verb.PULL)[:3]
+    assert (schedule["end_ns"][pulls] / 1e9).tolist() == TIMES[0].tolist()
+    with pytest.raises(ValueError, match="has 3 workers, and 2 are to take"):
+        Cluster(workers=2, network=Network(latency=trace))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": "block"}, "give `block`, its length, with `rows: block`"),
+        ({"block": 2}, "and only then"),
+        ({"rows": "block", "block": 5}, "`block` .5. must not exceed the trace's 4 iterations"),
+        ({"file": "absent.csv"}, "cannot read absent.csv: there is no such file"),
+        ({"columns": {"seconds": "ms"}}, r"no column `ms` \(seconds\); it has iteration, a, b, c"),
+        ({"longest": 300}, r"trace.csv:5: iteration 3, worker c: found 400 s"),
+        ({"digest": "0" * 64}, "does not hold the times that were recorded: its digest is .*, not 000"),
+        ({"missing": "guess"}, "missing: found 'guess'; expected 'refuse', 'drop', 'previous' or 'median'"),
+    ],
+)
+def test_what_cannot_be_is_refused(trace, options, message):
+    with pytest.raises(FredError, match=message):
+        make_run(cluster={"workers": 3, "compute": {**trace, **options}})
+
+
+def test_the_file_is_read_once_and_again_when_it_has_changed(trace, monkeypatch):
+    reads = []
+
+    def counted(path: Path) -> File:
+        reads.append(path)
+        return opened(path)
+
+    monkeypatch.setattr(reading, "opened", counted)
+    first = Cluster(workers=3, compute=trace).compute
+    assert len(reads) == 1
+    again = Cluster(workers=3, compute=trace).compute
+    assert len(reads) == 1
+    assert isinstance(first, Recorded)
+    assert isinstance(again, Recorded)
+    assert again.digest == first.digest
+    path = Path(trace["file"])
+    path.write_text(path.read_text().replace("400", "401"))
+    os.utime(path, ns=(1, 1))
+    changed = Cluster(workers=3, compute=trace).compute
+    assert isinstance(changed, Recorded)
+    assert changed.digest != first.digest
+
+
+def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives_it_again(tmp_path):
+    cluster = {"workers": 8, "nodes": 2, "compute": {"name": "trace", "file": "example"}}
+    first = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 0)
+    example = read("example")
+    for name in ("out.parquet", "out.csv"):
+        frame = run_times(first)
+        frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name, index=False)
+        exported = read(tmp_path / name)
+        assert exported.digest == example.digest
+        assert exported.workers == example.workers
+        assert exported.node_of is not None
+        assert exported.node_of.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+        cluster["compute"] = {"name": "trace", "file": str(tmp_path / name)}
+        again = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 1)
+        assert again.schedule.digest() == first.schedule.digest()
+
+
+@pytest.mark.parametrize("protocol", [CUT, {"name": "synchronous", "backup_workers": 2, "late": "interrupt"}])
+def test_a_dropped_gradient_is_exported_with_the_time_it_would_have_taken(protocol):
+    """The protocol ends it early, so the schedule has less; the trace that drives it says how long it would have been."""
+    compute = {"name": "trace", "file": "example", "rows": "resampled"}
+    run = make_run("cutoff-sgd", task=None, cluster={"workers": 8, "compute": compute}, protocol=protocol, stop={"updates": 40})
+    outcome = execute("run", run, 3)
+    assert outcome.schedule.counts()["dropped"] >= 40
+    drops = outcome.schedule.rows(Verb.DROP)
+    assert (outcome.schedule["end_ns"][drops] <= outcome.schedule["time_ns"][drops]).all()
+    expected = drawn(run.cluster, 60, seed=3)
+    times = run_times(outcome)
+    assert np.array_equal(times["seconds"], expected[times["iteration"], times["worker"]])
+    assert (times.groupby("worker")["iteration"].apply(list) == [list(range(n)) for n in times.groupby("worker").size()]).all()
+
+
+def test_workers_that_end_before_others_leave_gaps_that_can_be_dropped(tmp_path):
+    run = make_run("asgd", task=None, cluster={"workers": 5, "compute": {"name": "exponential", "scale": 1.0}})
+    times = run_times(execute("run", run, 0))
+    times.to_parquet(tmp_path / "run-times.parquet", index=False)
+    with pytest.raises(FredError, match="some workers end before others, so `missing: drop`"):
+        read(tmp_path / "run-times.parquet")
+    complete = read(tmp_path / "run-times.parquet", missing="drop")
+    assert complete.iterations == times.groupby("worker").size().min()
+    assert complete.seconds[2, 4] == times.query("iteration == 2 and worker == 4")["seconds"].item()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock]
+)
+def test_every_protocol_exports_what_workers_really_drew(name):
+    cluster = Cluster(workers=4, nodes=(1, 3), compute={"name": "lognormal", "median": 0.1, "sigma": 0.8})
+    protocol = fitting(name, cluster)
+    schedule = record(protocol, cluster, gradients=60, seed=2)
+    outcome = dataclasses.replace(execute("run", make_run(task=None, cluster=cluster.model_dump()), 2), schedule=schedule)
+    times = run_times(outcome)
+    assert len(times) >= 60
+    assert not times.duplicated(["iteration", "worker"]).any()
+    assert np.array_equal(times["seconds"], drawn(cluster, 400, seed=2)[times["iteration"], times["worker"]])
+    assert np.array_equal(times["node"], cluster.node_of[times["worker"]])
+
+
+SCENARIO = """
+algorithm: {name: asgd, learning_rate: 0.1}
+cluster: {workers: 3, compute: {name: trace, file: times/trace.csv}}
+stop: {gradients: 12}
+"""
+
+
+def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, capsys):
+    """The file lies relative to the scenario; the manifest has its path and digest, and none of its numbers."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "here"
+    (folder / "times").mkdir(parents=True)
+    file = Path(trace["file"]).rename(folder / "times" / "trace.csv")
+    (folder / "a.yaml").write_text(SCENARIO)
+    assert main(["run", "here/a.yaml", "--out", "out"]) == 0
+    manifest = (tmp_path / "out" / "manifest.json").read_text()
+    assert '"file": "here/times/trace.csv"' in manifest
+    assert read(file).digest in manifest
+    assert "300" not in manifest.replace(read(file).digest, "")
+    exported = pd.read_parquet("out/asgd/seed-0/run-times.parquet")
+    assert exported.query("worker == 0")["seconds"].tolist()[:5] == [1, 2, 3, 4, 1]
+    assert main(["verify", "out"]) == 0
+    assert main(["run", "here/a.yaml", "--out", "out"]) == 0, "the new file is FRED's own"
+    file.write_text(file.read_text().replace("300", "301"))
+    capsys.readouterr()
+    assert main(["verify", "out"]) == 2
+    assert "here/times/trace.csv does not hold the times that were recorded" in capsys.readouterr().err
+    file.unlink()
+    assert main(["verify", "out"]) == 2
+    assert "cannot read here/times/trace.csv: there is no such file" in capsys.readouterr().err
+
+
+def test_runs_without_a_clock_have_no_run_times(tmp_path):
+    run = {"task": None, "cluster": {"workers": 2}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
+    (tmp_path / "a.yaml").write_text(f"{ {**run, 'protocol': 'dispatcher', 'stop': {'updates': 5}} }".replace("None", "null"))
+    assert main(["run", str(tmp_path / "a.yaml"), "--out", str(tmp_path / "out")]) == 0
+    assert not list((tmp_path / "out").rglob("run-times.parquet"))
+
+
+def test_a_result_has_the_run_times_of_each_run():
+    cluster = {"workers": 8, "compute": {"name": "trace", "file": "example"}}
+    run = make_run("ssgd", task=None, cluster=cluster, stop={"updates": 2})
+    result = Result(Scenario(runs={"a": run}), [execute("a", run, 0)])
+    assert result.run_times("a")["seconds"].tolist() == read("example").seconds[:2].ravel().tolist()
+    with pytest.raises(FredError, match="no run `b`"):
+        result.run_times("b")
+
+
+def test_a_real_trace_drives_a_cluster(data_folder):
+    file = data_folder / "traces" / "llm-64-workers.csv"
+    cluster = Cluster(workers=64, compute={"name": "trace", "file": str(file)})
+    schedule = record(Synchronous(), cluster, gradients=64 * 43)
+    frame = pd.read_csv(file)
+    longest = frame.groupby("iteration")["seconds"].max().sum()
+    assert schedule.end_ns / 1e9 == pytest.approx(longest, rel=1e-12)
