@@ -1,0 +1,111 @@
+"""A trace in numbers: how long, how spread, how persistent, how much together, and what waiting for all costs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+LAGS = (1, 2, 5, 10)
+_TAIL = 0.02  # share of the run-times from which the tail's exponent is estimated
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a trace looks like. Times in s; autocorrelations and correlations are those of log run-times."""
+
+    iterations: int
+    workers: int
+    groups: int
+    mean: float
+    deviation: float
+    quantiles: dict[float, float]
+    longest: float
+    tail_exponent: float  # of a power law through the longest times [Hill 1975]; below about 4: a heavy tail
+    spread_of_workers: float  # standard deviation of the workers' mean logarithms
+    worker_persistence: dict[int, float]  # autocorrelation at each lag: of workers beside their groups,
+    group_persistence: dict[int, float]  # of the groups' means
+    within_groups: float  # mean correlation of two workers of one group,
+    between_groups: float  # and of two groups; NaN where there are none
+    lost_waiting: float  # share of synchronous time: 1 - mean / E[max]
+    oracle_speedup: float  # throughput with the best cutoff of each round, relative to waiting for all
+    best_static: int  # the cutoff that is best if it is always the same,
+    static_speedup: float  # and its throughput relative to waiting for all
+
+
+def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
+    """Run-times s [iterations, workers], and the group of each worker."""
+    logs = np.log(seconds)
+    centred = logs - logs.mean(0)
+    means = group_means(centred, group_of)
+    ordered = np.sort(seconds, axis=1)
+    everybody = seconds.size / ordered[:, -1].sum()
+    static = static_throughput(ordered)
+    within, between = correlations(centred, group_of)
+    return Description(
+        iterations=len(seconds),
+        workers=len(group_of),
+        groups=int(group_of.max()) + 1,
+        mean=float(seconds.mean()),
+        deviation=float(seconds.std()),
+        quantiles=dict(zip(QUANTILES, np.quantile(seconds, QUANTILES).tolist(), strict=True)),
+        longest=float(seconds.max()),
+        tail_exponent=_tail_exponent(seconds),
+        spread_of_workers=float(logs.mean(0).std()),
+        worker_persistence=_persistence(centred - means[:, group_of]),
+        group_persistence=_persistence(means),
+        within_groups=within,
+        between_groups=between,
+        lost_waiting=1 - float(seconds.mean() / ordered[:, -1].mean()),
+        oracle_speedup=oracle_throughput(ordered) / everybody,
+        best_static=int(static.argmax()) + 1,
+        static_speedup=float(static.max() / everybody),
+    )
+
+
+def static_throughput(ordered: Matrix) -> NDArray[np.float64]:
+    """Gradients per second if each round waits for c workers, by c: [workers]; rounds are sorted."""
+    return np.arange(1, ordered.shape[1] + 1) / ordered.mean(0)
+
+
+def oracle_throughput(ordered: Matrix) -> float:
+    """Gradients per second if each round waits for its own best c = argmax c / x_(c); rounds are sorted."""
+    best = (np.arange(1, ordered.shape[1] + 1) / ordered).argmax(1)
+    return float((best + 1).sum() / np.take_along_axis(ordered, best[:, None], 1).sum())
+
+
+def group_means(values: Matrix, group_of: NDArray[np.int64]) -> Matrix:
+    """The mean over each group's workers: [iterations, groups]."""
+    members = np.eye(int(group_of.max()) + 1)[group_of]
+    return values @ (members / members.sum(0))
+
+
+def autocovariance(centred: Matrix, lag: int) -> NDArray[np.float64]:
+    """Of each column of centred values."""
+    return (centred[lag:] * centred[: len(centred) - lag]).mean(0)
+
+
+def correlations(centred: Matrix, group_of: NDArray[np.int64]) -> tuple[float, float]:
+    """Mean correlation of two workers of one group, and of two of different groups; NaN where there are none."""
+    deviation = np.sqrt((centred**2).mean(0))
+    standard = centred / np.where(deviation > 0, deviation, np.inf)
+    sizes = np.bincount(group_of)
+    sums = group_means(standard, group_of) * sizes
+    workers, pairs = len(group_of), float((sizes * (sizes - 1)).sum())
+    together = float((sums**2).mean(0).sum())
+    everything = float((sums.sum(1) ** 2).mean())
+    others = workers * (workers - 1) - pairs
+    return (together - workers) / pairs if pairs else np.nan, (everything - together) / others if others else np.nan
+
+
+def _persistence(series: Matrix) -> dict[int, float]:
+    centred = series - series.mean(0)
+    variance = autocovariance(centred, 0).sum()
+    lags = [lag for lag in LAGS if lag < len(series) / 2]
+    return {lag: float(autocovariance(centred, lag).sum() / variance) if variance else np.nan for lag in lags}
+
+
+def _tail_exponent(seconds: Matrix) -> float:
+    longest = np.sort(seconds, axis=None)[-max(2, int(_TAIL * seconds.size)) :]
+    return float(1 / max(np.log(longest[1:] / longest[0]).mean(), 1e-12))

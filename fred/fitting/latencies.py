@@ -1,0 +1,99 @@
+"""Independent run-times: each latency that has a likelihood, fitted by maximum likelihood."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma
+from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
+
+from fred.timing.latency import Gamma, Latency, LogNormal, Normal, Pareto, ShiftedExponential, Weibull
+
+Times = NDArray[np.float64]
+_LEAST = 1e-6  # of any parameter that must be above 0, relative to the time's size
+
+
+def normal(times: Times) -> Normal:
+    """Mean and deviation; exact where the floor cuts nothing off."""
+    mean = float(times.mean())
+    return Normal(mu=mean, sigma=_at_least(times.std(), mean), floor=min(1e-3, float(times.min())))
+
+
+def lognormal(times: Times) -> LogNormal:
+    """Mean and deviation of the logarithms."""
+    logs = np.log(times)
+    return LogNormal(median=math.exp(logs.mean()), sigma=_at_least(logs.std(), 1.0))
+
+
+def gamma_stages(times: Times) -> Gamma:
+    """log(shape) - digamma(shape) = log(mean) - mean(log)."""
+    excess = max(float(np.log(times.mean()) - np.log(times).mean()), _LEAST**2)
+    log_shape = brentq(lambda s: s - float(digamma(math.exp(s))) - excess, -10.0, 30.0)
+    shape = math.exp(log_shape)
+    return Gamma(shape=shape, scale=float(times.mean()) / shape)
+
+
+def weibull(times: Times) -> Weibull:
+    """1 / shape = mean of the logarithms, weighted by time^shape, less their mean."""
+    logs = np.log(times) - np.log(times).max()
+    spread = float(logs.std())
+    if spread < _LEAST:
+        return Weibull(shape=1 / _LEAST, scale=float(times.mean()))
+
+    def surplus(shape: float) -> float:
+        weights = np.exp(shape * logs)
+        return float((weights * logs).sum() / weights.sum() - logs.mean() - 1 / shape)
+
+    shape = brentq(surplus, 0.01 / spread, 100 / spread, rtol=1e-6)
+    scale = math.exp(np.log(times).max() + math.log(np.exp(shape * logs).mean()) / shape)
+    return Weibull(shape=shape, scale=scale)
+
+
+def shifted_exponential(times: Times) -> ShiftedExponential:
+    """The shortest time, and the mean of the rest."""
+    shift = float(times.min())
+    return ShiftedExponential(shift=shift, scale=_at_least(times.mean() - shift, shift))
+
+
+def power_law(times: Times) -> Pareto:
+    """The shortest time, and one over the mean logarithm of how many times longer the others are."""
+    return Pareto(minimum=float(times.min()), alpha=1 / _at_least(np.log(times / times.min()).mean(), 1.0))
+
+
+FITS: dict[str, Callable[[Times], Latency]] = {
+    "normal": normal,
+    "lognormal": lognormal,
+    "gamma": gamma_stages,
+    "weibull": weibull,
+    "shifted-exponential": shifted_exponential,
+    "pareto": power_law,
+}
+
+
+def log_density(latency: Latency, times: Times) -> Times:
+    """Log-likelihood of each time, -inf where the latency cannot be it. TypeError for a latency without a density here."""
+    return np.asarray(_distribution(latency).logpdf(times), np.float64)
+
+
+def _distribution(latency: Latency) -> Any:
+    match latency:
+        case Normal(mu=mu, sigma=sigma, floor=floor):
+            return truncnorm((floor - mu) / sigma, math.inf, loc=mu, scale=sigma)
+        case LogNormal(median=median, sigma=sigma):
+            return lognorm(sigma, scale=median)
+        case Gamma(shape=shape, scale=scale):
+            return gamma(shape, scale=scale)
+        case Weibull(shape=shape, scale=scale):
+            return weibull_min(shape, scale=scale)
+        case ShiftedExponential(shift=shift, scale=scale):
+            return expon(loc=shift, scale=scale)
+        case Pareto(minimum=minimum, alpha=alpha):
+            return pareto(alpha, scale=minimum)
+    raise TypeError(f"no density for {type(latency).__name__}")
+
+
+def _at_least(value: float, size: float) -> float:
+    return max(float(value), _LEAST * size)

@@ -1,0 +1,45 @@
+"""Persistent and white noise from autocovariances."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from fred.fitting.description import autocovariance
+from fred.fitting.filtering import Matrix, Noise
+
+_MOST_LAGS = 30
+_PERSISTENCES = np.tanh(np.linspace(0.02, 2.65, 90))  # tried: 0.02 to 0.99
+_EXACT = 1e3  # weight of the variance itself among the autocovariances
+_DEVIATIONS = 3.0  # by which persistence must stand out of its sampling error
+
+
+def autocovariances(centred: Matrix) -> NDArray[np.float64]:
+    """Means over the columns, at lags 0, 1 ..: as many as can be told."""
+    lags = range(max(2, min(_MOST_LAGS, len(centred) // 4)))
+    return np.array([autocovariance(centred, lag).mean() for lag in lags])
+
+
+def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -> tuple[float, Noise | None]:
+    """Variance of white noise, and the persistent noise beside it, if there is any, by least squares over all lags.
+
+    The columns' means were taken away, which makes all autocovariances less by the variance of a mean: that is allowed for.
+    """
+    lags = np.arange(len(covariances))
+    weights = np.where(lags == 0, _EXACT, 1.0)
+    white = (lags == 0) - 1 / iterations
+    best = (math.inf, 0.0, 0.0, 0.0)
+    for kept in _PERSISTENCES:
+        persistent = kept**lags - variance_of_mean(kept, iterations)
+        parts, misfit = nnls(np.stack([white, persistent], 1) * weights[:, None], covariances * weights)
+        best = min(best, (float(misfit), float(parts[0]), float(parts[1]), float(kept)))
+    _, own, shared, kept = best
+    if shared * kept < _DEVIATIONS * covariances[0] / math.sqrt(iterations * columns):
+        return max(float(covariances[0]) * iterations / (iterations - 1), 0.0), None
+    return own, Noise(math.sqrt(shared), kept)
+
+
+def variance_of_mean(kept: float, iterations: int) -> float:
+    """Of so many steps of autoregressive noise, relative to its variance."""
+    return ((1 + kept) / (1 - kept) - 2 * kept * (1 - kept**iterations) / (iterations * (1 - kept) ** 2)) / iterations

@@ -1,0 +1,139 @@
+"""What `fred fit` shows and writes."""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from fred.errors import FredError
+from fred.fitting import ranking
+from fred.fitting.description import Description
+from fred.fitting.fit import Fitted
+from fred.places import check_places
+
+FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
+_FIRST = "# fitted to "  # by which the block is known: `Fitted.comments`
+
+
+@contextmanager
+def progress() -> Iterator[ranking.Progress]:
+    """A bar on the terminal, with the candidate that is being fitted; silent where there is none."""
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("", total=1.0)
+        yield lambda name, share: bars.update(task, description=name, completed=share)
+
+
+def print_report(fitted: Fitted) -> None:
+    """What the trace looks like, how well each candidate predicts it, and the block."""
+    console = Console(width=None if Console().is_terminal else 140)
+    for repair in fitted.trace.repairs:
+        console.print(f"mended: {repair}", highlight=False, markup=False)
+    look = Table(title=fitted.trace.source, title_justify="left", title_style="bold", show_header=False)
+    for name, value in _lines(fitted.description, fitted.trace.node_of is not None):
+        look.add_row(name, value)
+    console.print(look)
+    table = Table(title="candidates", title_justify="left", title_style="bold", caption_justify="left")
+    table.caption = (
+        f"log-likelihood per run-time, nats; held out: the last {ranking.HELD_OUT:.0%}, each iteration given those before"
+    )
+    table.add_column("model")
+    for heading in ("fitted part", "held out", "behind the best"):
+        table.add_column(heading, justify="right")
+    best = fitted.ranking[0].unseen
+    for each in fitted.ranking:
+        table.add_row(each.name, _nats(each.seen), _nats(each.unseen), _nats(best - each.unseen) if each.unseen < best else "")
+    console.print(table)
+    print(fitted.text, end="")
+
+
+def as_json(fitted: Fitted) -> str:
+    """The same for programs; what is not a finite number is null."""
+    found = {
+        "source": fitted.trace.source,
+        "digest": fitted.trace.digest,
+        "repairs": list(fitted.trace.repairs),
+        "description": asdict(fitted.description),
+        "node_of": fitted.group_of.tolist(),
+        "candidates": [{"name": each.name, "fitted": each.seen, "held_out": each.unseen} for each in fitted.ranking],
+        "cluster": fitted.block.options,
+        "order": fitted.block.order.tolist(),
+    }
+    return json.dumps(_finite(found), indent=2, allow_nan=False)
+
+
+def check_free(out: Path) -> None:
+    """Refuse a folder that cannot be written, or whose `cluster.yaml` is somebody's own. Raises FredError."""
+    check_places(*(out / name for name in FILES))
+    cluster = out / FILES[0]
+    if cluster.exists() and not cluster.read_bytes().startswith(_FIRST.encode()):
+        raise FredError(f"{cluster} is not of `fred fit`; choose another folder with --out, or remove it")
+
+
+def save(fitted: Fitted, out: Path) -> None:
+    """`cluster.yaml`, `fit.json` and `trace.svg` in a folder, which is made if need be."""
+    from fred.fitting.figure import picture
+
+    cluster, numbers, drawing = (out / name for name in FILES)
+    out.mkdir(parents=True, exist_ok=True)
+    cluster.write_text(fitted.text, encoding="utf-8")
+    numbers.write_text(as_json(fitted) + "\n", encoding="utf-8")
+    picture(fitted).save(drawing)
+
+
+def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:
+    yield "size", f"{look.iterations:,} iterations x {look.workers:,} workers"
+    yield "run-times", f"mean {look.mean:.4g} s, deviation {look.deviation:.4g} s"
+    yield "quantiles", ", ".join(f"{share:.0%}: {seconds:.4g} s" for share, seconds in look.quantiles.items())
+    median = look.quantiles[0.5]
+    yield (
+        "tail",
+        (
+            f"99%: {look.quantiles[0.99] / median:.3g} times the median, longest: {look.longest / median:.3g} times; "
+            f"beyond 98% like a power law of exponent {look.tail_exponent:.1f}"
+        ),
+    )
+    yield "workers", f"their mean logarithms deviate by {look.spread_of_workers:.3f}"
+    known, within = "told" if told else "found", _share(look.within_groups)
+    if look.groups > 1:
+        yield "groups", f"{look.groups} {known}; correlation within {within}, between {_share(look.between_groups)}"
+    else:
+        yield "groups", f"none {known}; correlation of two workers {within}"
+    yield "persistence", f"of workers beside their group: {_lags(look.worker_persistence)}"
+    yield "", f"of {'groups' if look.groups > 1 else 'the whole cluster'}: {_lags(look.group_persistence)}"
+    yield "waiting", f"{look.lost_waiting:.1%} of the time is lost if all are waited for"
+    yield (
+        "cutoff",
+        (
+            f"always c = {look.best_static}: {look.static_speedup:.2f} times the throughput of waiting for all; "
+            f"the best c of each round: {look.oracle_speedup:.2f} times"
+        ),
+    )
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
+
+
+def _lags(persistence: dict[int, float]) -> str:
+    return ", ".join(f"lag {lag}: {_share(value)}" for lag, value in persistence.items())
+
+
+def _nats(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "impossible"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
