@@ -1,6 +1,7 @@
-"""The command line: run, verify, list, schema. Nothing heavy is imported before it is known to be needed."""
+"""The command line: run, verify, cutoffs, fit, train-cutoff, list, schema. Nothing heavy is imported before it is needed."""
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,12 +11,18 @@ from fred import __version__, registry
 from fred.errors import FredError
 
 _CANNOT = 2  # exit code of everything that a user can mend
+_WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
+    "cutoffs": ("fred.prediction.command", "what every rule for the cutoff would make of a recorded trace"),
+    "fit": ("fred.fitting.command", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "train-cutoff": ("fred.prediction.deep.command", "train a model of a trace's run-times, by which cutoffs are chosen"),
+}
 _UNREAD = 141  # as of any program whose reader is gone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments, do what they say, return the exit code."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(arguments).parse_args(arguments)
     try:
         code = int(options.command(options))
         sys.stdout.flush()
@@ -37,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fred", description="Deterministic simulator of distributed SGD.")
     parser.add_argument("--version", action="version", version=f"fred {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -56,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     _add_import(verify)
+
+    for name, (module, summary) in _WITH_A_TRACE.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in arguments[:1]:
+            own = importlib.import_module(module)
+            own.add_options(command)
+            command.set_defaults(command=own.run)
 
     known = commands.add_parser("list", help="list what a scenario can name")
     known.set_defaults(command=_list)

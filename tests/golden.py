@@ -2,10 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import fred
 from fred import environment
+from fred.prediction import closed_loop
+from fred.prediction.deep.rule import DeepMarkov
+from fred.traces.reading import read
+from tests import shipped
 
 GOLDEN = Path(__file__).parent / "golden.json"
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -17,7 +23,7 @@ _RUNS = {  # scenario -> settings that make it short, runs
     "systems/ad-psgd": (["seeds=[1]", "stop.seconds=5"], ["d-psgd", "ad-psgd"]),
     "systems/sgp": (["seeds=[1]", "stop.updates=200"], ["push-sum-star"]),
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
-    "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving"]),
+    "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
 
 
@@ -40,6 +46,14 @@ def all_digests() -> dict[str, dict[str, str]]:
     return {name: digests(name) for name in names()}
 
 
+def training(seed: int = 0) -> dict[str, Any]:
+    """The digest of a deep Markov model that was trained for a few steps on FRED's own trace, and what it chose there."""
+    trace = read("example")
+    assert trace.node_of is not None
+    rule = DeepMarkov(steps=60, seed=seed, warm_up=5).trained(trace.seconds, trace.node_of)
+    return {"digest": rule.digest, "cutoffs": closed_loop.run(rule, trace.seconds, trace.node_of, 5).cutoff.tolist()}
+
+
 def locked(recorded: dict[str, str]) -> list[str]:
     """How this environment differs from the recorded one."""
     here = environment.describe()
@@ -48,6 +62,12 @@ def locked(recorded: dict[str, str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    content = {"environment": environment.describe(), "digests": all_digests()}
+    shipped.main()
+    content = {
+        "environment": environment.describe(),
+        "digests": all_digests(),
+        "training": training(),
+        "numpyro": version("numpyro"),
+    }
     GOLDEN.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {GOLDEN}")

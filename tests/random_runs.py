@@ -12,6 +12,7 @@ from fred.scenario.shape import Run
 
 OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
+CUTOFF_RULES = ("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, "hmm", "backup", "oracle")
 OPTIMIZERS = (
     *("sgd", "adam", "adamw", "lamb", "lars", "rmsprop", "adagrad", "novograd", "fromage", "lion", "yogi", "radam", "nadam"),
     *("adabelief", "adan", "rprop", "sm3", "signum", "adamax", "amsgrad", "optimistic_adam_v2", "sign_sgd", "noisy_sgd"),
@@ -116,7 +117,7 @@ def _protocol_options(
         "partial": {"gradients": between(1, workers), "blocks_percent": one(40, 70, 100)},
         "synchronous": {"backup_workers": between(0, workers - 1)},
         "stale-synchronous": {"bound": between(0, 3)},
-        "cutoff": {"rule": one("all", "elfving", "oracle", {"name": "static", "workers": between(1, workers)})},
+        "cutoff": {"rule": one(*CUTOFF_RULES, {"name": "static", "workers": between(1, workers)})},
         "gossip": {"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first")},
         "group-averaging": {"group_size": one(1, 2, 4), "period": between(1, 6)},
     }.get(protocol, {})

@@ -13,9 +13,9 @@ from fred.layout import Layout
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 from fred.timing.cluster import Cluster
+from fred.timing.held import Copy
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Copy
 from fred.timing.simulation import Process, Simulation
 
 

@@ -17,8 +17,9 @@ from fred.running.recording import Recording
 from fred.scenario.shape import Run, Unit
 from fred.schedule import NONE, Row, Schedule, Verb
 from fred.timing.cluster import Cluster
+from fred.timing.held import Gradient
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Gradient, Recorder
+from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from tests.users import Anything
 from tests.worlds import CLUSTERS, COMPUTE, Blind, fitting, make_run, record
@@ -303,7 +304,7 @@ class TestStatistics:
 
     def test_told_again_give_the_same_schedule(self):
         recording, oracle = Recording(self.RUN, 3), Oracle(lambda number: 0.5 * (number * 0.618 % 1))
-        whole = recording.schedule(oracle)
+        whole = recording.watched(oracle, lambda _: False)
         assert len(oracle.told) > 200
         assert {Verb.DROP, Verb.PULL} <= set(whole["verb"].tolist()), "some messages did not pass"
         assert recording.up_to(rows=len(whole), statistics=oracle.told).digest() == whole.digest()
@@ -315,7 +316,7 @@ class TestStatistics:
 
     def test_told_otherwise_give_another(self):
         recording = Recording(self.RUN, 3)
-        schedules = [recording.schedule(Oracle(lambda _: value)) for value in (0.001, 0.1, 1e9)]  # noqa: B023  called at once
+        schedules = [recording.watched(Oracle(lambda _: value), lambda _: False) for value in (0.001, 0.1, 1e9)]  # noqa: B023  called at once
         pulls, drops = ([len(each.rows(verb)) for each in schedules] for verb in (Verb.PULL, Verb.DROP))
         assert pulls[0] < pulls[1] < pulls[2]
         assert drops[0] > drops[1] > drops[2] == 0, "a large statistic lets everything pass"

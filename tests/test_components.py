@@ -195,7 +195,7 @@ def test_what_went_around_validation_deep_inside_is_found_with_its_place():
         ("algorithm", "asdg", "expected one of ssgd, asgd, .*, or `module:Class`; did you mean `asgd`\\?"),
         ("latency", "log-normal", "; did you mean `lognormal`\\?"),
         ("topology", "rings", "; did you mean `ring`\\?"),
-        ("contention", "delays", "; did you mean `random-delays`\\?"),
+        ("contention", "random-delay", "; did you mean `random-delays`\\?"),
         ("data", "zzzzz", "or `module:Class`$"),
         ("model", ":Net", "`:Net` is not of the form `module:Class`"),
         ("model", "nets:", "`nets:` is not of the form `module:Class`"),

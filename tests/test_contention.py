@@ -25,7 +25,7 @@ def durations(cluster: Cluster, **limits) -> dict[int, np.ndarray]:
 
 
 def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
-    load = MarkovSwitching(**SWITCHING).start(5, "contention 0", 200, 1)
+    load = MarkovSwitching(**SWITCHING).start(5, "contention 0", np.zeros(200, int))
     slow = 0
     dwell: dict[float, list[float]] = {1.0: [], 3.0: []}
     for worker in range(200):
@@ -111,7 +111,7 @@ def test_endless_computations_are_reported_and_endless_dwell_times_are_none():
     dead = make_run("asgd", task=None, cluster={"workers": 2, "contention": [{"name": "job", "nodes": [0], "slowdown": 1e12}]})
     with pytest.raises(FredError, match="virtual time passes"):
         execute("run", dead, 0)
-    rarely = MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3).start(0, "contention 0", 50, 1)
+    rarely = MarkovSwitching(slowdown=3.0, fast_seconds=1e9, slow_seconds=1e-3).start(0, "contention 0", np.zeros(50, int))
     assert all(rarely.slowdown(worker, 100 * 10**9)[0] == 1.0 for worker in range(50))
 
 

@@ -6,6 +6,8 @@ import platform
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ import pytest
 
 from fred import environment
 from tests.conftest import ROOT
-from tests.golden import GOLDEN, all_digests, locked
+from tests.golden import GOLDEN, all_digests, locked, training
 
 PROGRAM = """
 import json, fred
@@ -24,9 +26,9 @@ print(json.dumps(result.summary[["name", "digests_schedule", "digests_params"]].
 """
 
 
-def run(prefix: tuple[str, ...] = (), **variables: str) -> list:
+def run(prefix: tuple[str, ...] = (), program: str = PROGRAM, **variables: str) -> Any:
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
-    command = [*prefix, sys.executable, "-c", PROGRAM]
+    command = [*prefix, sys.executable, "-c", program]
     finished = subprocess.run(command, cwd=ROOT, env={**env, **variables}, capture_output=True, text=True, check=True)
     return json.loads(finished.stdout)
 
@@ -113,3 +115,15 @@ def test_digests_are_the_pinned_ones():
         assert all_digests() == all_digests()
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
     assert all_digests() == pinned["digests"]
+
+
+def test_training_and_decisions_are_the_pinned_ones():
+    """Of a deep Markov model, in the locked environment; elsewhere two runs agree. Other settings of a machine change nothing."""
+    pinned = json.loads(GOLDEN.read_text())
+    first = training()
+    program = "import json, fred; from tests.golden import training; print(json.dumps(training()))"
+    settings = {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "NPY_DISABLE_CPU_FEATURES": "X86_V4"}
+    assert run(("taskset", "-c", "0") if shutil.which("taskset") else (), program, **settings) == first
+    if (differences := locked(pinned["environment"])) or pinned["numpyro"] != version("numpyro"):
+        pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned ones do not apply")
+    assert first == pinned["training"]

@@ -236,7 +236,7 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     assert dict(zip([text.get_text() for text in legend.get_texts()], colours, strict=True)) == {
         "computing": BLUE,
         "computed in vain": RED,
-        "on the network": GREY,
+        "sending or waiting": GREY,
         "update": "#222222",
     }
 

@@ -16,12 +16,12 @@ from fred.errors import FredError
 from fred.layout import Layout
 from fred.schedule import NONE, Row, Verb
 from fred.timing.cluster import Cluster
+from fred.timing.held import Copy, Gradient
 from fred.timing.loop import Loop
 from fred.timing.network import NOTHING
 from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.recorder import Copy, Gradient, Recorder
-from fred.timing.simulation import Simulation
-from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting
+from fred.timing.recorder import Recorder
+from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 
 Process = Generator[simpy.Event, Any, Any]
 Trace = list[tuple]
@@ -402,11 +402,7 @@ class TestForgetting:
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
     def test_no_protocol_uses_what_it_has_let_go_and_all_is_let_go_in_the_end(self, protocol, cluster, seed):
         protocol, log = fitting(protocol, cluster), Strict()
-        record = Recorder(cluster.size, protocol.layout(cluster), gradients=40, listener=log)
-        simulation = Simulation(cluster, record, seed, model_bytes=1000)
-        protocol.start(simulation)
-        simulation.run()
-        del simulation, record
+        record(protocol, cluster, gradients=40, seed=seed, listener=log)
         gc.collect()
         assert log.written <= set(log.mailboxes)
         assert log.used <= set(log.gradients)
@@ -416,10 +412,7 @@ class TestForgetting:
     def test_an_asynchronous_run_holds_one_copy_and_one_gradient_for_each_worker(self):
         """One more while a worker turns from one to the next."""
         cluster, log = Cluster(workers=5, compute=COMPUTE), Strict()
-        recorded = Recorder(5, Layout.central(), gradients=300, listener=log)
-        simulation = Simulation(cluster, recorded, 0, model_bytes=1000)
-        Asynchronous().start(simulation)
-        simulation.run()
+        record(Asynchronous(), cluster, gradients=300, listener=log)
         assert len(log.written) >= 300
         assert log.most_held in (5, 6)
         assert 300 - 6 <= len(log.gradients) <= 300
@@ -429,11 +422,8 @@ class TestTelling:
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
     def test_the_listener_hears_the_rows_of_the_schedule_and_no_others(self, protocol, cluster, seed):
         protocol, log = fitting(protocol, cluster), Log()
-        record = Recorder(cluster.size, protocol.layout(cluster), gradients=30, listener=log)
-        simulation = Simulation(cluster, record, seed, model_bytes=1000)
-        protocol.start(simulation)
-        simulation.run()
-        assert log.rows == list(record.schedule(simulation.now))
+        schedule = record(protocol, cluster, gradients=30, seed=seed, listener=log)
+        assert log.rows == list(schedule)
 
     @pytest.mark.parametrize(("limit", "wanted"), [("updates", 2), ("gradients", 2), ("rows", 4)])
     def test_a_full_recorder_tells_nothing_more(self, limit, wanted):

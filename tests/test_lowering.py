@@ -98,12 +98,12 @@ class TestWhereGradientsAreComputed:
         program = program_of(record(Synchronous(), Cluster(workers=6, compute=COMPUTE), gradients=60))
         assert instructions(program) == {"COMMIT GRADIENT": 10}
         (kind,) = program.kinds
-        assert (kind.members, kind.flag) == (6, False)
+        assert (kind.members, kind.masked) == (6, False)
 
     def test_rounds_of_one_missing_are_masked(self):
         schedule = record(Synchronous(backup_workers=3), Cluster(workers=16, compute=COMPUTE), gradients=130)
         (kind,) = program_of(schedule).kinds
-        assert (kind.op, kind.how, kind.members, kind.flag) == (Op.COMMIT, How.GRADIENT, padded(13, 16), True)
+        assert (kind.op, kind.how, kind.members, kind.masked) == (Op.COMMIT, How.GRADIENT, padded(13, 16), True)
 
     def test_messages_have_to_be_made_one_by_one_where_the_algorithm_wants_it(self):
         schedule = record(Synchronous(), Cluster(workers=4, compute=COMPUTE), gradients=40)

@@ -18,4 +18,5 @@ def test_notebook_runs(path):
     tables = [output for output in outputs if "text/html" in output.get("data", {})]
     assert len(pictures) >= 3
     assert len(tables) >= 2
-    assert not [output for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    said = [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"]
+    assert not [text for text in said if "Very slow compile" not in text]  # which XLA says on a busy machine

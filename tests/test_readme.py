@@ -43,6 +43,23 @@ def test_the_algorithm_runs_when_its_import_is_allowed(folder, capsys):
     assert block("python", "class Patient").count("\n") <= 20
 
 
+def test_the_scenario_with_a_trace_runs(folder, capsys):
+    scenario = (
+        block("yaml", "name: trace").replace("times.csv}", "example}").replace("{name: dmm, model: predictor.npz}", "ewma")
+    )
+    (folder / "traced.yaml").write_text(scenario.replace("updates: 500", "updates: 5"))
+    assert cli.main(["run", "traced.yaml"]) == 0
+    assert "dmm" in capsys.readouterr().out
+
+
+def test_the_comparison_of_rules_is_what_the_command_prints(capsys):
+    command = re.search(r"^fred (cutoffs example [^#]*)", block("sh", "--warm-up"), re.M)
+    assert command
+    assert cli.main(command[1].split()) == 0
+    shown, printed = (re.sub(r"\d\.\d\d │\n|\s", "", text) for text in (block("text", "gradients/s"), capsys.readouterr().out))
+    assert shown == printed
+
+
 def test_every_path_and_command_it_names_exists():
     for path in re.findall(r"\]\(((?:docs|results|notebooks)[^)]*)\)", README):
         assert (ROOT / path).exists(), path

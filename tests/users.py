@@ -12,8 +12,8 @@ from fred.layout import Layout
 from fred.learning.models.adapters import FlaxModel
 from fred.learning.models.model import Model, Params
 from fred.timing.cluster import Cluster
+from fred.timing.held import Copy, Gradient
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 

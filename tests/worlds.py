@@ -11,10 +11,10 @@ from fred import registry
 from fred.running.execution import Outcome
 from fred.scenario.loading import validated
 from fred.scenario.shape import Run
-from fred.schedule import Row, Schedule
+from fred.schedule import Schedule
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
-from fred.timing.recorder import Recorder
+from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 
 TASK: dict[str, Any] = {
@@ -69,26 +69,24 @@ CLUSTERS = st.builds(
 PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
 
 
-class Blind:
-    """A listener that computes nothing; where timing follows values, they are always the same."""
-
-    def execute(self, row: Row) -> None:
-        """Nothing."""
-
-    def forget_mailbox(self, mailbox: int) -> None:
-        """Nothing."""
-
-    def forget_message(self, key: tuple[int, ...]) -> None:
-        """Nothing."""
+class Blind(Listener):
+    """Computes nothing; where timing follows values, they are always the same."""
 
     def statistic(self, cell: int) -> float:
         """Always the same."""
         return 0.05
 
 
-def record(protocol: Protocol, cluster: Cluster, gradients: float = np.inf, seconds: float = np.inf, seed: int = 0) -> Schedule:
-    """What happens when."""
-    recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=Blind())
+def record(
+    protocol: Protocol,
+    cluster: Cluster,
+    gradients: float = np.inf,
+    seconds: float = np.inf,
+    seed: int = 0,
+    listener: Listener | None = None,
+) -> Schedule:
+    """What happens when; a listener may hear of it."""
+    recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=listener or Blind())
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(seconds)

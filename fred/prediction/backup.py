@@ -1,0 +1,44 @@
+"""Dynamic backup workers: the loss that a round is expected to gain per time [Xu, Neglia & Sebastianelli 2020]."""
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.prediction.empirical import OfTheLastRounds
+from fred.prediction.lognormal import Floats
+from fred.prediction.predictive import Predictive
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Best, Chooser
+
+
+class DynamicBackup(Predictive):
+    """Waits for the k with the largest expected gain per time, where the gain of more gradients levels off.
+
+    By arXiv 2004.14696 a step of rate eta along the mean of k gradients lowers the loss by at least
+    (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V / k, with L the loss's smoothness, g its gradient and V the variance of one
+    worker's; so the gain is as 1 - noise / k, noise = L eta / (2 - L eta) V / |g|^2. The paper estimates |g|^2, V and L from
+    the gradients as they come. A rule of the timing sees none: here `noise` is given, and may grow from round to round as the
+    gradient shrinks. Durations are means over the last rounds, as in the rule `empirical`; the paper's estimate depends on
+    the k of two successive rounds besides, because its late workers go on, which ours do not.
+    """
+
+    noise: float = Field(10.0, ge=0, description="from how many gradients on a round gains anything (above)")
+    noise_growth: float = Field(0.0, ge=0, description="by how much `noise` grows from round to round")
+    window: int = Field(20, ge=1, description="rounds that durations are averaged over")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _GainPerTime(self, len(node_of))
+
+
+class _GainPerTime(OfTheLastRounds):
+    def __init__(self, rule: DynamicBackup, workers: int):
+        super().__init__(rule, workers, rule.window)
+        self._rule, self._rounds = rule, 0
+        self._best = Best(rule.objective, self.least, worth=self._gain)
+
+    def _gain(self, counts: Floats) -> Floats:
+        return 1 - (self._rule.noise + self._rule.noise_growth * self._rounds) / counts
+
+    def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
+        super().learn(seconds, finished)
+        self._rounds += 1

@@ -1,0 +1,79 @@
+"""Expectation maximisation for nodes that switch between common levels, workers beside their own medians [Baum et al. 1970]."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fred.prediction import forward
+from fred.prediction.lognormal import Floats
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Progress
+
+_LEAST_DEVIATION = 1e-3
+_TAIL = 0.005  # the first levels are spread evenly between this quantile of the chains' means and its opposite
+
+
+@dataclass(frozen=True)
+class Switching:
+    """log x = offset of the worker + level of its chain's state + normal noise; `transition` is between states."""
+
+    levels: Floats  # [states], ascending; the commonest is 0
+    transition: Floats  # [states, states]
+    offsets: Floats  # [workers]
+    deviations: Floats  # [workers]
+
+
+def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Progress) -> Switching:
+    """The model after so many passes over complete rounds: logs of times [iterations, workers], the chain of each worker.
+
+    Raises ValueError if there are too few iterations.
+    """
+    if len(logs) < 2 * states:
+        raise ValueError(f"{len(logs)} iterations to train on; at least {2 * states} are needed for {states} states")
+    model = _first(logs, chain_of, states)
+    for number in range(passes):
+        model = _improved(model, logs, chain_of)
+        progress((number + 1) / passes)
+    return model
+
+
+def _first(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
+    offsets = np.sort(logs, axis=0)[len(logs) // 2]
+    spread = np.sort((logs - offsets) ** 2, axis=0)[len(logs) // 2]
+    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median
+    model = Switching(np.zeros(1), np.ones((1, 1)), offsets, deviations)
+    means = np.sort(_chain_means(model, logs, chain_of)[0].ravel())
+    low, high = means[int(_TAIL * len(means))], means[int((1 - _TAIL) * (len(means) - 1))]
+    transition = np.full((states, states), 0.1 / states) + 0.9 * np.eye(states)
+    return replace(model, levels=np.linspace(low, high, states), transition=transition)
+
+
+def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
+    means, weights = _chain_means(model, logs, chain_of)
+    misses = (means[:, :, None] - model.levels) ** 2
+    states, followed = forward.smoothed(forward.likelihood(-weights[:, None] * misses / 2), model.transition)
+    flat = states.reshape(-1, states.shape[2])
+    weight = np.broadcast_to(weights, means.shape).reshape(-1, 1)
+    weighted = flat * weight
+    levels = np.add.reduce(weighted * means.reshape(-1, 1), axis=0) / np.maximum(np.add.reduce(weighted, axis=0), 1e-9)
+    level, square = (forward.over_states(states * each) for each in (levels, levels**2))
+    own = logs - np.take(level, chain_of, axis=1)
+    offsets = np.add.reduce(own, axis=0) / len(logs)
+    variance = np.add.reduce((own - offsets) ** 2 + np.take(square - level**2, chain_of, axis=1), axis=0) / len(logs)
+    counts = followed + 1 / len(levels)
+    common = levels[np.argmax(np.add.reduce(flat, axis=0))]
+    return Switching(
+        levels - common,
+        counts / forward.over_states(counts)[:, None],
+        offsets + common,
+        np.maximum(np.sqrt(variance), _LEAST_DEVIATION),
+    )
+
+
+def _chain_means(model: Switching, logs: Floats, chain_of: NodeOf) -> tuple[Floats, Floats]:
+    """Of what is not the workers' own, the weighted mean in each chain [iterations, chains], and the weights' sums [chains]."""
+    precision = 1 / model.deviations**2
+    weights = np.asarray(np.bincount(chain_of, precision), np.float64)
+    sums = np.zeros((len(weights), len(logs)))
+    np.add.at(sums, chain_of, ((logs - model.offsets) * precision).T)
+    return np.ascontiguousarray((sums / np.maximum(weights, 1e-9)[:, None]).T), weights

@@ -1,0 +1,34 @@
+"""The one number that would have been best on recorded rounds [Chen et al. 2016, Revisiting distributed synchronous SGD]."""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser, CutoffRule, Objective, Progress, StaticCutoff
+
+
+class BestStatic(CutoffRule):
+    """The same number in every round, the best one of the rounds that it was trained on."""
+
+    objective: Objective = Field("throughput", description="what was best: the mean of c / x_(c), or sum c / sum x_(c)")
+    workers: int | None = Field(None, ge=1, description="c, what training found", examples=[1])
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        if self.workers is None:
+            raise ValueError("`best-static` must be trained first (`fred cutoffs` does), or `workers` be given")
+        return StaticCutoff(workers=self.workers).start(node_of)
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        if len(seconds) == 0:
+            raise ValueError("no iterations to find the best static cutoff of")
+        ordered = np.sort(seconds, axis=1)
+        counts = np.arange(1, seconds.shape[1] + 1)
+        if self.objective == "throughput":
+            rates = counts / np.add.reduce(ordered, axis=0)
+        else:
+            rates = np.add.reduce(counts / ordered, axis=0)
+        progress(1.0)
+        return self.model_copy(update={"workers": 1 + int(np.argmax(rates))})

@@ -1,0 +1,236 @@
+"""The networks of the deep Markov model [Teng & Wood 2018, section 3.1.3], and what weights shared among workers make of it.
+
+A latent state z for each node moves by a gated transition and emits its workers' run-times. Axes, from the last: components,
+then nodes, then whatever else. Parameters are dicts of dense layers, so that they are saved by their names.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+import fred.portable  # noqa: F401  the same bits on every CPU
+
+Params = dict[str, dict[str, Array]]
+
+_LEAST_SCALE = 1e-3
+_CALM = -1.5  # bias of a softplus that makes a small scale
+_CLOSED = -2.0  # bias of the transition's gates
+
+
+class Sizes(NamedTuple):
+    """Widths of layers."""
+
+    latent: int = 8
+    summary: int = 24  # of what the guide remembers
+    gate: int = 16
+    proposal: int = 24
+    emission: int = 16
+    worker: int = 8
+
+
+def dense(layer: dict[str, Array], x: Array) -> Array:
+    """One layer without its nonlinearity."""
+    return x @ layer["weights"] + layer["bias"]
+
+
+def scale_of(x: Array) -> Array:
+    """A deviation of any number."""
+    return jax.nn.softplus(x) + _LEAST_SCALE
+
+
+def key_of(seed: int) -> Array:
+    """Random numbers by XLA's own generator: integers, so no CPU changes them, and compiled eight times as fast as JAX's."""
+    return jax.random.key(seed, impl="rbg")
+
+
+class Network:
+    """What all variants have in common: a gated transition, a proposal for z, and sums over time of what was seen."""
+
+    logarithmic = True  # times are log-normal, else normal
+    left_only = True  # the guide knows nothing of what comes later
+    neighbours = False  # a node's state moves with those of others
+
+    def __init__(self, sizes: Sizes):
+        self.sizes = sizes
+
+    # The model.
+
+    def init(self, key: Array, inputs: int) -> Params:
+        """First parameters: the transition is the identity and its gates are nearly closed; `inputs` is the guide's width."""
+        sizes, keys = self.sizes, iter(jax.random.split(key, 32))
+        latent, context, summary = sizes.latent, sizes.latent * (4 if self.neighbours else 1), sizes.summary
+        return {
+            "first": {"mean": jnp.zeros(latent), "scale": jnp.zeros(latent)},
+            "keep": {"weights": jnp.eye(context, latent), "bias": jnp.zeros(latent)},
+            "gate-1": layer(keys, context, sizes.gate),
+            "gate-2": layer(keys, sizes.gate, latent, bias=_CLOSED),
+            "move-1": layer(keys, context, sizes.proposal),
+            "move-2": layer(keys, sizes.proposal, latent),
+            "move-scale": layer(keys, latent, latent, 0.1, _CALM),
+            "guide-state": layer(keys, latent, summary),
+            "guide-mean": layer(keys, summary, latent),
+            "guide-scale": layer(keys, summary if self.left_only else latent, latent, 0.1, _CALM),
+            **self._summing_layers(keys, inputs),
+        }
+
+    def first(self, params: Params) -> tuple[Array, Array]:
+        """Mean and deviation of the first z: [latent] each."""
+        return params["first"]["mean"], scale_of(params["first"]["scale"])
+
+    def transition(self, params: Params, z: Array) -> tuple[Array, Array]:
+        """Mean and deviation of the next z [..., nodes, latent], of this one [section 3.1.3: G and H]."""
+        context = self._context(z)
+        gate = jax.nn.sigmoid(dense(params["gate-2"], jax.nn.relu(dense(params["gate-1"], context))))
+        move = dense(params["move-2"], jax.nn.relu(dense(params["move-1"], context)))
+        mean = (1 - gate) * dense(params["keep"], context) + gate * move
+        return mean, scale_of(dense(params["move-scale"], jax.nn.relu(mean)))
+
+    def _context(self, z: Array) -> Array:
+        if not self.neighbours:
+            return z
+        everywhere = jnp.broadcast_to(z.mean(-2, keepdims=True), z.shape)
+        return jnp.concatenate([z, everywhere, jnp.roll(z, 1, -2), jnp.roll(z, -1, -2)], -1)
+
+    def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
+        """Mean and deviation of each worker's (log) time [..., nodes, workers], of z [..., nodes, latent] and its history."""
+        raise NotImplementedError
+
+    # The guide.
+
+    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
+        """What the guide sees of (log) times y [..., nodes, workers]: [..., nodes, inputs]."""
+        raise NotImplementedError
+
+    def _summing_layers(self, keys: Iterator[Array], inputs: int) -> Params:
+        width = self.sizes.summary
+        return {"gru-in": layer(keys, inputs, width, copies=3), "gru": layer(keys, width, width, copies=3)}
+
+    def sum_up(self, params: Params, summary: Array, inputs: Array) -> Array:
+        """What is remembered after one more round, a gated recurrent unit: [..., nodes, summary]."""
+        new, old = dense(params["gru-in"], inputs), dense(params["gru"], summary)
+        (reset, keep, fresh), (reset_, keep_, fresh_) = jnp.split(new, 3, -1), jnp.split(old, 3, -1)
+        keep = jax.nn.sigmoid(keep + keep_ + 1)
+        return keep * summary + (1 - keep) * jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_) * fresh_)
+
+    def summaries(self, params: Params, inputs: Array) -> Array:
+        """What is remembered after each round: [rounds, ..., nodes, summary] of [rounds, ..., nodes, inputs]."""
+        start = jnp.zeros((*inputs.shape[1:-1], self.sizes.summary))
+
+        def step(summary: Array, now: Array) -> tuple[Array, Array]:
+            summary = self.sum_up(params, summary, now)
+            return summary, summary
+
+        return jax.lax.scan(step, start, inputs)[1]
+
+    def proposal(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
+        """The guide's mean and deviation of z, of the last z and what was seen up to now: [..., nodes, latent] each."""
+        out = (jnp.tanh(dense(params["guide-state"], z)) + summary) / 2
+        return dense(params["guide-mean"], out), scale_of(dense(params["guide-scale"], out))
+
+
+class Shared(Network):
+    """One small network for all workers: it sees a worker's own history, its node's summary, and the cluster's.
+
+    So it has as many parameters for 10 workers as for 10,000, and can be used on another cluster than it was trained on.
+    """
+
+    neighbours = True
+    features = 3
+
+    def init(self, key: Array, inputs: int) -> Params:
+        sizes = self.sizes
+        common, own = jax.random.split(key)
+        keys = iter(jax.random.split(own, 8))
+        offsets = layer(keys, self.features, 2, 0.1)
+        offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))  # a worker stays about as it was
+        return super().init(common, inputs) | {
+            "emission-1": layer(keys, sizes.latent, sizes.emission),
+            "emission-2": layer(keys, sizes.emission, 2, 0.3) | {"bias": jnp.array([0.0, _CALM])},
+            "emission": layer(keys, sizes.latent, 2, 0.3),
+            "worker": offsets,
+            "worker-1": layer(keys, self.features, sizes.worker),
+            "worker-2": layer(keys, sizes.worker, 2, 0.1),
+        }
+
+    def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
+        node = dense(params["emission"], z)
+        node += dense(params["emission-2"], jnp.tanh(dense(params["emission-1"], z)))
+        own = dense(params["worker"], features)
+        own += dense(params["worker-2"], jnp.tanh(dense(params["worker-1"], features)))
+        deviation = (jax.nn.softplus(node[..., 1]) + 0.01)[..., None] * jnp.exp(own[..., 1])
+        return node[..., :1] + own[..., 0], deviation
+
+    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
+        rest = jnp.where(there, y - baseline, 0.0)
+        number = there.sum(-1)
+        mean = rest.sum(-1) / number
+        spread = jnp.sqrt(jnp.maximum((rest**2).sum(-1) / number - mean**2, 1e-6))
+        over_all = jnp.broadcast_to(mean.mean(-1, keepdims=True), mean.shape)
+        highest = jnp.broadcast_to(mean.max(-1, keepdims=True), mean.shape)
+        around = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
+        return 2 * jnp.stack([mean, 2 * spread, over_all, highest, *around], -1)
+
+
+class Plain(Network):
+    """One output for each worker and one state for all of them, as in the paper; the guide does not look ahead."""
+
+    def __init__(self, sizes: Sizes, workers: int):
+        super().__init__(sizes._replace(latent=16, summary=32, emission=32))
+        self.workers = workers
+
+    def init(self, key: Array, inputs: int) -> Params:
+        width = self.sizes.emission
+        common, own = jax.random.split(key)
+        keys = iter(jax.random.split(own, 8))
+        return super().init(common, inputs) | {
+            "mean-1": layer(keys, self.sizes.latent, width),
+            "mean-2": layer(keys, width, self.workers, 0.3),
+            "scale-1": layer(keys, self.workers, width),
+            "scale-2": layer(keys, width, self.workers, 0.1, _CALM),
+        }
+
+    def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
+        mean = dense(params["mean-2"], dense(params["mean-1"], z))
+        return mean, scale_of(dense(params["scale-2"], jax.nn.relu(dense(params["scale-1"], mean))))
+
+    def inputs(self, y: Array, baseline: Array, there: Array) -> Array:
+        return y
+
+
+class Printed(Plain):
+    """As printed: normal times, and a guide that looks at what came before t and what comes after it, not at t itself."""
+
+    logarithmic = False
+    left_only = False
+
+    def _summing_layers(self, keys: Iterator[Array], inputs: int) -> Params:
+        width = self.sizes.summary
+        return {
+            f"{side}{part}": layer(keys, size, width)
+            for side in ("left", "right")
+            for part, size in (("-in", inputs), ("", width))
+        }
+
+    def summaries(self, params: Params, inputs: Array) -> Array:
+        start = jnp.zeros((*inputs.shape[1:-1], self.sizes.summary))
+
+        def past(side: str, rounds: Array) -> Array:
+            def step(summary: Array, now: Array) -> tuple[Array, Array]:
+                return jax.nn.relu(dense(params[f"{side}-in"], now) + dense(params[side], summary)), summary
+
+            return jax.lax.scan(step, start, rounds)[1]
+
+        return past("left", inputs) + past("right", inputs[::-1])[::-1]
+
+    def proposal(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
+        mean = dense(params["guide-mean"], (jnp.tanh(dense(params["guide-state"], z)) + summary) / 3)
+        return mean, scale_of(dense(params["guide-scale"], mean))
+
+
+def layer(keys: Iterator[Array], inputs: int, outputs: int, gain: float = 1.0, bias: float = 0.0, copies: int = 1) -> Any:
+    """A dense layer's first weights, normal with the variance 1 / inputs; `copies` of it side by side."""
+    weights = gain * jax.random.normal(next(keys), (inputs, copies * outputs)) / jnp.sqrt(inputs)
+    return {"weights": weights, "bias": jnp.full(copies * outputs, bias)}

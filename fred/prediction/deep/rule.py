@@ -1,0 +1,260 @@
+"""Cutoffs from a deep Markov model of run-times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; JAX loads when it works."""
+
+import importlib.metadata
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
+
+from fred.prediction.deep import saved
+from fred.prediction.deep.grid import Grid
+from fred.prediction.predictive import Predictive, Predictor
+from fred.timing import elementary
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser, Objective, Progress
+from fred.version import __version__
+
+if TYPE_CHECKING:
+    from fred.prediction.deep.filter import Filter
+    from fred.prediction.deep.network import Network
+
+_FEWEST = 4  # iterations that something can be learnt from
+_MORE = 0.3  # that the first rounds' mean may differ by
+_KNOWN = 100  # rounds that the trace's pace counts for, where the long run is maximised
+_FACTOR = 2.0  # the normaliser in mean times, as printed
+
+
+class DeepMarkov(Predictive):
+    """A deep Markov model with weights shared among workers, a state for each node, and joint imputation of dropped workers.
+
+    One small network sees a worker's own history, its node's summary and the cluster's, so that a model trained on one cluster
+    serves another. Times are in units of twice their mean in the first rounds, in which all workers are waited for.
+    """
+
+    variant: ClassVar[saved.Variant] = "shared"
+
+    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
+    digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
+    particles: int = Field(100, ge=1, description="samples of the next round")
+    warm_up: int = Field(20, ge=0, description="first rounds, in which all are waited for; 0: times are as in the trace")
+    steps: int = Field(3000, ge=50, description="of training")
+    learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
+    window: int = Field(20, ge=1, description="rounds that training sees at once")
+    seed: int = Field(0, ge=0, description="of training, and of samples")
+    _trained: saved.Trained | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identified(cls, options: Any) -> Any:
+        if not isinstance(options, dict) or (not options.get("model") and cls.variant != "shared"):
+            return options
+        path = Path(options.get("model") or saved.SHIPPED)
+        if path == saved.SHIPPED and not path.exists():  # it is just being made
+            return options
+        digest = _loaded(path).digest
+        if options.get("digest") not in (None, digest):
+            raise ValueError(
+                f"{options.get('model') or 'the model that comes with FRED'} is not the recorded one (its digest differs)"
+            )
+        return {**options, "digest": digest}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:  # validators run from the last to the first
+        if not isinstance(options, dict) or not options.get("model"):
+            return options
+        return {**options, "model": Path((info.context or {}).get("folder", ".")) / str(options["model"])}
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        trained = self._trained or self._of_file()
+        about = trained.about
+        if about.variant != "shared" and about.workers != len(node_of):
+            raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
+        if about.variant != self.variant:
+            raise ValueError(f"the model is of the variant `{about.variant}`, not `{self.variant}`")
+        if about.variant != "shared":
+            node_of = np.zeros_like(node_of)
+        elif not node_of.any() and about.workers == len(node_of) and (self.model or self._trained):
+            node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
+        return _Believing(self, trained, node_of)
+
+    def _of_file(self) -> saved.Trained:
+        if self.model is None and self.variant != "shared":
+            raise ValueError("needs `model`: train one with `fred train-cutoff`")
+        trained = _loaded(self.model or saved.SHIPPED)
+        if self.digest not in (None, trained.digest):
+            raise ValueError(f"{self.model or 'the model that comes with FRED'} has changed since it was named")
+        return trained
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """The same with other options; what was learned comes along."""
+        if self._trained is None:
+            return super().model_copy(update=update, deep=deep)
+        return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
+
+    def _with(self, trained: saved.Trained) -> Self:
+        self._trained = trained
+        object.__setattr__(self, "digest", trained.digest)
+        return self
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        if self.model is not None:  # it has learnt what it will
+            return self
+        return self.model_copy()._with(learn(self, seconds, node_of, progress))
+
+
+class PlainDeepMarkov(DeepMarkov):
+    """A deep Markov model with one output for each worker and one state for all; its guide does not look ahead."""
+
+    variant: ClassVar[saved.Variant] = "plain"
+
+
+class PrintedDeepMarkov(DeepMarkov):
+    """The deep Markov model as printed: normal times, a guide that looks ahead, dropped workers imputed one by one.
+
+    It fails to predict: what its guide reads off the future is missing when it is needed (docs/errata.md).
+    """
+
+    variant: ClassVar[saved.Variant] = "printed"
+
+
+def learn(rule: DeepMarkov, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
+    """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them."""
+    if len(seconds) < _FEWEST:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
+    from fred import environment
+    from fred.prediction.deep import training
+    from fred.traces.trace import Trace
+
+    if rule.variant != "shared":
+        node_of = np.zeros_like(node_of)
+    repaired = rule.variant != "printed"
+    schedule = training.Schedule(rule.steps, rule.learning_rate, rule.window, rule.seed, repaired, repaired)
+    network = _network(rule.variant, seconds.shape[1])
+    normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
+    params, losses = training.train(network, seconds, Grid(node_of), schedule, progress)
+    if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
+        raise ValueError("training has diverged; give a smaller `learning_rate`")
+    about = saved.About(
+        fred=__version__,
+        environment=environment.describe() | {"numpyro": importlib.metadata.version("numpyro")},
+        variant=rule.variant,
+        workers=seconds.shape[1],
+        nodes=node_of.tolist(),
+        window=rule.window,
+        normaliser=normaliser,
+        pace=_pace(seconds / normaliser),
+        bounds=_bounds(network, seconds / normaliser, Grid(node_of)),
+        trace=Trace(seconds, ()).digest,
+        steps=rule.steps,
+        learning_rate=rule.learning_rate,
+        seed=rule.seed,
+        curve=[math.fsum(part) / len(part) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
+    )
+    return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
+
+
+def _pace(times: NDArray[np.float64]) -> tuple[float, float]:
+    """Of the best static cutoff in rounds of these times [rounds, workers]: its share of the workers, mean time."""
+    mean = np.add.reduce(np.sort(times, axis=1), axis=0) / len(times)
+    best = int(np.argmax(np.arange(1, len(mean) + 1) / mean))
+    return (best + 1) / len(mean), float(mean[best])
+
+
+def _bounds(network: "Network", times: NDArray[np.float64], grid: Grid) -> tuple[float, float]:
+    """Of the mean (log) times of nodes in all rounds [rounds, workers], and some more; of single workers, if all are one."""
+    y = elementary.log(times) if network.logarithmic else times
+    if network.neighbours:
+        y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.there.sum(-1)
+    return float(y.min()) - _MORE, float(y.max()) + _MORE
+
+
+class _Believing(Predictor):
+    """A filter at work, in units of the first rounds' mean time."""
+
+    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf):
+        super().__init__(rule, len(node_of))
+        self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
+        self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
+        self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
+
+    def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        self._rounds += 1
+        self._ready = self._rounds >= self._warm_up
+        if self._rounds > self._warm_up:
+            self._believe(seconds, finished)
+            return
+        self._first.append((seconds, finished))
+        if self._rounds == self._warm_up:
+            level = math.fsum(np.concatenate([each for each, _ in self._first])) / (self._rounds * self.workers)
+            self._begin(_FACTOR * level)
+            for each in self._first:
+                self._believe(*each)
+
+    def _begin(self, normaliser: float) -> None:
+        from fred.prediction.deep.network import key_of
+
+        share, time = self._trained.about.pace
+        self._best.came_to(_KNOWN * share * self.workers, _KNOWN * time * normaliser)
+        self._normaliser, self._key, self._step = normaliser, key_of(self._seed), 0
+        self._filter = _filter(self._trained, self._grid.node_of.tobytes(), self._particles)
+        self._belief, self._samples = self._filter.start(self._key)
+
+    def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        if not hasattr(self, "_filter"):
+            self._begin(self._trained.about.normaliser)
+        times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
+        self._step += 1
+        self._belief, self._samples = self._filter.after(
+            self._belief, self._key, self._step, times, self._grid.spread(finished)
+        )
+
+    def ordered_samples(self) -> NDArray[np.float64]:
+        """Samples of the next round, each worker's time in ascending order, s: [particles, workers]."""
+        return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
+
+    def expected(self) -> NDArray[np.float64]:
+        ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
+        return np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+
+
+@lru_cache(maxsize=8)
+def _filter(trained: saved.Trained, node_of: bytes, particles: int) -> "Filter":
+    """Kept, since compiling it takes seconds."""
+    import jax.numpy as jnp
+
+    from fred.prediction.deep.filter import Filter
+
+    about, there = trained.about, jnp.asarray(Grid(np.frombuffer(node_of, np.int64)).there)
+    params = {name: {part: jnp.asarray(a) for part, a in layer.items()} for name, layer in trained.params.items()}
+    return Filter(_network(about.variant, about.workers), params, there, particles, about.window, about.bounds)
+
+
+def _network(variant: saved.Variant, workers: int) -> "Network":
+    from fred.prediction.deep import network
+
+    sizes = network.Sizes()
+    if variant == "shared":
+        return network.Shared(sizes)
+    return {"plain": network.Plain, "printed": network.Printed}[variant](sizes, workers)
+
+
+_known: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
+
+
+def _loaded(path: Path) -> saved.Trained:
+    """A saved model, read once as long as its file stays the same."""
+    try:
+        facts = path.stat(), path.with_suffix(".json").stat()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}; `fred train-cutoff` writes such a file") from None
+    stamp = tuple(fact for each in facts for fact in (each.st_mtime_ns, each.st_size))
+    if path not in _known or _known[path][0] != stamp:
+        _known[path] = stamp, saved.load(path)
+    return _known[path][1]

@@ -1,0 +1,101 @@
+"""A trained model on disk: arrays in NPZ, everything else in JSON beside it, and where both come from."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fred.errors import FredError
+
+FORMAT = 1
+SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
+Variant = Literal["shared", "plain", "printed"]
+
+
+class About(BaseModel):
+    """What is known of a trained model beside its parameters."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int = FORMAT
+    fred: str  # version
+    environment: dict[str, str]
+    variant: Variant
+    workers: int  # of the trace
+    nodes: list[int]  # the node of each worker of the trace
+    window: int  # rounds
+    normaliser: float  # twice the mean time of the trace, s
+    pace: tuple[float, float]  # of the best static cutoff: share of the workers, mean time in these units
+    bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
+    trace: str  # digest of the run-times that it was trained on
+    steps: int
+    learning_rate: float
+    seed: int
+    curve: list[float]  # loss per observed time, means of 50 steps
+    digest: str = ""  # of the parameters and of what decides how they are used
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Parameters and where they come from."""
+
+    about: About
+    params: dict[str, dict[str, NDArray[np.float32]]]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the parameters and of what decides how they are used."""
+        names = "format", "variant", "workers", "nodes", "window", "normaliser", "pace", "bounds", "trace"
+        known = json.dumps([getattr(self.about, name) for name in names])
+        total = hashlib.sha256(known.encode())
+        for name, array in sorted(self._named().items()):
+            total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return total.hexdigest()
+
+    def _named(self) -> dict[str, NDArray[np.float32]]:
+        return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}
+
+    def save(self, path: Path) -> None:
+        """Write PATH (.npz) and its JSON, each whole or not at all. Raises FredError."""
+        about = self.about.model_copy(update={"digest": self.digest})
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=".fred-", dir=path.parent) as folder:
+                arrays, text = Path(folder) / path.name, Path(folder) / path.with_suffix(".json").name
+                np.savez(arrays, allow_pickle=False, **self._named())
+                text.write_text(about.model_dump_json(indent=2) + "\n", encoding="utf-8")
+                arrays.replace(path)
+                text.replace(path.with_suffix(".json"))
+        except OSError as error:
+            raise FredError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load(path: Path) -> Trained:
+    """Read what `save` wrote. ValueError for anything else, and for files that do not belong together."""
+    about: Any = None
+    try:
+        about = About.model_validate_json(path.with_suffix(".json").read_text(encoding="utf-8"))
+        with np.load(path, allow_pickle=False) as stored:
+            named = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, BadZipFile, ValidationError) as error:
+        which = path.with_suffix(".json") if about is None else path
+        said = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else error
+        raise ValueError(f"cannot read {which}: {said}; expected what `fred train-cutoff` writes") from None
+    if about.format != FORMAT:
+        raise ValueError(f"{path} has format {about.format}; this version reads format {FORMAT}")
+    params: dict[str, dict[str, Any]] = {}
+    for name, array in named.items():
+        layer, _, part = name.partition("/")
+        params.setdefault(layer, {})[part] = array
+    trained = Trained(about, params)
+    if trained.digest != about.digest:
+        raise ValueError(f"{path} is not what its .json says (their digests differ); was one of them changed?")
+    return trained

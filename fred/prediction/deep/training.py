@@ -1,0 +1,123 @@
+"""Training on recorded rounds: stochastic variational inference on random windows, the same bits on every run."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+from numpy.typing import NDArray
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.svi import SVIState
+from numpyro.optim import optax_to_numpyro
+
+from fred.prediction.deep.grid import Grid
+from fred.prediction.deep.history import History
+from fred.prediction.deep.model import Windows, guide, model
+from fred.prediction.deep.network import Network, Params, key_of
+
+_AT_ONCE = 50  # steps of one compiled call
+_CLIP = 10.0  # norm of the gradient
+_WINDOWS = 32  # of a step, where all workers are one
+_WINDOWS_OF_NODES = 8  # of a step at most, where each node is an example
+_BATCH = 512  # workers of a step then, about
+
+
+class Schedule(NamedTuple):
+    """How long, how fast, on what."""
+
+    steps: int
+    learning_rate: float
+    window: int  # rounds that are observed
+    seed: int
+    predictive: bool
+    random_normaliser: bool  # else that of each window's own first rounds
+
+
+class Record(NamedTuple):
+    """All recorded rounds, before normalisation; [rounds, ...]."""
+
+    y: Array  # (log) times [rounds, nodes, places]
+    features: Array
+    baseline: Array
+    level: Array  # mean time of each round, s
+    there: Array  # [nodes, places]
+
+
+def record(network: Network, seconds: NDArray[np.float64], grid: Grid) -> Record:
+    """What is computed once of a trace [rounds, workers], s."""
+    placed, there = jnp.asarray(grid.spread(seconds.astype(np.float32))), jnp.asarray(grid.there)
+    y = jnp.where(there, jnp.log(jnp.where(there, placed, 1.0)), 0.0)
+
+    def step(history: History, now: Array) -> tuple[History, tuple[Array, Array]]:
+        return history.after(now, there, there), (history.features, history.baseline)
+
+    _, (features, baseline) = lax.scan(step, History.none(grid.shape), y)
+    level = placed.sum((1, 2)) / there.sum()
+    return Record(y if network.logarithmic else placed, features, baseline, level, there)
+
+
+def train(
+    network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Schedule, progress: Callable[[float], None]
+) -> tuple[Params, NDArray[np.float32]]:
+    """Parameters, and the loss per observed time of every step."""
+    recorded = record(network, seconds, grid)
+    window = min(schedule.window, len(seconds) - 2)
+    draw = partial(_windows, network, recorded, window, schedule.random_normaliser)
+    rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
+    optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
+    svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
+    key, first, begin = jax.random.split(key_of(schedule.seed), 3)
+    example = jax.tree.map(lambda leaf: leaf[:3, :1] if leaf.ndim > 2 else leaf, draw(first))
+    params = jax.jit(network.init, static_argnums=1)(first, example.inputs.shape[-1])
+    state = svi.init(begin, network, params, example)
+
+    @jax.jit
+    def steps(state: SVIState, keys: Array) -> tuple[SVIState, Array]:
+        def step(state: SVIState, key: Array) -> tuple[SVIState, Array]:
+            windows = draw(key)
+            state, loss = svi.update(state, network, params, windows)
+            return state, loss / (windows.y[:, :, 0, 0].size * windows.weight.sum())
+
+        return lax.scan(step, state, keys)
+
+    losses = []
+    for start in range(0, schedule.steps, _AT_ONCE):
+        numbers = jnp.arange(start, min(start + _AT_ONCE, schedule.steps))
+        state, loss = steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers))
+        losses.append(np.asarray(loss))
+        progress((start + len(numbers)) / schedule.steps)
+    return svi.get_params(state)["network"], np.concatenate(losses)
+
+
+def _windows(network: Network, recorded: Record, window: int, random_normaliser: bool, key: Array) -> Windows:
+    """Random windows of one round more than is observed, each normalised, of some workers of every node."""
+    nodes, places = recorded.there.shape
+    some, number = places, _WINDOWS
+    if network.neighbours:
+        some = min(places, 16 if nodes <= 8 else 8)
+        number = min(_WINDOWS_OF_NODES, max(2, _BATCH // (nodes * some)))
+    starts_key, normal_key, workers_key = jax.random.split(key, 3)
+    starts = jax.random.randint(starts_key, (number,), 0, len(recorded.y) - window)
+    elsewhere = jax.random.randint(normal_key, (number,), 0, len(recorded.y) - window + 1) if random_normaliser else starts
+    level = jax.vmap(lambda start: lax.dynamic_slice_in_dim(recorded.level, start, window).mean())(elsewhere)
+
+    def cut(values: Array) -> Array:
+        return jax.vmap(lambda start: lax.dynamic_slice_in_dim(values, start, window + 1), out_axes=1)(starts)
+
+    y = normalised(network, cut(recorded.y), 2 * level[:, None, None])
+    inputs = network.inputs(y, cut(recorded.baseline), recorded.there)
+    lots = jnp.where(recorded.there, jax.random.uniform(workers_key, (nodes, places)), 2.0)
+    chosen = jnp.argsort(lots, axis=-1)[:, :some]
+    present = jnp.take_along_axis(recorded.there, chosen, -1)
+    weight = present * (recorded.there.sum(-1, keepdims=True) / present.sum(-1, keepdims=True))
+    features = jnp.take_along_axis(cut(recorded.features), chosen[None, None, :, :, None], 3)
+    return Windows(jnp.take_along_axis(y, chosen[None, None], 3), features, inputs, weight)
+
+
+def normalised(network: Network, y: Array, normaliser: Array) -> Array:
+    """(Log) times in units of the normaliser, s."""
+    return y - jnp.log(normaliser) if network.logarithmic else y / normaliser

@@ -1,0 +1,54 @@
+"""Order statistics of independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3]."""
+
+import math
+from collections import deque
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.special import ndtri
+
+from fred.prediction.predictive import Predictive, Predictor
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser, Objective
+
+
+class Elfving(Predictive):
+    """The best c for independent normal times [Elfving 1947; Teng & Wood 2018, eq. 3].
+
+    E[x_(j)] is about mu + sigma z_j, z_j = Phi^-1((j - pi/8) / (n - pi/4 + 1)) (docs/errata.md, item 1). Mean and deviation
+    are those of the line through the observed order statistics and z, so that dropped workers do not bias them; averaged over
+    the last rounds. Where sigma is large the first order statistics would be expected near or below 0, and c = 1 would always
+    look best; so at least the share `at_least` of the workers is waited for.
+    """
+
+    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    window: int = Field(20, ge=1, description="rounds that mean and deviation are averaged over")
+    at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _NormalOrderStatistics(self, len(node_of))
+
+
+def expected_normal_order_statistics(n: int) -> NDArray[np.float64]:
+    """Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending."""
+    return ndtri((np.arange(1, n + 1) - math.pi / 8) / (n - math.pi / 4 + 1))
+
+
+class _NormalOrderStatistics(Predictor):
+    def __init__(self, rule: Elfving, workers: int):
+        super().__init__(rule, workers)
+        self._z = expected_normal_order_statistics(workers)
+        self._fits: deque[tuple[float, float]] = deque(maxlen=rule.window)  # mean, deviation, s
+
+    def expected(self) -> NDArray[np.float64]:
+        mean, deviation = np.mean(self._fits, axis=0)
+        return mean + deviation * self._z
+
+    def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        observed = np.sort(seconds[finished])
+        z = self._z[: len(observed)]
+        mean, centred = math.fsum(z) / len(z), z - math.fsum(z) / len(z)  # fsum: the same bits on every machine
+        slope = math.fsum(centred * observed) / math.fsum(centred**2) if len(observed) > 1 else 0.0
+        self._fits.append((math.fsum(observed) / len(observed) - slope * mean, slope))

@@ -1,0 +1,47 @@
+"""Order statistics as they were in the last rounds, steps between ranks from those that saw them [Kaplan & Meier 1958]."""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.prediction.predictive import Predictive, Predictor
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser, Times
+
+
+class Empirical(Predictive):
+    """The mean of each x_(j) - x_(j - 1) over those of the last rounds that waited for j workers or more, added up.
+
+    Which rounds saw a step was decided before they began, so while the cluster stays as it is no mean is biased by what the
+    other rounds did not see; means of the x_(j) themselves would be. Whether the last ones are still late nobody knows who
+    never waits for them: when no round of the window saw all workers, the next one waits for all.
+    """
+
+    window: int = Field(20, ge=1, description="rounds that are remembered")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return OfTheLastRounds(self, len(node_of), self.window)
+
+
+class OfTheLastRounds(Predictor):
+    """What a window of rounds has shown of x_(1) .. x_(n)."""
+
+    def __init__(self, rule: Predictive, workers: int, window: int):
+        super().__init__(rule, workers)
+        self._steps: deque[NDArray[np.float64]] = deque(maxlen=window)  # x_(j) - x_(j - 1), s [workers]; 0 beyond the cutoff
+        self._waited_for: deque[int] = deque(maxlen=window)
+
+    def choose(self, times: Times) -> int:
+        return super().choose(times) if self.workers in self._waited_for else self.workers
+
+    def expected(self) -> NDArray[np.float64]:
+        ranks = np.arange(1, self.workers + 1)
+        rounds = len(self._waited_for) - np.searchsorted(np.sort(self._waited_for), ranks)  # that saw the j-th
+        return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
+
+    def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        ordered = np.sort(seconds)  # dropped workers have the cutoff's time: their steps are 0
+        self._steps.append(np.diff(ordered, prepend=0.0))
+        self._waited_for.append(int(finished.sum()))

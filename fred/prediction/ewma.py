@@ -1,0 +1,97 @@
+"""Exponentially weighted averages of each worker's log-normal times, dropped ones imputed [Tobin 1958; Roberts 1959]."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.prediction.lognormal import Floats, beyond, expected_order_statistics
+from fred.prediction.predictive import Predictive, Predictor
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser
+from fred.timing.elementary import log
+
+_LEAST_VARIANCE = 1e-6
+# A squared error counts at most so many variances, or changes of regime would pass for spread. Deviations of normal times come
+# out a quarter short by it; larger bounds gave less throughput, because part of the errors is common to all and spreads nobody.
+_MOST_SURPRISE = 2.0
+_PASSES = 3  # over dropped workers, whose times depend on the node's level and it on them
+
+Weight = Annotated[float, Field(gt=0, le=1)]
+
+
+class EWMA(Predictive):
+    """Each worker's mean and variance of log x follow its own times: the recent past goes on, and workers are independent.
+
+    A dropped worker counts as if it had taken its expected time beyond the cutoff, so it is forgotten neither that it is slow
+    nor how little is known of it. What is off by more than `jump` deviations is a change, believed at once. With `of: node` the
+    workers of a node are also shifted by what they have in common, each by its own means beside it.
+    """
+
+    of: Literal["worker", "node"] = Field("worker", description="what becomes slow or fast as one")
+    rate: Weight = Field(0.2, description="weight of the newest round in a worker's mean")
+    node_rate: Weight = Field(0.4, description="weight of the newest round in what the workers of a node share")
+    spread_rate: Weight = Field(0.03, description="weight of the newest round in a variance")
+    jump: float = Field(2.5, gt=0, description="deviations beyond which an error is a change of regime")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return _Averages(self, node_of)
+
+
+class _Averages(Predictor):
+    def __init__(self, rule: EWMA, node_of: NodeOf):
+        super().__init__(rule, len(node_of))
+        self._rule, self._rounds = rule, 0
+        self._mean = self._variance = np.zeros(len(node_of))
+        self._node_of, self._size = node_of, np.maximum(np.bincount(node_of), 1)
+        self._node_variance = np.zeros(len(self._size))
+
+    def expected(self) -> Floats:
+        return expected_order_statistics(self._mean, np.sqrt(self._variance))
+
+    def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
+        logs = log(seconds)
+        self._rounds += 1
+        if self._rounds == 1:
+            middle = np.sort(logs)[len(logs) // 2]
+            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median
+            self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
+            self._node_variance[:] = self._variance[0] / 4
+            self._mean = logs
+        else:
+            self._update(logs, ~finished)
+
+    def _update(self, logs: Floats, dropped: NDArray[np.bool_]) -> None:
+        shift = np.zeros(len(self._size))
+        errors, uncertainty = self._errors(logs, dropped, shift)
+        if self._rule.of == "node":
+            for _ in range(_PASSES):
+                found = self._common(errors, shift)
+                shift = self._step(found, self._node_variance, self._rule.node_rate)
+                errors, uncertainty = self._errors(logs, dropped, shift)
+            self._node_variance = self._spread(self._node_variance, found**2)
+        shared = shift[self._node_of]
+        self._mean = self._mean + shared + self._step(errors - shared, self._variance, self._rule.rate)
+        self._variance = self._spread(self._variance, errors**2 + uncertainty)
+
+    def _errors(self, logs: Floats, dropped: NDArray[np.bool_], shift: Floats) -> tuple[Floats, Floats]:
+        """How far log x was from what was expected [workers], and its variance where it is imputed, given the nodes' shifts."""
+        uncertainty, seen = np.zeros(len(logs)), logs.copy()
+        expected = (self._mean + shift[self._node_of])[dropped]
+        seen[dropped], uncertainty[dropped] = beyond(expected, np.sqrt(self._variance[dropped]), logs[dropped])
+        return seen - self._mean, uncertainty
+
+    def _common(self, errors: Floats, shift: Floats) -> Floats:
+        """Mean error of each node's workers, in which none counts as more than a jump from the shift so far."""
+        reach = self._rule.jump * np.sqrt(self._variance)
+        own = np.clip(errors - shift[self._node_of], -reach, reach)
+        return shift + np.bincount(self._node_of, own, len(self._size)) / self._size
+
+    def _step(self, error: Floats, variance: Floats, rate: float) -> Floats:
+        """By how much a mean follows its error."""
+        return np.where(error**2 > self._rule.jump**2 * variance, 1.0, max(rate, 1 / self._rounds)) * error
+
+    def _spread(self, variance: Floats, squares: Floats) -> Floats:
+        rate = max(self._rule.spread_rate, 1 / self._rounds)
+        return np.maximum(variance + rate * (np.minimum(squares, _MOST_SURPRISE * variance) - variance), _LEAST_VARIANCE)

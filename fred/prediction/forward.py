@@ -1,0 +1,55 @@
+"""Hidden Markov chains that switch independently of each other by the same probabilities [Baum et al. 1970; Rabiner 1989]."""
+
+import math
+
+import numpy as np
+
+from fred.prediction.lognormal import Floats
+from fred.timing.elementary import exp
+
+
+def predicted(state: Floats, transition: Floats) -> Floats:
+    """The probabilities of the states one step later: [chains, states] of each."""
+    return over_states(state[:, None, :] * transition.T)
+
+
+def updated(state: Floats, log_likelihood: Floats) -> Floats:
+    """The probabilities of the states given what was observed, whose likelihood is known up to a factor per chain."""
+    return _normal(state * likelihood(np.where(state > 0, log_likelihood, -math.inf)))
+
+
+def likelihood(logarithms: Floats) -> Floats:
+    """Of each state, relative to the most likely one's [..., states]."""
+    return exp(logarithms - logarithms.max(axis=-1, keepdims=True))
+
+
+def smoothed(likelihoods: Floats, transition: Floats) -> tuple[Floats, Floats]:
+    """Given all observations: the states' probabilities [times, chains, states], and how often one followed another.
+
+    `likelihoods` [times, chains, states]; a chain begins in any state. The second is [states, states], expected numbers.
+    """
+    times, _, states = likelihoods.shape
+    forward = np.empty_like(likelihoods)
+    state = np.full(likelihoods.shape[1:], 1 / states)
+    for t in range(times):
+        forward[t] = state = _normal(state * likelihoods[t])
+        state = predicted(state, transition)
+    followed, later = np.zeros((states, states)), np.ones(state.shape)
+    for t in reversed(range(times - 1)):
+        ahead = likelihoods[t + 1] * later  # of what is observed from t + 1 on, by the state then
+        pairs = forward[t][:, :, None] * transition * ahead[:, None, :]
+        total = over_states(over_states(pairs))
+        followed += np.add.reduce(pairs / total[:, None, None], axis=0)
+        later = over_states(transition * ahead[:, None, :])
+        later /= later.max(axis=-1, keepdims=True)
+        forward[t] = _normal(forward[t] * later)
+    return forward, followed
+
+
+def _normal(weights: Floats) -> Floats:
+    return weights / over_states(weights)[..., None]
+
+
+def over_states(array: Floats) -> Floats:
+    """Sum over the last axis, one addend after another: along contiguous numbers NumPy may take another order."""
+    return np.add.reduce(np.ascontiguousarray(np.moveaxis(array, -1, 0)), axis=0)

@@ -1,0 +1,132 @@
+"""A hidden Markov model of nodes that become slow and fast again, its times seen up to the cutoff [Rabiner 1989]."""
+
+import math
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from scipy.special import log_ndtr, ndtr
+
+from fred.prediction import baum_welch, forward
+from fred.prediction.lognormal import Floats, between_ranks
+from fred.prediction.predictive import Predictive, Predictor
+from fred.timing.contention import NodeOf
+from fred.timing.cutoffs import Chooser, Progress
+from fred.timing.elementary import exp, log
+
+_SETTLING = 20  # rounds that an untrained rule learns the workers' own medians and deviations from
+_REACH, _POINTS = 4.5, 256  # the grid of times: deviations beyond the outermost means; number
+
+Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class HiddenMarkov(Predictive):
+    """Every node is in one of a few states, each with its slow-down; the exact filter says how likely each is next.
+
+    log x of a worker is normal about its own median and its node's slow-down; of a dropped one it is only known to be larger.
+    Training finds all of it by expectation maximisation. Without, the workers' medians come from the first rounds.
+    """
+
+    of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
+    states: int = Field(3, ge=1, le=12, description="states that training looks for")
+    passes: int = Field(20, ge=1, description="passes of training over the rounds")
+    slowdowns: tuple[Positive, ...] = Field((1.0, 2.0), min_length=1, description="each state's factor on times")
+    transition: tuple[Row, ...] = Field(
+        ((0.98, 0.02), (0.1, 0.9)), description="probability, per round, that the state of the row is followed by the column's"
+    )
+    medians: tuple[Positive, ...] = Field((), description="each worker's usual time, s; none: learned from the first rounds")
+    deviations: tuple[Positive, ...] = Field((), description="each worker's deviation of log time; as many as `medians`")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if [len(row) for row in self.transition] != [len(self.slowdowns)] * len(self.slowdowns):
+            raise ValueError(f"`transition` must have {len(self.slowdowns)} rows and columns, as many as there are `slowdowns`")
+        if any(abs(math.fsum(row) - 1) > 1e-6 for row in self.transition):
+            raise ValueError("every row of `transition` must add up to 1")
+        if len(self.medians) != len(self.deviations):
+            raise ValueError("`medians` and `deviations` must be as many")
+        return self
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        if self.medians and len(self.medians) != len(node_of):
+            raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
+        return _Filter(self, node_of)
+
+    def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        found = baum_welch.fit(log(seconds), self.chains(node_of), self.states, self.passes, progress)
+        return self.model_copy(
+            update={
+                "slowdowns": tuple(exp(found.levels).tolist()),
+                "transition": tuple(map(tuple, found.transition.tolist())),
+                "medians": tuple(exp(found.offsets).tolist()),
+                "deviations": tuple(found.deviations.tolist()),
+            }
+        )
+
+    def chains(self, node_of: NodeOf) -> NodeOf:
+        """Which chain of states each worker follows: [workers]."""
+        return node_of if self.of == "node" else np.arange(len(node_of))
+
+
+class _Filter(Predictor):
+    def __init__(self, rule: HiddenMarkov, node_of: NodeOf):
+        super().__init__(rule, len(node_of))
+        self._levels, self._transition = log(np.array(rule.slowdowns)), np.array(rule.transition)
+        self._chain_of = rule.chains(node_of)
+        chains, states = int(self._chain_of.max()) + 1, len(self._levels)
+        self.state = np.full((chains, states), 1 / states)
+        self._rounds, self._settling = 0, 0 if rule.medians else _SETTLING
+        self._offsets, self._deviations = log(np.array(rule.medians)), np.array(rule.deviations)
+        if rule.medians:
+            self._tabulate()
+
+    def expected(self) -> Floats:
+        return between_ranks(np.add.reduce(self._over * self.state.reshape(-1, 1), axis=0), self._times, self.workers)
+
+    def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
+        logs = log(seconds)
+        self._rounds += 1
+        if self._rounds == 1 and self._settling:
+            self._begin(logs)
+        self.state = forward.updated(self.state, self.log_likelihood(logs, finished))
+        if self._rounds <= self._settling:
+            self._settle(logs, finished)
+        self.state = forward.predicted(self.state, self._transition)
+
+    def log_likelihood(self, logs: Floats, finished: NDArray[np.bool_]) -> Floats:
+        """Of each chain's states, up to what they have in common: [chains, states]."""
+        each = np.empty((len(self._levels), len(self.state)))
+        for state, level in enumerate(self._levels):
+            z = (logs - self._offsets - level) / self._deviations
+            value = -z * z / 2
+            value[~finished] = log_ndtr(-z[~finished])
+            each[state] = np.bincount(self._chain_of, value, len(self.state))
+        return each.T
+
+    def _begin(self, logs: Floats) -> None:
+        middle = np.sort(logs)[len(logs) // 2]
+        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # a normal variance is 2.2 times the median
+        self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(spread))
+
+    def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
+        """The median and deviation of each worker that has finished follow the mean over the rounds so far."""
+        level = forward.over_states(self.state * self._levels)[self._chain_of]
+        error = logs - self._offsets - level
+        variance = self._deviations**2
+        weight = finished / (self._rounds + 1)
+        self._offsets = self._offsets + weight * error
+        self._deviations = np.sqrt(variance + weight * (error**2 - variance))
+        self._tabulate()
+
+    def _tabulate(self) -> None:
+        """How many workers of each chain would on average be over by each time of a grid, in each state."""
+        low = (self._offsets - _REACH * self._deviations).min() + self._levels.min()
+        high = (self._offsets + _REACH * self._deviations).max() + self._levels.max()
+        grid = np.linspace(low, high, _POINTS)
+        over = np.zeros((*self.state.shape, _POINTS))
+        for state, level in enumerate(self._levels):
+            z = (grid - self._offsets[:, None] - level) / self._deviations[:, None]
+            np.add.at(over[:, state], self._chain_of, ndtr(z))
+        self._times, self._over = exp(grid), over.reshape(-1, _POINTS)

@@ -1,0 +1,34 @@
+"""Log-normal times: expected order statistics of independent ones, moments of those known only from below."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfcx, ndtr
+
+from fred.timing.elementary import exp
+
+Floats = NDArray[np.float64]
+_REACH, _POINTS = 4.5, 128  # the grid: deviations beyond the outermost means; number
+
+
+def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
+    """E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n]; mean and deviation of their logarithms [n]."""
+    grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)
+    over = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
+    return between_ranks(over, exp(grid), len(mean))
+
+
+def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
+    """E[x_(1)] .. E[x_(n)] if so many of n independent times are `over` on average by each of these `times`.
+
+    Of n times F_1(t) + .. + F_n(t) are over by t; about j - 1/2 at the time that the j-th is expected.
+    """
+    return np.interp(np.arange(n) + 0.5, over, times)
+
+
+def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of normal variables of which it is known that they are larger than `least`."""
+    z = (least - mean) / deviation
+    hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density: without overflow in its tail
+    return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)

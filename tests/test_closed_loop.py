@@ -1,0 +1,84 @@
+"""Rules in closed loop on recorded rounds: as the protocol would drive them, and what the rounds come to."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fred import registry
+from fred.prediction.closed_loop import run
+from fred.timing.cluster import Cluster
+from fred.timing.cutoffs import AllWorkers, Chooser, CutoffRule, Oracle, StaticCutoff
+from fred.timing.protocols.cutoff import Cutoff
+from tests.worlds import record
+
+NODES = np.arange(30) // 10
+COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.4}
+CONTENTION = [{"name": "markov-switching", "of": "node", "slowdown": 3.0, "fast_seconds": 20, "slow_seconds": 20}]
+
+
+class Witness(CutoffRule):
+    """Another rule, and what was seen of it in the run that it was in last."""
+
+    rule: Any
+    rounds: Any
+
+    def start(self, node_of):
+        return _Watched(self.rule.start(node_of), self.rounds)
+
+
+class _Watched(Chooser):
+    def __init__(self, chooser, rounds):
+        self._chooser, self._rounds = chooser, rounds
+
+    def choose(self, times):
+        self._rounds.append((times, self._chooser.choose(times)))
+        return self._rounds[-1][1]
+
+    def observe(self, times, finished):
+        self._chooser.observe(times, finished)
+
+
+def rounds_of(seed: int, iterations: int = 60) -> np.ndarray:
+    """Log-normal times of 30 workers, s; the first node is slow every other 20 rounds."""
+    slow = np.where((np.arange(30) < 10) & (np.arange(iterations) // 20 % 2 == 0)[:, None], 3.0, 1.0)
+    return np.random.default_rng(seed).lognormal(0, 0.3, (iterations, 30)) * slow
+
+
+@pytest.mark.parametrize("name", [name for name in registry.REGISTRY["cutoff"] if not name.startswith("dmm")])
+def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
+    seen: list[tuple[np.ndarray, int]] = []
+    rule = registry.lookup("cutoff", name).example()
+    cluster = Cluster(workers=30, nodes=3, compute=COMPUTE, contention=CONTENTION)
+    record(Cutoff(rule=Witness(rule=rule, rounds=seen)), cluster, gradients=1500)
+    times, chosen = (np.array(column) for column in zip(*seen, strict=True))
+    rounds = run(rule, times / 1e9, cluster.node_of, warm_up=0)
+    assert len(rounds.cutoff) > 20
+    assert np.array_equal(rounds.cutoff, chosen)
+    assert np.array_equal(rounds.time, np.take_along_axis(np.sort(times, axis=1), chosen[:, None] - 1, axis=1)[:, 0])
+
+
+def test_the_summary_says_what_the_rounds_came_to():
+    seconds = np.array([[5.0, 5.0, 5.0], [1.0, 1.0, 4.0], [1.0, 3.0, 3.0]])
+    rounds = run(StaticCutoff(workers=2), seconds, np.zeros(3, int), warm_up=1)
+    summary = rounds.summary()
+    assert rounds.cutoff.tolist() == [2, 2]
+    assert rounds.time.tolist() == [1_000_000_000, 3_000_000_000]
+    assert rounds.best_cutoff.tolist() == [2, 1]  # of 2/1, 3/4 and of 1/1, 3/3, the first
+    assert summary["throughput"] == 1.0
+    assert summary["of_oracle"] == 1.0 / 1.5
+    assert summary["mean_ratio"] == pytest.approx((1 + 2 / 3) / 2)
+    assert summary["cutoff"] == 2.0
+    assert rounds.part(1, 2).summary()["throughput"] == pytest.approx(2 / 3)
+
+
+def test_while_warming_up_all_are_waited_for_and_nothing_counts():
+    seconds = rounds_of(0)
+    assert run(Oracle(), seconds, NODES).summary()["of_oracle"] == 1.0
+    assert len(run(Oracle(), seconds, NODES, warm_up=59).cutoff) == 1
+    told: list[float] = []
+    run(AllWorkers(), seconds, NODES, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    with pytest.raises(ValueError, match="none is left"):
+        run(Oracle(), seconds, NODES, warm_up=60)
