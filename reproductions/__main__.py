@@ -6,7 +6,7 @@ import sys
 
 from fred.errors import FredError
 
-NAMES = ("psp", "wagma", "cutoff", "fasgd")  # quick ones first
+NAMES = ("psp", "wagma", "cutoff", "predictors", "fasgd")  # quick ones first
 
 
 def main() -> int:

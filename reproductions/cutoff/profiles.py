@@ -1,0 +1,86 @@
+"""Figure 3: predicted order statistics of the next iteration against those observed, on 158 and on 2,175 workers."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fred.prediction.deep.rule import DeepMarkov
+from fred.results import figures
+from reproductions.common import RESULTS, say
+from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record
+from reproductions.cutoff.regime import MODEL, SEEDS, TRAINING_SEED
+
+SHOWN = {158: (1, 60, 62, 150), 2175: (1, 70, 140, 200)}  # iterations
+ORDERED, COVERAGE = (RESULTS / f"cutoff-{name}.csv" for name in ("ordered", "coverage"))
+_POINTS = 160  # of an order statistic's curve that are kept
+_BAND, _CUTOFF = "#0072B2", "#D55E00"
+
+
+def measure() -> None:
+    """The learned rule looks at complete iterations and predicts the next: trained once for each cluster."""
+    small = DeepMarkov(objective="round", model=MODEL)
+    training = record("figure3", "training", TRAINING_SEED)
+    say(f"cutoff: recorded {len(training.seconds)} iterations of 2,175 workers")
+    large = DeepMarkov(objective="round").trained(*training)
+    say("cutoff: trained dmm on them")
+    parts = [_predict(small, changing(SEEDS[0])), _predict(large, record("figure3", "test", SEEDS[0]))]
+    for number, path in enumerate((ORDERED, COVERAGE)):
+        pd.concat([part[number] for part in parts]).to_csv(path, index=False, float_format="%.5g")
+
+
+def _predict(rule: DeepMarkov, test: Recorded) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of the iterations shown every order statistic; of all how well they were predicted, and what the cutoff was worth."""
+    chooser: Any = rule.start(test.node_of)
+    workers = len(test.node_of)
+    counts, kept = np.arange(1, workers + 1), np.unique(np.linspace(0, workers - 1, _POINTS).round().astype(int))
+    shown, quality = [], []
+    for number, seconds in enumerate(test.seconds):
+        iteration = number - WARM_UP + 1
+        times = np.rint(seconds * 1e9).astype(np.int64)
+        c = chooser.choose(times)
+        if iteration >= 1:
+            samples, observed = chooser.ordered_samples(), np.sort(seconds)
+            mean, deviation = samples.mean(axis=0), samples.std(axis=0)
+            rates = counts / observed
+            quality.append(
+                {
+                    "workers": workers,
+                    "iteration": iteration,
+                    "within": (np.abs(observed - mean) <= 2 * deviation).mean(),
+                    "error": np.abs(mean / observed - 1).mean(),
+                    "c": c,
+                    "ratio": rates[c - 1] / rates.max(),
+                    "saved": 1 - observed[c - 1] / observed[-1],
+                }
+            )
+            if iteration in SHOWN[workers]:
+                columns = {"rank": kept + 1, "observed": observed[kept], "mean": mean[kept], "deviation": deviation[kept]}
+                shown.append(pd.DataFrame({"workers": workers, "iteration": iteration, "c": c, **columns}))
+        chooser.observe(times, np.ones(workers, bool))
+    return pd.concat(shown), pd.DataFrame(quality)
+
+
+def figure3(ordered: pd.DataFrame) -> figures.Picture:
+    """A row for each cluster, a panel for each iteration shown."""
+    with figures.style():
+        picture = figures.Picture(figsize=(9.5, 5), layout="constrained")
+        for axes, (workers, iterations) in zip(picture.subplots(2, 4, sharey="row"), SHOWN.items(), strict=True):
+            for axis, iteration in zip(axes, iterations, strict=True):
+                _panel(axis, ordered[(ordered["workers"] == workers) & (ordered["iteration"] == iteration)])
+                axis.set_title(f"iteration {iteration}")
+            axes[0].set_ylabel(f"{workers:,} workers: run-time, s")
+        for axis in picture.axes[-4:]:
+            axis.set_xlabel("rank of the worker")
+        picture.legend(*picture.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return picture
+
+
+def _panel(axis: Axes, own: pd.DataFrame) -> None:
+    low, high = (own["mean"] + sign * 2 * own["deviation"] for sign in (-1, 1))
+    axis.fill_between(own["rank"], low, high, color=_BAND, alpha=0.25, linewidth=0)
+    axis.plot(own["rank"], own["mean"], color=_BAND, linewidth=1.2, label="predicted, ± 2 deviations")
+    axis.scatter(own["rank"], own["observed"], s=3, color="#222222", zorder=3, label="observed")
+    axis.axvline(own["c"].iloc[0], color=_CUTOFF, linewidth=1.2, label="cutoff chosen")
+    axis.set(ylim=(0, None))

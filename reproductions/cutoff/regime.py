@@ -1,0 +1,191 @@
+"""Figure 2: throughput through a change of regime, and how soon each rule has noticed it."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fred.prediction import closed_loop
+from fred.prediction.best_static import BestStatic
+from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov, learn
+from fred.prediction.elfving import Elfving
+from fred.prediction.ewma import EWMA
+from fred.results import figures
+from fred.timing.cutoffs import AllWorkers, CutoffRule
+from fred.timing.durations import NANOSECONDS
+from reproductions.common import RESULTS, say
+from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
+
+RULES: dict[str, CutoffRule] = {
+    "all": AllWorkers(),
+    "best static": BestStatic(objective="round"),
+    "Elfving": Elfving(objective="round"),
+    "EWMA": EWMA(objective="round"),
+    "dmm": DeepMarkov(objective="round"),
+    "dmm-plain": PlainDeepMarkov(objective="round"),
+    "dmm-printed": PrintedDeepMarkov(objective="round"),
+}
+PREDICTING = ("Elfving", "EWMA", "dmm-printed", "dmm-plain", "dmm")
+LEARNED = ("dmm", "dmm-plain", "dmm-printed")
+MODEL = SCENARIOS / "cluster158.npz"
+TRAINING_SEED, SEEDS = 1, (2, 3, 4)
+SHOWN = (1, 50, 100, 150, 200)  # iterations
+NEAR = 0.95  # of the oracle's throughput counts as near the maximum
+STEADY = 5  # so many iterations in a row, and a rule has recovered
+ROUNDS, PROFILES, TRAINING = (RESULTS / f"cutoff-{name}.csv" for name in ("rounds", "profiles", "training"))
+_COLOURS = dict(zip(("dmm", "all", "EWMA", "Elfving", "dmm-plain", "dmm-printed"), figures.COLOURS, strict=False))
+
+
+def measure() -> None:
+    """Train on one recorded run; then every rule decides on the same run-times of others, seeing only what it would."""
+    training = record("figure2", "training", TRAINING_SEED)
+    say(f"cutoff: recorded {len(training.seconds)} iterations")
+    _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
+    learn(DeepMarkov(), *training, lambda share: None).save(MODEL)
+    rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
+    frames = []
+    for seed in SEEDS:
+        test = changing(seed)
+        for name, rule in rules.items():
+            frames.append(_rounds(rule, test).assign(rule=name, seed=seed))
+        if seed == SEEDS[0]:
+            _profiles(test, frames[-len(LEARNED)]).to_csv(PROFILES, index=False, float_format="%.4g")
+        say(f"cutoff: figure 2, seed {seed}")
+    pd.concat(frames).to_csv(ROUNDS, index=False, float_format="%.5g")
+
+
+def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:
+    trained = DeepMarkov(objective="round", model=MODEL) if name == "dmm" else rule.trained(*training)
+    say(f"cutoff: trained {name}")
+    return trained
+
+
+def _facts(training: Recorded) -> pd.DataFrame:
+    """What the paper says of its hour, and the best static cutoff."""
+    seconds = training.seconds
+    static = RULES["best static"].trained(*training)
+    assert isinstance(static, BestStatic)
+    slowest = seconds.max(axis=1).mean()
+    return pd.DataFrame([{"mean": seconds.mean(), "deviation": seconds.std(), "slowest": slowest, "static": static.workers}])
+
+
+def _rounds(rule: CutoffRule, test: Recorded) -> pd.DataFrame:
+    rounds = closed_loop.run(rule, *test, WARM_UP)
+    columns = {
+        "iteration": np.arange(len(rounds.cutoff)) + 1,
+        "c": rounds.cutoff,
+        "seconds": rounds.time / NANOSECONDS,
+        "best_c": rounds.best_cutoff,
+        "best_seconds": rounds.best_time / NANOSECONDS,
+    }
+    return pd.DataFrame(columns)
+
+
+def _profiles(test: Recorded, rounds: pd.DataFrame) -> pd.DataFrame:
+    """Each worker's run-time in the iterations shown, and the cutoff of the learned rule, s."""
+    frames = []
+    for iteration in SHOWN:
+        columns = {
+            "worker": np.arange(len(test.node_of)),
+            "node": test.node_of,
+            "seconds": test.seconds[WARM_UP + iteration - 1],
+        }
+        cutoff = rounds["seconds"].iloc[iteration - 1]
+        frames.append(pd.DataFrame({"iteration": iteration, **columns, "cutoff": cutoff}))
+    return pd.concat(frames)
+
+
+def shares(rounds: pd.DataFrame, first: int, last: int) -> "pd.Series[float]":
+    """Of each rule: gradients per second, of the oracle's, from one iteration through another, mean over seeds."""
+    sums = (
+        rounds[rounds["iteration"].between(first, last)]
+        .groupby(["rule", "seed"])[["c", "seconds", "best_c", "best_seconds"]]
+        .sum()
+    )
+    return (sums["c"] / sums["seconds"] / (sums["best_c"] / sums["best_seconds"])).groupby("rule").mean()
+
+
+def ratio(rounds: pd.DataFrame) -> "pd.Series[float]":
+    """Gradients per second of each round, of the oracle's."""
+    return (rounds["c"] / rounds["seconds"]) / (rounds["best_c"] / rounds["best_seconds"])
+
+
+def recovered(rounds: pd.DataFrame, rule: str) -> list[int | None]:
+    """Of each seed the first iteration since the change from which on a rule is near the maximum for some in a row."""
+    found: list[int | None] = []
+    for _, own in rounds[(rounds["rule"] == rule) & (rounds["iteration"] >= CHANGE)].groupby("seed"):
+        near = (ratio(own) >= NEAR).to_numpy()
+        steady = np.lib.stride_tricks.sliding_window_view(near, STEADY).all(axis=1)
+        found.append(CHANGE + int(steady.argmax()) if steady.any() else None)
+    return found
+
+
+def below(rounds: pd.DataFrame, rule: str, first: int, last: int) -> float:
+    """How many of these iterations a rule is not near the maximum, mean over seeds."""
+    own = rounds[(rounds["rule"] == rule) & rounds["iteration"].between(first, last)]
+    return float((ratio(own) < NEAR).sum() / own["seed"].nunique())
+
+
+def saved(rounds: pd.DataFrame, first: int, last: int) -> float:
+    """By which share the learned rule makes an iteration shorter than waiting for all does."""
+    seconds = rounds[rounds["iteration"].between(first, last)].groupby("rule")["seconds"].sum()
+    return float(1 - seconds["dmm"] / seconds["all"])
+
+
+def figure2(rounds: pd.DataFrame, profiles: pd.DataFrame) -> figures.Picture:
+    """As the paper's: profiles of five iterations, throughput by iteration, and the time saved."""
+    one = rounds[rounds["seed"] == SEEDS[0]]
+    by_rule = dict(list(one.groupby("rule")))
+    with figures.style():
+        picture = figures.Picture(figsize=(9.5, 7), layout="constrained")
+        grid = picture.add_gridspec(3, len(SHOWN), height_ratios=(1.1, 1.5, 1))
+        first: Axes | None = None
+        for column, (iteration, own) in enumerate(profiles.groupby("iteration")):
+            axis = picture.add_subplot(grid[0, column], sharey=first)
+            _profile(axis, own)
+            axis.set(title=f"iteration {iteration}", xlabel="worker", ylabel="" if first else "run-time, s")
+            axis.tick_params(labelleft=first is None)
+            first = first or axis
+        picture.axes[0].set_ylim(0, 1.05 * profiles["seconds"].max())
+        top, bottom = (picture.add_subplot(grid[row, :]) for row in (1, 2))
+        oracle = by_rule["all"]
+        top.plot(oracle["iteration"], oracle["best_c"] / oracle["best_seconds"], color="#999999", linewidth=3, label="oracle")
+        for name, label in (("dmm", "cutoff (dmm)"), ("all", "all workers")):
+            own = by_rule[name]
+            top.plot(own["iteration"], own["c"] / own["seconds"], color=_COLOURS[name], linewidth=1.1, label=label)
+        reduction = 100 * (1 - by_rule["dmm"]["seconds"].to_numpy() / by_rule["all"]["seconds"].to_numpy())
+        bottom.fill_between(oracle["iteration"], reduction, step="mid", color=_COLOURS["dmm"], alpha=0.35, linewidth=0)
+        for axis in (top, bottom):
+            axis.axvline(CHANGE, color="#555555", linestyle=":")
+            axis.set(xlim=(1, 200))
+        top.set(ylabel="gradients per second", ylim=(0, None))
+        top.legend(loc="lower right", ncols=3)
+        bottom.set(
+            ylabel="shorter than\nwaiting for all, %", xlabel="iteration (the slow node sheds its load at the dotted line)"
+        )
+    return picture
+
+
+def _profile(axis: Axes, own: pd.DataFrame) -> None:
+    for colour, (_, node) in zip(("#56B4E9", "#009E73", "#CC79A7", "#E69F00"), own.groupby("node"), strict=False):
+        axis.scatter(node["worker"], node["seconds"], s=4, color=colour)
+    axis.axhline(own["cutoff"].iloc[0], color=_COLOURS["dmm"], linewidth=1.2)
+
+
+def recovery(rounds: pd.DataFrame) -> figures.Picture:
+    """Throughput of the predicting rules around the change, of the oracle's, mean over seeds."""
+    around = rounds[rounds["iteration"].between(CHANGE - 6, CHANGE + 34)]
+    around = around.assign(ratio=ratio(around))
+    with figures.style():
+        picture = figures.Picture(figsize=(9.5, 3.4), layout="constrained")
+        axis = picture.subplots()
+        for name in PREDICTING:
+            mean = around[around["rule"] == name].groupby("iteration")["ratio"].mean()
+            axis.plot(mean.index, 100 * mean, ".-", color=_COLOURS[name], label=name, linewidth=2 if name == "dmm" else 1.2)
+        axis.axvline(CHANGE, color="#555555", linestyle=":")
+        axis.axvline(85, color="#BBBBBB", linestyle="--")
+        axis.set(
+            xlabel="iteration (dotted: the change; dashed: 85, by when the paper's recovers)",
+            ylabel="throughput, % of the oracle's",
+        )
+        picture.legend(loc="outside right center")
+    return picture
