@@ -57,12 +57,12 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
     run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
     run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
-    _add_import(run)
+    registry.add_import_option(run, "the scenario")
 
     verify = commands.add_parser("verify", help="run a result's manifest again and compare bit by bit")
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
-    _add_import(verify)
+    registry.add_import_option(verify, "the scenario")
 
     for name, (module, summary) in _WITH_A_TRACE.items():
         command = commands.add_parser(name, help=summary, description=summary)
@@ -78,17 +78,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
     schema.set_defaults(command=_schema)
     return parser
-
-
-def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let the scenario name classes of this module",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """The one table of everything a scenario can name: a new entry is one line, which brings it under the contract tests."""
 
+import argparse
 import ast
 import difflib
 import importlib
@@ -119,6 +120,12 @@ BASES = {  # what a user's own class must be a kind of
 }
 
 _importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
+
+
+def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
+    """`--import MODULE`, which lets `who` name classes of this module."""
+    help_ = f"let {who} name classes of this module"
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
 
 
 def allow_import(modules: Iterable[str]) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import fred
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DeepMarkov, learn
+from fred.prediction.deep.learning import learn
+from fred.prediction.deep.rule import DeepMarkov
 from fred.results.result import run_times
 from fred.traces.reading import read
 

@@ -45,6 +45,15 @@ def rounds_of(seed: int, iterations: int = 60) -> np.ndarray:
     return np.random.default_rng(seed).lognormal(0, 0.3, (iterations, 30)) * slow
 
 
+def check_dropped_times_do_not_matter(rule: CutoffRule, seconds: np.ndarray, node_of: np.ndarray) -> None:
+    """However late a dropped worker is, its round's cutoff and all later ones are the same."""
+    chosen = run(rule, seconds, node_of, warm_up=0).cutoff
+    dropped = seconds.argsort(axis=1).argsort(axis=1) >= chosen[:, None]
+    assert dropped.sum() > len(seconds)
+    later = np.where(dropped, seconds * np.random.default_rng(0).uniform(1, 5, seconds.shape), seconds)
+    assert np.array_equal(run(rule, later, node_of, warm_up=0).cutoff, chosen)
+
+
 @pytest.mark.parametrize("name", [name for name in registry.REGISTRY["cutoff"] if not name.startswith("dmm")])
 def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
     seen: list[tuple[np.ndarray, int]] = []

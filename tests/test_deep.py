@@ -28,6 +28,7 @@ from fred.schedule import Verb
 from fred.timing.cutoffs import AllWorkers
 from fred.timing.latency import Constant
 from fred.traces.reading import read
+from tests.test_closed_loop import check_dropped_times_do_not_matter
 from tests.worlds import make_run
 
 WORKERS, LATENT, ROUNDS = 3, 2, 3
@@ -248,21 +249,8 @@ class TestRule:
         assert closed_loop.run(trained, 7 * times, node_of).summary()["of_oracle"] > 0.75
 
     def test_what_it_has_not_seen_does_not_matter(self, trained):
-        """Dropped workers' true times, beyond the cutoff, change nothing."""
         times, node_of = switching(80, 3)
-        first, other = trained.start(node_of), trained.start(node_of)
-        nanoseconds = (times * 1e9).astype(np.int64)
-        for row in nanoseconds:
-            c = first.choose(row)
-            order = np.argsort(row, kind="stable")
-            cutoff, late = row[order[c - 1]], order[c:]
-            changed = row.copy()
-            changed[late] = 3 * row[late]
-            assert other.choose(changed) == c
-            finished = np.ones(len(row), bool)
-            finished[late] = False
-            first.observe(np.minimum(row, cutoff), finished)
-            other.observe(np.minimum(changed, cutoff), finished)
+        check_dropped_times_do_not_matter(trained, times, node_of)
 
     @pytest.mark.parametrize("rule", [PlainDeepMarkov, PrintedDeepMarkov])
     def test_the_papers_own_variants_run_and_learn(self, rule):

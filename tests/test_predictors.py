@@ -24,7 +24,7 @@ from fred.prediction.lognormal import between_ranks, beyond, expected_order_stat
 from fred.prediction.predictive import Predictor
 from fred.timing.cutoffs import AllWorkers, Best, Objective, Oracle
 from tests.conftest import ROOT
-from tests.test_closed_loop import NODES, rounds_of
+from tests.test_closed_loop import NODES, check_dropped_times_do_not_matter, rounds_of
 from tests.worlds import make_run
 
 RULES = {
@@ -293,6 +293,9 @@ class TestEveryRule:
         first, again = (closed_loop.run(RULES[name], rounds_of(4, 120), NODES) for _ in range(2))
         assert np.array_equal(first.cutoff, again.cutoff)
         assert np.all(first.cutoff / first.time <= first.best_cutoff / first.best_time)
+
+    def test_what_it_has_not_seen_does_not_matter(self, name):
+        check_dropped_times_do_not_matter(RULES[name], rounds_of(5, 120), NODES)
 
     @pytest.mark.parametrize("workers", [1, 2, 3])
     def test_it_works_with_few_workers(self, name, workers):

@@ -71,11 +71,14 @@ def as_json(fitted: Fitted) -> str:
 
 
 def check_free(out: Path) -> None:
-    """Refuse a folder that cannot be written, or whose `cluster.yaml` is somebody's own. Raises FredError."""
-    check_places(*(out / name for name in FILES))
-    cluster = out / FILES[0]
-    if cluster.exists() and not cluster.read_bytes().startswith(_FIRST.encode()):
-        raise FredError(f"{cluster} is not of `fred fit`; choose another folder with --out, or remove it")
+    """Refuse a folder that cannot be written, or whose files of these names are somebody's own. Raises FredError."""
+    files = [out / name for name in FILES]
+    check_places(*files)
+    if files[0].exists() and files[0].read_bytes().startswith(_FIRST.encode()):
+        return  # written here first, so that the others are of `fred fit` too
+    for file in files:
+        if file.exists():
+            raise FredError(f"{file} is not of `fred fit`; choose another folder with --out, or remove it")
 
 
 def save(fitted: Fitted, out: Path) -> None:
@@ -83,10 +86,11 @@ def save(fitted: Fitted, out: Path) -> None:
     from fred.fitting.figure import picture
 
     cluster, numbers, drawing = (out / name for name in FILES)
+    drawn, counted = picture(fitted), as_json(fitted)
     out.mkdir(parents=True, exist_ok=True)
-    cluster.write_text(fitted.text, encoding="utf-8")
-    numbers.write_text(as_json(fitted) + "\n", encoding="utf-8")
-    picture(fitted).save(drawing)
+    cluster.write_text(fitted.text, encoding="utf-8")  # the first, by which the others are known
+    numbers.write_text(counted + "\n", encoding="utf-8")
+    drawn.save(drawing)
 
 
 def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from fred import registry
 from fred.prediction import report
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare
+from fred.progress import bars
 from fred.traces import options as trace_options
 
 
@@ -30,21 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"iterations that wait for all, uncounted (default: {WARM_UP})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let `--rules` name classes of this module",
-    )
+    registry.add_import_option(parser, "`--rules`")
 
 
 def run(options: argparse.Namespace) -> int:
     """Train, run, and print what came of it. Raises FredError."""
     registry.allow_import(options.imports)
     trace = trace_options.from_options(options)
-    with report.progress() as progress:
+    with bars() as progress:
         outcome = compare(trace, options.train, options.rules.split(","), options.warm_up, progress)
     if options.json:
         print(outcome.json())

@@ -15,6 +15,7 @@ from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.ewma import EWMA
+from fred.progress import Show
 from fred.timing.cutoffs import AllWorkers, CutoffRule, Oracle, StaticCutoff
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -28,7 +29,6 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _WORTH_IT = 1.02  # times the throughput of waiting for all
 _FEW = 50  # rounds, of which the verdict says that they are few
-Progress = Callable[[str, float], None]  # what is being done, and the share of it that is done
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def compare(
     train: int,
     names: Sequence[str] = RULES,
     warm_up: int = closed_loop.WARM_UP,
-    progress: Progress = lambda what, share: None,
+    progress: Show = lambda what, share: None,
     more: Mapping[str, CutoffRule] = {},
 ) -> Comparison:
     """Train what must be trained on the first `train` iterations, and run every rule in closed loop on the others.
@@ -141,7 +141,7 @@ def _tried(
     seconds: tuple[NDArray[np.float64], NDArray[np.float64]],
     node_of: NDArray[np.int64],
     warm_up: int,
-    progress: Progress,
+    progress: Show,
 ) -> Rounds:
     train, rest = seconds
     progress(f"{name}, training", 0.0)

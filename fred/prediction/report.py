@@ -1,30 +1,10 @@
-"""What `fred cutoffs` shows: progress while rules are trained and run, and a table at the end."""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""The table that `fred cutoffs` shows at the end."""
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from fred.prediction import comparison
-
-
-@contextmanager
-def progress() -> Iterator[comparison.Progress]:
-    """A bar for each rule on the terminal; silent where there is none."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def report(what: str, done: float) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=1.0)
-            bars.update(tasks[what], completed=done, visible=done < 1)
-
-        yield report
 
 
 def print_comparison(outcome: comparison.Comparison) -> None:

@@ -7,27 +7,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from fred.progress import bars
 from fred.results import result
 
 
 @contextmanager
 def progress() -> Iterator[result.Progress]:
     """A bar for each run and seed on the terminal; silent where there is none."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks: dict[tuple[str, int], TaskID] = {}
-
-        def report(run: str, seed: int, done: float) -> None:
-            if (run, seed) not in tasks:
-                tasks[run, seed] = bars.add_task(f"{run}, seed {seed}", total=1.0)
-            bars.update(tasks[run, seed], completed=done, visible=done < 1)
-
-        yield report
+    with bars() as show:
+        yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
 def print_summary(outcome: result.Result, out: Path) -> None:

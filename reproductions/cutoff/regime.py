@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
-from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov, learn
+from fred.prediction.deep.learning import learn
+from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
 from fred.results import figures

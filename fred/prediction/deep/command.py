@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 
 from pydantic import ValidationError
-from rich.console import Console
-from rich.progress import Progress
 
 from fred import registry
 from fred.errors import FredError
 from fred.places import check_places
 from fred.prediction.deep import saved
-from fred.prediction.deep.rule import DeepMarkov, learn
+from fred.prediction.deep.learning import learn
+from fred.prediction.deep.rule import DeepMarkov
+from fred.progress import bars
 from fred.traces import options as trace_options
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -40,11 +40,10 @@ def run(options: argparse.Namespace) -> int:
     trace = trace_options.from_options(options)
     seconds = trace.seconds[: _number(options.train, trace)]
     node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
-    console, began = Console(stderr=True), time.perf_counter()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("training", total=1.0)
+    began = time.perf_counter()
+    with bars() as show:
         try:
-            trained = learn(rule, seconds, node_of, lambda share: bars.update(task, completed=share))
+            trained = learn(rule, seconds, node_of, lambda share: show("training", share))
         except ValueError as error:
             raise FredError(f"{trace.source}: {error}") from error
     trained.save(options.out)

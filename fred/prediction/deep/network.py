@@ -230,6 +230,14 @@ class Printed(Plain):
         return mean, scale_of(dense(params["guide-scale"], mean))
 
 
+def of_variant(variant: str, workers: int) -> Network:
+    """The network of a saved model's variant, for that many workers."""
+    sizes = Sizes()
+    if variant == "shared":
+        return Shared(sizes)
+    return {"plain": Plain, "printed": Printed}[variant](sizes, workers)
+
+
 def layer(keys: Iterator[Array], inputs: int, outputs: int, gain: float = 1.0, bias: float = 0.0, copies: int = 1) -> Any:
     """A dense layer's first weights, normal with the variance 1 / inputs; `copies` of it side by side."""
     weights = gain * jax.random.normal(next(keys), (inputs, copies * outputs)) / jnp.sqrt(inputs)

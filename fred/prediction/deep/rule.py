@@ -1,6 +1,5 @@
 """Cutoffs from a deep Markov model of run-times [Teng & Wood 2018; Krishnan, Shalit, Sontag 2017]; JAX loads when it works."""
 
-import importlib.metadata
 import math
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,17 +13,12 @@ from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing import elementary
 from fred.timing.contention import NodeOf
 from fred.timing.cutoffs import Chooser, Objective, Progress
-from fred.version import __version__
 
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter
-    from fred.prediction.deep.network import Network
 
-_FEWEST = 4  # iterations that something can be learnt from
-_MORE = 0.3  # that the first rounds' mean may differ by
 _KNOWN = 100  # rounds that the trace's pace counts for, where the long run is maximised
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
@@ -106,6 +100,8 @@ class DeepMarkov(Predictive):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None:  # it has learnt what it will
             return self
+        from fred.prediction.deep.learning import learn
+
         return self.model_copy()._with(learn(self, seconds, node_of, progress))
 
 
@@ -122,57 +118,6 @@ class PrintedDeepMarkov(DeepMarkov):
     """
 
     variant: ClassVar[saved.Variant] = "printed"
-
-
-def learn(rule: DeepMarkov, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
-    """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them."""
-    if len(seconds) < _FEWEST:
-        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
-    from fred import environment
-    from fred.prediction.deep import training
-    from fred.traces.trace import Trace
-
-    if rule.variant != "shared":
-        node_of = np.zeros_like(node_of)
-    repaired = rule.variant != "printed"
-    schedule = training.Schedule(rule.steps, rule.learning_rate, rule.window, rule.seed, repaired, repaired)
-    network = _network(rule.variant, seconds.shape[1])
-    normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
-    params, losses = training.train(network, seconds, Grid(node_of), schedule, progress)
-    if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
-        raise ValueError("training has diverged; give a smaller `learning_rate`")
-    about = saved.About(
-        fred=__version__,
-        environment=environment.describe() | {"numpyro": importlib.metadata.version("numpyro")},
-        variant=rule.variant,
-        workers=seconds.shape[1],
-        nodes=node_of.tolist(),
-        window=rule.window,
-        normaliser=normaliser,
-        pace=_pace(seconds / normaliser),
-        bounds=_bounds(network, seconds / normaliser, Grid(node_of)),
-        trace=Trace(seconds, ()).digest,
-        steps=rule.steps,
-        learning_rate=rule.learning_rate,
-        seed=rule.seed,
-        curve=[math.fsum(part) / len(part) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
-    )
-    return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
-
-
-def _pace(times: NDArray[np.float64]) -> tuple[float, float]:
-    """Of the best static cutoff in rounds of these times [rounds, workers]: its share of the workers, mean time."""
-    mean = np.add.reduce(np.sort(times, axis=1), axis=0) / len(times)
-    best = int(np.argmax(np.arange(1, len(mean) + 1) / mean))
-    return (best + 1) / len(mean), float(mean[best])
-
-
-def _bounds(network: "Network", times: NDArray[np.float64], grid: Grid) -> tuple[float, float]:
-    """Of the mean (log) times of nodes in all rounds [rounds, workers], and some more; of single workers, if all are one."""
-    y = elementary.log(times) if network.logarithmic else times
-    if network.neighbours:
-        y = np.add.reduce(np.ascontiguousarray(np.moveaxis(grid.spread(y), -1, 0)), axis=0) / grid.there.sum(-1)
-    return float(y.min()) - _MORE, float(y.max()) + _MORE
 
 
 class _Believing(Predictor):
@@ -230,19 +175,11 @@ def _filter(trained: saved.Trained, node_of: bytes, particles: int) -> "Filter":
     import jax.numpy as jnp
 
     from fred.prediction.deep.filter import Filter
+    from fred.prediction.deep.network import of_variant
 
     about, there = trained.about, jnp.asarray(Grid(np.frombuffer(node_of, np.int64)).there)
     params = {name: {part: jnp.asarray(a) for part, a in layer.items()} for name, layer in trained.params.items()}
-    return Filter(_network(about.variant, about.workers), params, there, particles, about.window, about.bounds)
-
-
-def _network(variant: saved.Variant, workers: int) -> "Network":
-    from fred.prediction.deep import network
-
-    sizes = network.Sizes()
-    if variant == "shared":
-        return network.Shared(sizes)
-    return {"plain": network.Plain, "printed": network.Printed}[variant](sizes, workers)
+    return Filter(of_variant(about.variant, about.workers), params, there, particles, about.window, about.bounds)
 
 
 _known: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}
