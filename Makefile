@@ -28,7 +28,7 @@ format: $(TEST)
 	$(BIN)/ruff format .
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks

@@ -41,14 +41,17 @@ def reference() -> list:
 @pytest.mark.parametrize(
     "variables",
     [
-        {"PYTHONHASHSEED": "1"},
-        {"PYTHONHASHSEED": "77"},
-        {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
-        {"XLA_FLAGS": "--xla_cpu_max_isa=AVX512"},
+        {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
+        {"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
         {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
-        {"JAX_THREEFRY_PARTITIONABLE": "0", "JAX_DEFAULT_PRNG_IMPL": "rbg", "JAX_RANDOM_SEED_OFFSET": "7"},
-        {"ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Nehalem", "NPY_DISABLE_CPU_FEATURES": "X86_V4"},
-        {"OMP_NUM_THREADS": "1"},
+        {
+            "JAX_THREEFRY_PARTITIONABLE": "0",
+            "JAX_DEFAULT_PRNG_IMPL": "rbg",
+            "JAX_RANDOM_SEED_OFFSET": "7",
+            "ONEDNN_MAX_CPU_ISA": "SSE41",
+            "OPENBLAS_CORETYPE": "Nehalem",
+            "NPY_DISABLE_CPU_FEATURES": "X86_V4",
+        },
     ],
     ids=str,
 )
@@ -56,11 +59,10 @@ def test_digests_do_not_depend_on(reference, variables):
     assert run(**variables) == reference
 
 
-@pytest.mark.parametrize("cores", ["0", "0,1"])
-def test_digests_do_not_depend_on_the_number_of_cores(reference, cores):
-    if not shutil.which("taskset") or not {int(core) for core in cores.split(",")} <= os.sched_getaffinity(0):
-        pytest.skip(f"needs taskset and cores {cores}")
-    assert run(("taskset", "-c", cores)) == reference
+def test_digests_do_not_depend_on_the_number_of_cores(reference):
+    if not shutil.which("taskset") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs taskset and two cores")
+    assert run(("taskset", "-c", str(min(os.sched_getaffinity(0))))) == reference
 
 
 def test_jax_loaded_first_is_warned_about():

@@ -95,10 +95,10 @@ class TestHiddenMarkov:
     )
 
     def test_the_filter_is_exact_by_brute_force_over_all_sequences_of_states(self):
-        """Two nodes of two workers, five rounds, some of them cut off: every sequence's probability, added up."""
+        """Two nodes of two workers, four rounds, some of them cut off: every sequence's probability, added up."""
         rule, node_of = self.RULE, np.array([0, 0, 1, 1])
         rng = np.random.default_rng(3)
-        times = rng.lognormal(0.3, 0.5, (5, 4))
+        times = rng.lognormal(0.3, 0.5, (4, 4))
         chooser: Any = rule.start(node_of)
         seen = []
         for row in times:
@@ -108,7 +108,7 @@ class TestHiddenMarkov:
         levels = np.log(rule.slowdowns)
         for node in (0, 1):
             total = np.zeros(3)
-            for path in itertools.product(range(3), repeat=6):  # the last is the state of the round to come
+            for path in itertools.product(range(3), repeat=5):  # the last is the state of the round to come
                 probability = 1 / 3 * np.prod([rule.transition[a][b] for a, b in itertools.pairwise(path)])
                 for state, (seconds, finished) in zip(path, seen, strict=False):
                     for i in np.flatnonzero(node_of == node):

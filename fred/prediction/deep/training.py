@@ -1,5 +1,6 @@
 """Training on recorded rounds: stochastic variational inference on random windows, the same bits on every run."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from fred.prediction.deep.history import History
 from fred.prediction.deep.model import Windows, guide, model
 from fred.prediction.deep.network import Network, Params, key_of
 
-_AT_ONCE = 50  # steps of one compiled call
+_AT_ONCE = 50  # steps of one compiled call, at most
 _CLIP = 10.0  # norm of the gradient
 _WINDOWS = 32  # of a step, where all workers are one
 _WINDOWS_OF_NODES = 8  # of a step at most, where each node is an example
@@ -71,9 +72,8 @@ def train(
     optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
     svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
     key, first, begin = jax.random.split(key_of(schedule.seed), 3)
-    example = jax.tree.map(lambda leaf: leaf[:3, :1] if leaf.ndim > 2 else leaf, draw(first))
-    params = jax.jit(network.init, static_argnums=1)(first, example.inputs.shape[-1])
-    state = svi.init(begin, network, params, example)
+    params = jax.jit(network.init, static_argnums=1)(first, jax.eval_shape(draw, first).inputs.shape[-1])
+    state = jax.jit(lambda params: svi.init(begin, network, params, draw(first)))(params)  # eagerly it would take a while
 
     @jax.jit
     def steps(state: SVIState, keys: Array) -> tuple[SVIState, Array]:
@@ -85,8 +85,9 @@ def train(
         return lax.scan(step, state, keys)
 
     losses = []
-    for start in range(0, schedule.steps, _AT_ONCE):
-        numbers = jnp.arange(start, min(start + _AT_ONCE, schedule.steps))
+    at_once = math.gcd(schedule.steps, _AT_ONCE)  # another number in the end would be compiled anew
+    for start in range(0, schedule.steps, at_once):
+        numbers = jnp.arange(start, start + at_once)
         state, loss = steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers))
         losses.append(np.asarray(loss))
         progress((start + len(numbers)) / schedule.steps)
