@@ -12,9 +12,11 @@ from fred.version import __version__ as __version__
 if TYPE_CHECKING:
     from fred.errors import FredError as FredError
     from fred.minibatches import batch_indices as batch_indices
+    from fred.results.experiment import run as run
+    from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
-    from fred.results.result import run as run
     from fred.scenario.loading import load as load
+    from fred.scenario.loading import scenario as scenario
 
 environment.prepare()
 
@@ -23,7 +25,9 @@ _PUBLIC = {
     "Result": "fred.results.result",
     "batch_indices": "fred.minibatches",
     "load": "fred.scenario.loading",
-    "run": "fred.results.result",
+    "load_result": "fred.results.folder",
+    "run": "fred.results.experiment",
+    "scenario": "fred.scenario.loading",
 }
 __all__ = list(_PUBLIC)
 

@@ -1,4 +1,4 @@
-"""The command line: run, verify, cutoffs, fit, train-cutoff, list, schema. Nothing heavy is imported before it is needed."""
+"""The command line. Nothing heavy is imported before it is needed."""
 
 import argparse
 import importlib
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fred import __version__, registry
+from fred import __version__, interruption, registry
 from fred.errors import FredError
 
 _CANNOT = 2  # exit code of everything that a user can mend
@@ -24,8 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(arguments).parse_args(arguments)
     try:
-        code = int(options.command(options))
-        sys.stdout.flush()
+        with interruption.heeded():
+            code = int(options.command(options))
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever reads this has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -34,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
         return _CANNOT
     except FredError as error:
-        print(f"fred: {error}", file=sys.stderr)
+        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
         return _CANNOT
     except MemoryError as error:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _CANNOT
-    except KeyboardInterrupt:
-        print("\nfred: interrupted; nothing was written", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"\nfred: interrupted; {'; '.join(getattr(error, '__notes__', ())) or 'nothing was written'}", file=sys.stderr)
+        return interruption.exit_code()
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
@@ -57,12 +58,28 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
     run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
     run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
+    run.add_argument(
+        "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
+    )
+    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there from before")
     registry.add_import_option(run, "the scenario")
 
     verify = commands.add_parser("verify", help="run a result's manifest again and compare bit by bit")
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     registry.add_import_option(verify, "the scenario")
+
+    show = commands.add_parser("show", help="print a result folder's table again")
+    show.set_defaults(command=_show)
+    show.add_argument("folder", type=Path, help="result folder")
+    registry.add_import_option(show, "the result")
+
+    compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
+    compare.set_defaults(command=_compare)
+    compare.add_argument("folders", type=Path, nargs="+", help="two result folders or more")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
+    registry.add_import_option(compare, "the results")
 
     for name, (module, summary) in _WITH_A_TRACE.items():
         command = commands.add_parser(name, help=summary, description=summary)
@@ -80,18 +97,29 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def _jobs(text: str) -> int:
+    from fred.running.cores import cores
+
+    if text == "all":
+        return cores()
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a number of processes, or `all`")
+    return int(text)
+
+
 def _run(options: argparse.Namespace) -> int:
-    from fred.results import folder, report, result
+    from fred.results import experiment, report
+    from fred.running.units import wanted_runs
     from fred.scenario.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    folder.check_free(out)
-    with report.progress() as progress:
-        outcome = result.run(scenario, only, options.inline, progress)
-    folder.save(outcome, out, options.inline)
+    with report.progress(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+        outcome = experiment.run(
+            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
+        )
     report.print_summary(outcome, out)
     return 0
 
@@ -104,6 +132,27 @@ def _verify(options: argparse.Namespace) -> int:
         verdict, message = verify(options.folder, options.imports, progress)
     print(message, file=sys.stderr if verdict else sys.stdout)
     return verdict
+
+
+def _show(options: argparse.Namespace) -> int:
+    from fred.results import report
+    from fred.results.folder import load_result
+
+    registry.allow_import(options.imports)
+    report.print_summary(load_result(options.folder), options.folder)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from fred.results import report
+    from fred.results.compare import Compared
+
+    registry.allow_import(options.imports)
+    compared = Compared(options.folders)
+    if options.out:
+        report.save_comparison(compared, options.out)
+    report.print_comparison(compared)
+    return 0
 
 
 def _list(options: argparse.Namespace) -> int:

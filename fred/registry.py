@@ -146,6 +146,19 @@ def allow_import(modules: Iterable[str]) -> None:
         _importable.add(module)
 
 
+def imported() -> list[str]:
+    """The modules that were allowed."""
+    return sorted(_importable)
+
+
+def imported_files() -> list[Path]:
+    """The files of the modules that were allowed, and of all loaded ones that lie beside them or below."""
+    files = {Path(module.__file__) for name in _importable if (module := sys.modules.get(name)) and module.__file__}
+    folders = {file.parent for file in files}
+    loaded = (Path(file) for each in list(sys.modules.values()) if (file := getattr(each, "__file__", None)))
+    return sorted(file for file in loaded if file in files or not folders.isdisjoint(file.parents))
+
+
 def lookup(kind: str, name: str) -> type[Any]:
     """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError."""
     if name in REGISTRY[kind]:

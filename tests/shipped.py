@@ -6,7 +6,6 @@ import fred
 from fred.prediction.deep import saved
 from fred.prediction.deep.learning import learn
 from fred.prediction.deep.rule import DeepMarkov
-from fred.results.result import run_times
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"
@@ -21,9 +20,9 @@ def main() -> None:
         assert trace.node_of is not None
         learn(DeepMarkov(steps=50), trace.seconds, trace.node_of, lambda share: None).save(saved.SHIPPED)
     settings = [f"seeds=[{SEED}]", f"stop={{updates: {ROUNDS}}}", "task=null"]
-    (outcome,) = fred.run(fred.load(SCENARIO, settings), only="all").outcomes
-    cluster = outcome.run.cluster
-    seconds = run_times(outcome)["seconds"].to_numpy().reshape(-1, cluster.size)
+    result = fred.run(fred.load(SCENARIO, settings), only="all")
+    cluster = result.outcome("all").run.cluster
+    seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
     trained = learn(DeepMarkov(), seconds, cluster.node_of, lambda share: None)
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +18,13 @@ import pytest
 from fred import cli
 from fred.errors import FredError
 from fred.results import figures, folder, verify
-from fred.results.result import run as fred_run
+from fred.results.experiment import run as fred_run
+from fred.running import work
 from fred.running.execution import digest
 from fred.scenario.loading import load
 from fred.schedule import Schedule
 from tests.conftest import ROOT
+from tests.folders import resigned
 
 SMALL = """
 title: small
@@ -89,10 +90,13 @@ def test_result_folder_has_the_stable_format(done):
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 
 
-def test_running_again_gives_the_same_bytes(done, tmp_path):
+def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_path):
     assert fred("run", done / "small.yaml", "--out", tmp_path / "again", cwd=tmp_path).returncode == 0
-    for name in ("summary.json", "summary.csv", "manifest.json", "figures/loss.svg", "figures/timeline.svg"):
-        assert (tmp_path / "again" / name).read_bytes() == (done / "results/small" / name).read_bytes(), name
+    first, again = (json.loads((out / "manifest.json").read_text()) for out in (done / "results/small", tmp_path / "again"))
+    assert first["files"].keys() == again["files"].keys()
+    same = {name for name, digest in first["files"].items() if again["files"][name] == digest}
+    assert {name for name in first["files"] if name not in same} == {name for name in first["files"] if "unit.json" in name}
+    assert all(first[name] == again[name] for name in ("scenario", "data", "environment", "fred", "inline"))
 
 
 def test_options_choose_seed_run_and_mode(done, tmp_path):
@@ -111,6 +115,7 @@ def test_options_choose_seed_run_and_mode(done, tmp_path):
         (["run", "small.yaml", "--only", "sgd"], "no run `sgd`; did you mean `ssgd`?; there are asgd, ssgd"),
         (["run", "small.yaml", "--set", "task.data=mnist"], "set `directory:` in the scenario, or the variable FRED_DATA"),
         (["run", "small.yaml", "--out", "."], "exists and is not a result folder"),
+        (["run", "small.yaml", "--jobs", "none"], "found 'none'; expected a number of processes, or `all`"),
         (["run", "small.yaml", "--out", "small.yaml/sub"], "cannot write small.yaml/sub: Not a directory; choose another"),
         (["run", "small.yaml", "--out", "/proc/x"], "cannot write /proc/x"),
         (["run", "small.yaml", "--out", "x" * 250], "File name too long"),
@@ -153,39 +158,20 @@ def test_a_pipe_is_no_scenario(tmp_path):
     assert (finished.returncode, finished.stderr) == (2, "fred: cannot read pipe.yaml: it is not a file\n")
 
 
-def test_an_error_in_the_middle_leaves_the_old_result_alone(done, monkeypatch, tmp_path):
+def test_an_error_in_the_middle_leaves_the_old_result_alone_and_keeps_what_is_done(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.yaml").write_text(SMALL)
     assert cli.main(["run", "small.yaml", "--seed", "1"]) == 0
     before = (tmp_path / "results/small/summary.json").read_bytes()
-    monkeypatch.setattr(folder, "_save_figures", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "_save_figures", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
+    assert "interrupted; 2 of 2 units are kept; the same command goes on from there" in capsys.readouterr().err
     assert (tmp_path / "results/small/summary.json").read_bytes() == before
+    monkeypatch.setattr(work, "execute", None)
+    assert cli.main(["run", "small.yaml", "--seed", "2"]) == 0
+    assert "2 of 2 were done before and kept" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
-
-
-def test_an_old_result_survives_a_failed_replacement(done, monkeypatch, tmp_path):
-    out = tmp_path / "result"
-    shutil.copytree(done / "results" / "small", out)
-    rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda self, to: Path("nowhere").stat() if "partial" in self.name else rename(self, to))
-    with pytest.raises(FredError, match="cannot write"), folder._staged(out):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["result"]
-    assert (out / "manifest.json").is_file()
-
-
-@pytest.mark.parametrize("foreign", ["notes.md", "asgd/seed-1/notes.md"])
-def test_what_others_put_there_is_never_deleted(done, tmp_path, foreign):
-    shutil.copytree(done / "results" / "small", tmp_path / "result")
-    folder.check_free(tmp_path / "result")
-    (tmp_path / "result" / foreign).write_text("mine")
-    with pytest.raises(FredError, match=f"{foreign} is not a file of FRED's"):
-        folder.check_free(tmp_path / "result")
-    (tmp_path / "web").mkdir()
-    (tmp_path / "web" / "manifest.json").write_text('{"name": "app"}')
-    with pytest.raises(FredError, match="exists and is not a result folder"):
-        folder.check_free(tmp_path / "web")
 
 
 def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path, capsys):
@@ -268,6 +254,7 @@ class TestVerify:
         changed = dataclasses.replace(frame, columns=columns)
         changed.save(files / "schedule.parquet")
         self._set_digest(copy, "schedule", changed.digest())
+        resigned(copy)
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 1
         assert "ssgd/seed-1: timing differs: first at row 17" in finished.stderr
@@ -283,6 +270,7 @@ class TestVerify:
         metrics: Any = pd.read_parquet(path)
         metrics.loc[2, "loss"] *= 1.0001
         metrics.to_parquet(path)
+        resigned(copy)
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 1
         assert "ssgd/seed-1: arithmetic differs, timing is the same: first at evaluation 2" in finished.stderr
@@ -296,6 +284,7 @@ class TestVerify:
         manifest = json.loads((copy / "manifest.json").read_text())
         manifest["data"]["asgd/seed-1"] = "0" * 64
         (copy / "manifest.json").write_text(json.dumps(manifest))
+        resigned(copy)
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
         assert "the data are not the recorded ones" in finished.stderr
@@ -305,21 +294,16 @@ class TestVerify:
         files = copy / "ssgd" / "seed-1"
         schedule = Schedule.load(files / "schedule.parquet")
         dataclasses.replace(schedule, started=schedule.started + 1).save(files / "schedule.parquet")
-        said = "ssgd/seed-1/schedule.parquet: the stored file does not match its recorded digest; was it changed?"
-        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+        said = f"{files / 'schedule.parquet'} is not the file that was written (its digest differs); was it changed?"
+        assert verify.verify(copy) == (verify.Verdict.CANNOT, said)
 
     @pytest.mark.parametrize(
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 2}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 3}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
-            (
-                lambda out: (out / "asgd/seed-1/params.npz").write_bytes(b"PK\3\4 damaged"),
-                "cannot read .*asgd/seed-1/params.npz",
-            ),
-            (lambda out: (out / "asgd/seed-1/params.npz").unlink(), "cannot read .*asgd/seed-1/params.npz"),
-            (lambda out: (out / "asgd/seed-2/metrics.parquet").write_bytes(b"no"), "cannot read .*asgd/seed-2/metrics.parquet"),
             (
                 lambda out: (out / "summary.json").write_text(
                     (out / "summary.json").read_text().replace('"asgd",', '"other",', 1)
@@ -333,11 +317,28 @@ class TestVerify:
         with pytest.raises(FredError, match=message):
             verify.verify(copy)
 
+    def test_whatever_file_is_changed_cut_or_removed_is_named(self, copy, monkeypatch):
+        monkeypatch.setattr(verify, "execute", None)
+        files = [file for file in sorted(copy.rglob("*")) if file.is_file() and file.name != "summary.json"]
+        assert len(files) > 20
+        for file in files:
+            content = file.read_bytes()
+            for other in (content[:-3], content.replace(b"1", b"2", 1), None):
+                file.unlink() if other is None else file.write_bytes(other)
+                try:
+                    verdict, said = verify.verify(copy)
+                except FredError as error:
+                    assert file.name == "manifest.json", error
+                else:
+                    assert verdict == verify.Verdict.CANNOT
+                    assert file.name in said
+                file.write_bytes(content)
+
     def test_another_format_is_refused(self, copy):
         (copy / "manifest.json").write_text('{"format": 99}')
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
-        assert "this version reads format 2" in finished.stderr
+        assert "this version reads format 3" in finished.stderr
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -8,7 +8,7 @@ import pytest
 import fred.replay.machine
 import fred.replay.phases
 from fred.replay.lower import padded
-from fred.results import result
+from fred.results import experiment
 from fred.running.execution import execute
 from fred.scenario.loading import load
 from fred.schedule import Verb
@@ -107,9 +107,9 @@ def test_chunks_and_phases_change_nothing(monkeypatch):
 
 def test_a_run_does_not_depend_on_what_else_is_run():
     scenario = load("scenarios/quickstart.yaml", ["seeds=[1,2]", "stop.seconds=2"])
-    together = result.run(scenario, only=["asgd", "fasgd", "sync"])
-    backwards = result.run(scenario, only=["sync", "asgd"])
-    alone = result.run(load("scenarios/quickstart.yaml", ["seeds=[2]", "stop.seconds=2"]), only=["asgd"])
+    together = experiment.run(scenario, only=["asgd", "fasgd", "sync"])
+    backwards = experiment.run(scenario, only=["sync", "asgd"])
+    alone = experiment.run(load("scenarios/quickstart.yaml", ["seeds=[2]", "stop.seconds=2"]), only=["asgd"])
     for name, seed in itertools.product(("asgd", "sync"), (1, 2)):
         assert same(together.outcome(name, seed), backwards.outcome(name, seed))
     assert same(alone.outcome("asgd", 2), together.outcome("asgd", 2))

@@ -17,7 +17,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from fred.errors import FredError
-from fred.results import folder, result
+from fred.results import experiment, folder
 from fred.results.figures import Picture
 from fred.results.result import Result
 from fred.scenario.shape import Scenario
@@ -30,7 +30,7 @@ BLUE, RED, GREY = "#56b4e9", "#d55e00", "#b0b0b0"  # computing, in vain, on the 
 
 def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:
     """These runs, each with every seed."""
-    return result.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
+    return experiment.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def rectangles(axis: Axes) -> list[Rectangle]:
 
 
 @pytest.mark.parametrize("quantity", ["loss", "error"])
-def test_learning_curves_are_the_median_of_the_seeds_in_the_band_of_the_seeds(learned, quantity):
+def test_learning_curves_are_the_mean_of_the_seeds_in_the_band_of_the_seeds(learned, quantity):
     picture: Picture = getattr(learned, f"plot_{quantity}")()
     left, right = picture.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("updates", "virtual time, s")
@@ -90,7 +90,7 @@ def test_learning_curves_are_the_median_of_the_seeds_in_the_band_of_the_seeds(le
             seeds = [values(learned.metrics, run, seed, column, quantity) for seed in (3, 1, 2)]
             assert (x[0], x[-1]) == (0, min(xs[-1] for xs, _ in seeds)), "as far as all seeds reach"
             heights = [sorted(between(at, xs, ys) for xs, ys in seeds) for at in x]
-            np.testing.assert_allclose(y, [middle for _, middle, _ in heights], rtol=1e-9)
+            np.testing.assert_allclose(y, [math.fsum(each) / 3 for each in heights], rtol=1e-9)
             (path,) = band.get_paths()
             corners = np.asarray(path.vertices)
             for at, (low, _, high) in list(zip(x, heights, strict=True))[1:-1:9]:
@@ -144,7 +144,7 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
                     counts[int(row.staleness)] = counts.get(int(row.staleness), 0) + 1
         total = sum(counts.values())
         mean = sum(stale * count for stale, count in counts.items()) / total
-        assert axis.get_title() == f"{name}: mean {mean:.1f}, max {max(counts)}"
+        assert axis.get_title() == f"{name}\nmean {mean:.1f}, max {max(counts)}"
         assert axis.get_ylabel() == "% of gradients"
         drawn = {}
         for bar in rectangles(axis):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred import batch_indices, registry
-from fred.results import folder, result
+from fred.results import experiment, folder
 from fred.running.execution import Outcome, execute
 from fred.scenario.loading import load, validated
 from fred.scenario.shape import Run
@@ -23,7 +23,7 @@ from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
     """Only the files are read: schedule.parquet, params.npz, and the public functions for data and minibatches."""
     settings = ["seeds=[5]", "stop.seconds=4", "task.model.hidden=[12]"]
-    result_ = result.run(load("scenarios/quickstart.yaml", settings), only=[algorithm])
+    result_ = experiment.run(load("scenarios/quickstart.yaml", settings), only=[algorithm])
     folder.save(result_, tmp_path / "out")
     files = tmp_path / "out" / algorithm / "seed-5"
     with np.load(files / "params.npz") as stored:

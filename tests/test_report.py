@@ -12,11 +12,12 @@ import pytest
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import folder, report, result, verify
+from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
-from fred.running.execution import digest
+from fred.running.execution import Outcome, digest
 from fred.scenario.shape import Scenario
 from fred.schedule import Schedule
+from tests.folders import resigned
 from tests.worlds import COMPUTE, make_run
 
 TIMED: dict[str, Any] = {"task": None, "stop": {"gradients": 30}}
@@ -25,7 +26,7 @@ SLOW: dict[str, Any] = {"workers": 3, "speeds": [1, 1, 0.4]}
 
 def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:
     """These runs, each with every seed."""
-    return result.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
+    return experiment.run(Scenario(title=title, seeds=seeds, runs={name: make_run(**run) for name, run in runs.items()}))
 
 
 def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
@@ -43,6 +44,7 @@ def measured(outcome: Result, *points: dict[str, list], evaluate: dict | None = 
     """The same, if these losses and errors had been measured, for each run and seed."""
     outcomes = []
     for each, point in zip(outcome.outcomes, points, strict=True):
+        assert isinstance(each, Outcome)
         count = len(point["loss"])
         times = {"updates": [1000 * i for i in range(count)], "virtual_seconds": [1.5 * i for i in range(count)]}
         frame = pd.DataFrame({**times, "gradients": times["updates"], "error": point["loss"], **point})
@@ -194,6 +196,7 @@ class TestVerify:
         changed = dataclasses.replace(schedule, columns=longer)
         changed.save(file)
         self.change(copy, "summary.json", lambda rows: rows[3]["digests"].update(schedule=changed.digest()))
+        resigned(copy)
         rows = len(schedule)
         expected = f"timed/seed-6: timing differs: recorded {rows + 1} rows, now {rows}; the first {rows} are the same"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, expected)
@@ -206,6 +209,7 @@ class TestVerify:
         changed = dataclasses.replace(schedule, columns={**schedule.columns, "weight": weights})
         changed.save(file)
         self.change(copy, "summary.json", lambda rows: rows[2]["digests"].update(schedule=changed.digest()))
+        resigned(copy)
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.DIFFERENT
         first, recorded, now = said.splitlines()
@@ -222,27 +226,40 @@ class TestVerify:
         np.savez(file, allow_pickle=False, **arrays)
         final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
         self.change(copy, "summary.json", lambda rows: rows[0]["digests"].update(params=digest(final)))
-        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters layer1/biases"
+        resigned(copy)
+        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters final/layer1/biases"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
 
-    def test_parameters_that_are_not_those_of_their_digest_are_noticed_before_anything_runs(self, copy, monkeypatch):
-        monkeypatch.setattr(verify, "execute", None)
-        self.change(copy, "summary.json", lambda rows: rows[1]["digests"].update(params="0" * 64))
-        said = "learned/seed-6/params.npz: the stored file does not match its recorded digest; was it changed?"
+    def test_initial_parameters_count_too(self, copy):
+        file = copy / "learned" / "seed-5" / "params.npz"
+        with np.load(file) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        np.savez(file, allow_pickle=False, **{**arrays, "initial/layer0/weights": arrays["initial/layer0/weights"] + 1})
+        resigned(copy)
+        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters initial/layer0/weights"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
 
     def test_metrics_that_were_changed_are_noticed(self, copy):
         file = copy / "learned" / "seed-6" / "metrics.parquet"
         metrics = pd.read_parquet(file)
         metrics.iloc[:-1].to_parquet(file, index=False)
+        resigned(copy)
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.DIFFERENT
         count = len(metrics)
-        assert said.startswith("learned/seed-6: metrics.parquet differs, digests are the same; was it changed? ")
+        assert said.startswith("learned/seed-6: metrics differ, digests are the same: ")
         assert said.endswith(f"recorded {count - 1} evaluations, now {count}")
         metrics["error"] += [0, 1e-9, *[0] * (count - 2)]
         metrics.to_parquet(file, index=False)
-        assert "was it changed? first at evaluation 1\n  recorded {'virtual_seconds'" in verify.verify(copy)[1]
+        resigned(copy)
+        assert "the same: first at evaluation 1\n  recorded {'virtual_seconds'" in verify.verify(copy)[1]
+
+    def test_a_forged_summary_is_noticed(self, copy):
+        self.change(copy, "summary.json", lambda rows: rows[1].update(loss=0.001))
+        resigned(copy)
+        verdict, said = verify.verify(copy)
+        assert verdict == verify.Verdict.DIFFERENT
+        assert said.startswith("learned/seed-6: the summary's `loss` differs: recorded 0.001, now ")
 
     def test_another_environment_is_described_whichever_side_knows_more(self, copy):
         def change(manifest: dict) -> None:
@@ -250,6 +267,7 @@ class TestVerify:
             manifest["environment"]["abacus"] = "wood"
 
         self.change(copy, "manifest.json", change)
+        resigned(copy)
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.CANNOT
         head, *lines = said.splitlines()
@@ -261,6 +279,7 @@ class TestVerify:
             manifest["scenario"]["runs"]["timed"]["algorithm"]["learning_rte"] = 1
 
         self.change(copy, "manifest.json", change)
+        resigned(copy)
         message = r"out/manifest\.json: runs\.timed\.algorithm\.learning_rte: unknown key .* did you mean `learning_rate`\?"
         with pytest.raises(FredError, match=message):
             verify.verify(copy)

@@ -16,8 +16,9 @@ import fred
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
-from fred.results import result
-from fred.results.result import Result, summarise
+from fred.results import experiment
+from fred.results.measures import summarise
+from fred.results.result import Result
 from fred.running.execution import Outcome, execute
 from fred.scenario.shape import Run, Scenario
 from fred.schedule import NONE, Verb
@@ -177,7 +178,7 @@ class TestByHand:
 def learned() -> Result:
     """Two runs, two seeds."""
     runs = {"plain": make_run("asgd"), "waiting": make_run("ssgd"), "peers": make_run("d-psgd")}
-    return result.run(Scenario(title="three", seeds=(4, 2), runs=runs))
+    return experiment.run(Scenario(title="three", seeds=(4, 2), runs=runs))
 
 
 def with_metrics(outcome: Outcome, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
@@ -334,13 +335,13 @@ class TestOnly:
         assert [(each.name, each.seed) for each in outcomes] == [(name, seed) for name in names for seed in (1, 2)]
 
     def test_an_unknown_one_is_refused_before_anything_runs(self, scenario, monkeypatch):
-        monkeypatch.setattr(result, "execute", None)
+        monkeypatch.setattr(experiment, "execute", None)
         with pytest.raises(FredError, match=r"^no run `thre`; did you mean `three`\?; there are one, two, three$"):
             fred.run(scenario, ["one", "thre"])
 
     def test_progress_goes_from_0_to_1_run_by_run(self, learned):
         told: list[tuple[str, int, float]] = []
-        result.run(learned.scenario, ["plain", "peers"], progress=lambda *what: told.append(what))
+        experiment.run(learned.scenario, ["plain", "peers"], progress=lambda *what: told.append(what))
         order = list(dict.fromkeys((name, seed) for name, seed, _ in told))
         assert order == [("plain", 4), ("plain", 2), ("peers", 4), ("peers", 2)]
         for name, seed in order:

@@ -13,7 +13,7 @@ from fred.errors import FredError
 from fred.learning.problem import initial_params
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
-from fred.results import result
+from fred.results import experiment
 from fred.running.execution import Outcome, execute
 from fred.running.problem import Problem, _initial_seeds
 from fred.scenario.loading import validated
@@ -279,7 +279,7 @@ class TestWAGMA:
 def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
     names = ["wagma-sgd", "psp-sgd", "ad-psgd", "b-fasgd"]
     runs = {name: make_run(name, stop={"gradients": 24}).model_dump() for name in names}
-    listed = [result.run(validated({"runs": {n: runs[n] for n in order}}, str)).summary for order in (names, names[::-1])]
+    listed = [experiment.run(validated({"runs": {n: runs[n] for n in order}}, str)).summary for order in (names, names[::-1])]
     digests = [frame.set_index("name")[["digests_schedule", "digests_params"]].sort_index() for frame in listed]
     assert digests[0].equals(digests[1])
 

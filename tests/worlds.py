@@ -8,6 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from fred import registry
+from fred.results.stored import Stored
 from fred.running.execution import Outcome
 from fred.scenario.loading import validated
 from fred.scenario.shape import Run
@@ -39,7 +40,7 @@ def rows_of(schedule: Schedule) -> Iterable[Any]:
     return schedule.frame().itertuples()
 
 
-def same(a: Outcome, b: Outcome) -> bool:
+def same(a: Outcome | Stored, b: Outcome | Stored) -> bool:
     """Whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
 

@@ -65,6 +65,28 @@ def replay(
         yield Mark(phase, carry)
 
 
+def restored(
+    program: Program,
+    arithmetic: Arithmetic,
+    models: Sequence[Params],
+    examples: Arrays,
+    phase: int,
+    leaves: Sequence[np.ndarray],
+) -> Mark:
+    """The mark whose arrays these were, in the order of the tree. ValueError if they are another program's."""
+    like, structure = jax.tree.flatten(start(program, arithmetic, models, examples))
+    found = [_array(leaf, each) for leaf, each in zip(leaves, like, strict=True)]
+    return Mark(phase, jax.tree.unflatten(structure, found))
+
+
+def _array(leaf: np.ndarray, like: jax.Array) -> jax.Array:
+    keys = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
+    array = jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(like)) if keys else jnp.asarray(leaf)
+    if (array.shape, array.dtype) != (like.shape, like.dtype):
+        raise ValueError(f"an array of {array.dtype} {array.shape}; expected {like.dtype} {like.shape}")
+    return array
+
+
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:
     """What the first instruction finds: replica r's parameters lie in register r."""
     blocks = arithmetic.blocks

@@ -1,6 +1,7 @@
 """Pictures of results: matplotlib figures that show themselves in a notebook and are saved as the same SVG bytes each time."""
 
 import io
+import textwrap
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fred.prediction.closed_loop import Rounds
+from fred.results.sweeps import keys_of
 from fred.schedule import Schedule, Verb
 from fred.timing.durations import NANOSECONDS
 
@@ -55,7 +57,7 @@ class Picture(Figure):
 
 
 def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
-    """A quantity against updates and against virtual time: the seeds' median as a line, their range as a band."""
+    """A quantity against updates and against virtual time: the seeds' mean as a line, their range as a band."""
     clocked = metrics["virtual_seconds"].notna().any()
     panels = [("updates", "updates")] + ([("virtual_seconds", "virtual time, s")] if clocked else [])
     with style():
@@ -79,27 +81,80 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
     return figure
 
 
+def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
+    """The criterion at each point: a line per run over the first key, a panel for each combination of the others."""
+    keys = keys_of(points)
+    panels: list[tuple[Any, pd.DataFrame]] = list(points.groupby(keys[1:], sort=False)) if keys[1:] else [((), points)]
+    with style():
+        columns = min(3, len(panels))
+        rows = -(-len(panels) // columns)
+        figure = Picture(figsize=(1.6 + 3.6 * columns, 0.6 + 2.9 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+        for axis, (others, panel) in zip(axes, panels, strict=False):
+            for colour, (name, own) in zip(_cycle(), panel.groupby("run", sort=False), strict=False):
+                _points(axis, own, keys[0], str(name), colour)
+            axis.set_title(", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(keys[1:], others, strict=True)))
+            axis.set(xlabel=keys[0].rsplit(".", 1)[-1].replace("_", " "))
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        finite = points["mean"][np.isfinite(points["mean"])]
+        axes[0].set(yscale="log" if _far_apart(finite) else "linear", ylabel=_CRITERION.get(criterion, criterion))
+        figure.legend(handles=[line for line in axes[0].get_lines() if line.get_label() != "_best"], loc="outside right upper")
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
+    return figure
+
+
+_CRITERION = {
+    "loss": "loss at the end",
+    "error": "error at the end",
+    "seconds": "virtual time to the target, s",
+    "updates": "updates to the target",
+}
+
+
+def _points(axis: Axes, own: pd.DataFrame, key: str, name: str, colour: str) -> None:
+    """One run's line, with the band of its seeds and a star at its best; points without a finite mean are left out."""
+    numeric = pd.api.types.is_numeric_dtype(own[key])
+    own = own[np.isfinite(own["mean"])]
+    if numeric:
+        own = own.sort_values(key)
+        if _far_apart(own[key]):
+            axis.set_xscale("log")
+    axis.plot(own[key], own["mean"], color=colour, label=name, linewidth=1.5, marker="o", markersize=3)
+    axis.fill_between(own[key], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
+    if len(own):
+        best = own.nsmallest(1, "mean")
+        axis.plot(best[key], best["mean"], marker="*", markersize=12, color=colour, markeredgecolor="white", label="_best")
+
+
 def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
-    """One histogram of staleness per run, on a shared scale."""
+    """One histogram of staleness per run, on a shared scale; `stale` counts the gradients of each staleness."""
     with style():
         columns = min(3, len(stale))
         rows = -(-len(stale) // columns)
-        figure = Picture(figsize=(3.1 * columns, 2.1 * rows), layout="constrained")
+        figure = Picture(figsize=(3.1 * columns, 0.2 + 2.1 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-        largest = max((int(values.max(initial=0)) for values in stale.values()), default=0)
+        largest = max(0, *(len(counts) - 1 for counts in stale.values()))
         width = max(1, -(-(largest + 1) // 60))
         bins = np.arange(0, largest + 1 + width, width) - 0.5
-        for axis, colour, (name, values) in zip(axes, _cycle(), stale.items(), strict=False):
-            axis.hist(values, bins=bins, color=colour, weights=np.full(len(values), 100 / max(1, len(values))))
-            axis.set(
-                title=f"{name}: mean {values.mean():.1f}, max {values.max()}" if len(values) else name, ylabel="% of gradients"
-            )
+        for axis, colour, (name, counts) in zip(axes, _cycle(), stale.items(), strict=False):
+            values = np.arange(len(counts))
+            axis.hist(values, bins=bins, color=colour, weights=100 * counts / max(1, counts.sum()))
+            _title(axis, name, f"mean {np.average(values, weights=counts):.1f}, max {values[-1]}" if len(counts) else "none")
+            axis.set(ylabel="% of gradients", xlim=(min(bins[0], -0.6), max(bins[-1], 4.5)))
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         for axis in axes[len(stale) :]:
             axis.set_axis_off()
         for axis in axes[max(0, len(stale) - columns) : len(stale)]:
             axis.set_xlabel("staleness, updates")
             axis.xaxis.set_tick_params(labelbottom=True)
     return figure
+
+
+def _title(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
+    """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own."""
+    shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name
+    axis.set_title("\n".join(filter(None, (shown[: width + 2], more))), parse_math=False, fontsize=9)
 
 
 def traffic(sent: dict[str, dict[str, float]]) -> Picture:
@@ -221,7 +276,7 @@ def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, nam
     reach = min(own[column].max() for own in seeds)
     grid = np.linspace(0, reach, 200)
     curves = np.stack([np.interp(grid, own[column], own[quantity]) for own in seeds])
-    axis.plot(grid, np.median(curves, axis=0), color=colour, label=name, linewidth=1.5)
+    axis.plot(grid, np.mean(curves, axis=0), color=colour, label=name, linewidth=1.5)
     if len(seeds) > 1:
         axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 

@@ -1,39 +1,42 @@
 """A result folder on disk: written whole or not at all, readable by other programs, enough to run everything again."""
 
+import hashlib
 import json
-import os
-import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred import environment
 from fred.errors import FredError
-from fred.results.result import Result, run_times, summarise
+from fred.results import place, stored
+from fred.results.place import MANIFEST
+from fred.results.result import Result, summary_of
+from fred.results.stored import Stored, digest_of, write_json
 from fred.running.execution import Outcome
+from fred.running.units import Unit
+from fred.scenario.loading import validated
 from fred.version import __version__
 
-FORMAT = 2  # of the folder, raised when a reader would have to change
-_MANIFEST = "manifest.json"
-_OURS = re.compile(
-    r"manifest\.json|summary\.(json|csv)|figures/\w+\.svg|[^/]+/seed-\d+/(schedule|metrics|params|run-times)\.\w+"
-)
+FORMAT = 3  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
-    """What manifest.json holds: all that is needed to run a result again."""
+    """What manifest.json holds: all that is needed to run a result again, and to notice what has changed."""
 
     format: int
     fred: str  # its version
+    file: str  # the scenario's, as seen from where the folder lies; empty if there was none
     inline: bool
     environment: dict[str, str]
-    data: dict[str, str | None]  # digests, by run folder
+    data: dict[str, str | None]  # digests, by unit
     scenario: dict[str, Any]  # resolved
+    files: dict[str, str]  # SHA-256 of all that was written, by path
+    date: str  # when it was complete
+    seconds: float  # that its units took, one after the other
+    digest: str = ""  # of all of this
 
 
 class Digests(BaseModel):
@@ -53,147 +56,123 @@ class Row(BaseModel):
     @property
     def folder(self) -> str:
         """Where, in the result folder, the run's files lie."""
-        return run_folder(self.name, self.seed)
+        return f"{self.name}/seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a result beside its runs."""
+
+    file: str = ""  # of the scenario
+    inline: bool = False
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
-    """Write the folder; an older result there is replaced once the new one is complete. Raises FredError."""
-    with _staged(path) as stage:
+    """Write what is in memory; an older result there is replaced once the new one is complete. Raises FredError."""
+    with place.opened(path) as stage, place.said(path):
+        place.keep_only(stage, [])
+        kept = []
         for outcome in result.outcomes:
-            _save_outcome(outcome, stage / run_folder(outcome.name, outcome.seed))
-        _save_json(stage / "summary.json", [summarise(outcome) for outcome in result.outcomes])
-        result.summary.to_csv(stage / "summary.csv", index=False)
-        _save_json(stage / _MANIFEST, _manifest(result, inline))
-        _save_figures(result, stage / "figures")
+            assert isinstance(outcome, Outcome)
+            unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
+            (stage / unit.folder).mkdir(parents=True)
+            stored.write(outcome, unit, stage / unit.folder, time.monotonic())
+            kept.append(stored.read(stage / unit.folder, outcome.run))
+        complete(stage, Result(result.scenario, kept), About("", inline))
+        place.publish(stage, path)
+
+
+def complete(stage: Path, result: Result, about: About) -> None:
+    """What a folder holds beside its units: summary, figures and, last, the manifest."""
+    write_json(stage / "summary.json", [summary_of(each) for each in result.outcomes])
+    result.summary.to_csv(stage / "summary.csv", index=False)
+    if result.scenario.points:
+        result.sweep.to_csv(stage / "sweep.csv", index=False)
+        result.best.to_csv(stage / "best.csv", index=False)
+    _save_figures(result, stage / "figures")
+    write_json(stage / MANIFEST, _manifest(stage, result, about))
+
+
+def load_result(path: str | Path) -> Result:
+    """The result in a folder: the same as the run that wrote it gave. Raises FredError for a folder that is not whole."""
+    path = Path(path)
+    manifest, rows = read_manifest(path)
+    scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
+    return Result(scenario, [stored.read(path / row.folder, scenario.runs[row.name]) for row in rows])
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Row]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
-    manifest, summary = _json(path / _MANIFEST), _json(path / "summary.json")
+    manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
         raise FredError(f"{path} has format {manifest['format']}; this version reads format {FORMAT}")
     try:
         recorded, rows = Manifest.model_validate(manifest), TypeAdapter(list[Row]).validate_python(summary)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise FredError(f"{path} is not a whole result folder: {error.title} {place}: {first['msg']}") from None
+        where = ".".join(map(str, first["loc"]))
+        raise FredError(f"{path} is not a whole result folder: {error.title} {where}: {first['msg']}") from None
     known = recorded.scenario.get("runs", {})
-    if not rows or {row.folder for row in rows} != recorded.data.keys() or any(row.name not in known for row in rows):
+    if (
+        not rows
+        or not isinstance(known, dict)
+        or len({row.folder for row in rows}) < len(rows)
+        or {row.folder for row in rows} != recorded.data.keys()
+        or any(row.name not in known for row in rows)
+    ):
         raise FredError(f"{path} is not a whole result folder: manifest.json and summary.json do not name the same runs")
     return recorded, rows
+
+
+def changed(path: Path, manifest: Manifest) -> str:
+    """The first file of a result folder that is missing or not what was written; empty if there is none."""
+    if manifest.digest != _digest(manifest.model_dump()):
+        return MANIFEST
+    for name, digest in manifest.files.items():
+        file = path / name
+        if not file.is_file() or digest_of(file) != digest:
+            return name
+    return ""
+
+
+def _manifest(stage: Path, result: Result, about: About) -> dict[str, Any]:
+    names = {each.name for each in result.outcomes}
+    scenario = result.scenario.model_dump(mode="json")
+    for part in ("runs", "points"):
+        scenario[part] = {name: each for name, each in scenario[part].items() if name in names}
+    units = [each for each in result.outcomes if isinstance(each, Stored)]
+    manifest = {
+        "format": FORMAT,
+        "fred": __version__,
+        "file": about.file,
+        "inline": about.inline,
+        "environment": environment.describe(),
+        "data": {each.folder.relative_to(stage).as_posix(): each.data_digest for each in units},
+        "scenario": scenario,
+        "files": {name: digest_of(stage / name) for name in _written(stage)},
+        "date": stored.now(),
+        "seconds": round(sum(each.about.seconds for each in units), 3),
+    }
+    return manifest | {"digest": _digest(manifest)}
+
+
+def _written(stage: Path) -> list[str]:
+    return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file.name != MANIFEST]
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    covered = {name: value for name, value in manifest.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}") from None
 
 
-def check_free(path: Path) -> None:
-    """Refuse a place where the folder cannot be written, or where anything but a result of FRED's lies. Raises FredError.
-
-    A file that somebody added to a result is refused too, by name: it would be gone when the result is replaced.
-    """
-    with _said(path):
-        path = Path(os.path.realpath(path))
-        if path.exists() and not _is_result(path) and (not path.is_dir() or any(path.iterdir())):
-            raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
-        files = [file.relative_to(path).as_posix() for file in sorted(path.rglob("*")) if not file.is_dir()]
-        foreign = next((file for file in files if not _OURS.fullmatch(file)), None)
-        if foreign:
-            raise FredError(f"{path / foreign} is not a file of FRED's; move it elsewhere, or choose another folder with --out")
-        trial = next(folder for folder in path.parents if folder.exists()) / _beside(path, "partial").name
-        trial.mkdir()
-        trial.rmdir()
-
-
-def run_folder(name: str, seed: int) -> str:
-    """Where, in the result folder, the files of one run with one seed lie."""
-    return f"{name}/seed-{seed}"
-
-
-def _is_result(path: Path) -> bool:
-    try:
-        manifest = _json(path / _MANIFEST)
-    except FredError:
-        return False
-    return isinstance(manifest, dict) and manifest.keys() >= Manifest.model_fields.keys()
-
-
-@contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """The system's objections to a place as FredErrors."""
-    try:
-        yield
-    except OSError as error:
-        raise FredError(f"cannot write {path}: {error.strerror or error}; choose another folder with --out") from error
-
-
-def _beside(path: Path, what: str) -> Path:
-    return path.parent / f".{path.name}.{os.getpid()}.{what}"
-
-
-@contextmanager
-def _staged(path: Path) -> Iterator[Path]:
-    """A folder beside `path` that takes its place if nothing goes wrong, and vanishes otherwise."""
-    check_free(path)
-    path = Path(os.path.realpath(path))
-    stage, old = _beside(path, "partial"), _beside(path, "old")
-    try:
-        with _said(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stage.mkdir()
-            yield stage
-            if path.exists():
-                path.rename(old)
-            stage.rename(path)
-    finally:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(stage, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _save_outcome(outcome: Outcome, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    outcome.schedule.save(folder / "schedule.parquet")
-    if outcome.run.protocol.has_clock:
-        run_times(outcome).to_parquet(folder / "run-times.parquet", index=False)
-    outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
-    outcome.metrics.to_csv(folder / "metrics.csv", index=False)
-    if outcome.final:
-        arrays = {f"{when}/{path}": array for when in ("initial", "final") for path, array in getattr(outcome, when).items()}
-        np.savez(folder / "params.npz", **arrays)
-
-
 def _save_figures(result: Result, folder: Path) -> None:
-    folder.mkdir()
-    if "loss" in result.metrics:
-        result.plot_loss().save(folder / "loss.svg")
-        result.plot_error().save(folder / "error.svg")
-    if "disagreement" in result.metrics:
-        result.plot_disagreement().save(folder / "disagreement.svg")
-    result.plot_traffic().save(folder / "traffic.svg")
-    result.plot_staleness().save(folder / "staleness.svg")
-    if any(outcome.run.protocol.has_clock for outcome in result.outcomes):
-        result.plot_timeline().save(folder / "timeline.svg")
-
-
-def _manifest(result: Result, inline: bool) -> dict[str, Any]:
-    names = {outcome.name for outcome in result.outcomes}
-    scenario = result.scenario.model_dump(mode="json")
-    scenario["runs"] = {name: run for name, run in scenario["runs"].items() if name in names}
-    return {
-        "format": FORMAT,
-        "fred": __version__,
-        "inline": inline,
-        "environment": environment.describe(),
-        "data": {run_folder(outcome.name, outcome.seed): outcome.data_digest for outcome in result.outcomes},
-        "scenario": scenario,
-    }
-
-
-def _save_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    folder.mkdir(exist_ok=True)
+    for name, draw in result.pictures().items():
+        draw().save(folder / f"{name}.svg")

@@ -10,25 +10,42 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fred.errors import FredError
 from fred.progress import bars
-from fred.results import result
+from fred.results import result, sweeps
+from fred.results.compare import Compared
+from fred.results.place import said
 
 
 @contextmanager
-def progress() -> Iterator[result.Progress]:
-    """A bar for each run and seed on the terminal; silent where there is none."""
-    with bars() as show:
+def progress(units: int = 0) -> Iterator[result.Progress]:
+    """What to tell of each run and seed; `units`: how many there will be."""
+    with bars(units) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
 def print_summary(outcome: result.Result, out: Path) -> None:
-    """One line per run, means over the seeds, and where the files are."""
+    """One line per run, means over the seeds, and where the files are; of a sweep, every point and the best ones' lines."""
     console = Console(width=None if Console().is_terminal else 140)
+    if outcome.kept:
+        print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
+    if outcome.scenario.points:
+        console.print(_sweep_table(outcome))
+    best = outcome.with_its_best()
+    if best.outcomes:
+        console.print(_summary_table(best, out, outcome.scenario.best if outcome.scenario.points else ""))
+    for line in _divergences(outcome.summary):
+        console.print(line, style="bold red", highlight=False, markup=False)
+    console.print(f"results: {out}", highlight=False, markup=False)
+
+
+def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     seeds = len(outcome.scenario.seeds)
     title = Text(outcome.scenario.title or out.resolve().name, style="bold")  # as it is: no markup
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
-    table.caption = f"staleness: mean / largest, in updates{spread}"
+    best = f"the best of each run's sweep by {criterion}; " if criterion else ""
+    table.caption = f"{best}staleness: mean / largest, in updates{spread}"
     table.add_column("run", no_wrap=True)
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
@@ -36,10 +53,27 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         table.add_row(str(name), *_cells(rows, seeds))
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
-    console.print(table)
-    for line in _divergences(outcome.summary):
-        console.print(line, style="bold red", highlight=False, markup=False)
-    console.print(f"results: {out}", highlight=False, markup=False)
+    return table
+
+
+def _sweep_table(outcome: result.Result) -> Table:
+    """A line for each combination of values, a column for each run; the best of each run in bold."""
+    points, best = outcome.sweep, set(outcome.best["point"])
+    keys = sweeps.keys_of(points)
+    table = Table(title=f"sweep: {outcome.scenario.best}", title_justify="left", title_style="bold")
+    for key in keys:
+        table.add_column(key.rsplit(".", 1)[-1].replace("_", " "), justify="right")
+    runs = list(dict.fromkeys(points["run"]))
+    for name in runs:
+        table.add_column(name, justify="right")
+    for values, own in points.groupby(keys, sort=False, dropna=False):
+        cells = {
+            row["run"]: Text(f"{row['mean']:.4g}" if np.isfinite(row["mean"]) else "–", "bold" if row["point"] in best else "")
+            for _, row in own.iterrows()
+        }
+        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        table.add_row(*shown, *(cells.get(name, Text("")) for name in runs))
+    return table
 
 
 def _divergences(summary: pd.DataFrame) -> list[str]:
@@ -86,3 +120,35 @@ def _to_target(rows: pd.DataFrame) -> str:
     clocked = reached["target_seconds"].notna().all()
     value = f"{reached['target_seconds'].mean():,.1f} s" if clocked else f"{reached['target_updates'].mean():,.0f} updates"
     return value if len(reached) == len(rows) else f"{value} ({len(reached)} of {len(rows)})"
+
+
+def print_comparison(compared: Compared) -> None:
+    """A line per run and folder, and whose digests agree."""
+    console = Console(width=None if Console().is_terminal else 140)
+    frame = compared.table()
+    table = Table()
+    for column in frame:
+        name = str(column)
+        table.add_column(
+            name.replace("_", " "), justify="left" if name in ("run", "folder") else "right", no_wrap=name == "run"
+        )
+    previous = None
+    for values in frame.itertuples(index=False):
+        cells = [f"{value:,.4g}" if isinstance(value, float) else str(value) for value in values]
+        table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
+        previous = values[0]
+    console.print(table)
+    for line in compared.agreement():
+        console.print(line, highlight=False, markup=False)
+
+
+def save_comparison(compared: Compared, out: Path) -> None:
+    """`comparison.csv` and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
+    if out.exists() and any(out.iterdir()):
+        raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
+    pictures = compared.together().pictures()
+    with said(out):
+        out.mkdir(parents=True, exist_ok=True)
+        compared.table().to_csv(out / "comparison.csv", index=False)
+        for name, draw in pictures.items():
+            draw().save(out / f"{name}.svg")

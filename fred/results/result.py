@@ -1,8 +1,7 @@
 """What an experiment came to: metrics and schedules as data frames, a summary row per run and seed, figures."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,25 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures
-from fred.running.execution import Following, Outcome, check, execute
-from fred.scenario.loading import validated_anew
-from fred.scenario.shape import Evaluate, Scenario
-from fred.schedule import NONE, Verb
-from fred.timing.durations import NANOSECONDS
+from fred.results import figures, sweeps
+from fred.results.measures import WAYS, run_times, staleness, summarise
+from fred.results.stored import Stored
+from fred.running.execution import Outcome
+from fred.scenario.shape import Scenario
 
-WAYS = ("to_workers", "to_servers", "between_workers")
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 
 
 @dataclass(frozen=True)
 class Result:
-    """All runs of a scenario, each with every seed."""
+    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used."""
 
     scenario: Scenario
-    outcomes: list[Outcome]
+    outcomes: Sequence[Outcome | Stored]
+    kept: int = 0  # outcomes that were there before, and were not computed again
+
+    def __repr__(self) -> str:
+        return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}>"
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -39,7 +40,26 @@ class Result:
     @property
     def summary(self) -> pd.DataFrame:
         """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests."""
-        return pd.json_normalize([summarise(each) for each in self.outcomes], sep="_")
+        return pd.json_normalize([summary_of(each) for each in self.outcomes], sep="_")
+
+    @property
+    def sweep(self) -> pd.DataFrame:
+        """One row per point of a sweep: run, point, the values, and the criterion's mean, least and largest over the seeds."""
+        return sweeps.table(self.scenario, self.summary)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The best point of each run that was swept: with the smallest mean of what the scenario's sweep names."""
+        return sweeps.best(self.sweep) if self.scenario.points else self.sweep
+
+    def with_its_best(self) -> "Result":
+        """The same with the best points alone in the place of each sweep."""
+        if not self.scenario.points:
+            return self
+        points = {name for name in self.scenario.points if name not in set(self.best["point"])}
+        runs = {name: run for name, run in self.scenario.runs.items() if name not in points}
+        outcomes = [each for each in self.outcomes if each.name in runs]
+        return replace(self, scenario=self.scenario.model_copy(update={"runs": runs, "points": {}}), outcomes=outcomes)
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
@@ -47,9 +67,10 @@ class Result:
 
     def run_times(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """How long each gradient of one run took, as a trace that can drive a cluster. Raises FredError for an unknown run."""
-        return run_times(self.outcome(run, seed))
+        outcome = self.outcome(run, seed)
+        return outcome.run_times if isinstance(outcome, Stored) else run_times(outcome)
 
-    def outcome(self, run: str, seed: int | None = None) -> Outcome:
+    def outcome(self, run: str, seed: int | None = None) -> Outcome | Stored:
         """Everything about one run with one seed. Raises FredError for an unknown one."""
         for each in self.outcomes:
             if each.name == run and seed in (None, each.seed):
@@ -77,23 +98,46 @@ class Result:
         sent: dict[str, dict[str, float]] = {}
         for each in self.outcomes:
             ways = sent.setdefault(each.name, dict.fromkeys(WAYS, 0.0))
-            for way, size in traffic(each)["bytes"].items():
+            for way, size in summary_of(each)["bytes"].items():
                 ways[way] += size / len(self.scenario.seeds)
         return figures.traffic(sent)
 
     def plot_staleness(self) -> figures.Picture:
         """How stale the gradients were that took part in updates, all seeds together."""
         names = self._by_timing(self.outcomes)
-        stale = {
-            shared: np.concatenate([staleness(each) for each in self.outcomes if each.name == name])
-            for name, shared in names.items()
-        }
+        stale: dict[str, NDArray[np.int64]] = {}  # how many gradients of each staleness
+        for name, shared in names.items():
+            for each in (outcome for outcome in self.outcomes if outcome.name == name):
+                counts, before = np.bincount(staleness(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
+                size = max(len(counts), len(before))
+                stale[shared] = np.pad(counts, (0, size - len(counts))) + np.pad(before, (0, size - len(before)))
         return figures.staleness(stale)
 
     def plot_timeline(self) -> figures.Picture:
         """What each worker did at the start of each run, with the first seed."""
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
         return figures.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
+
+    def plot_sweep(self) -> figures.Picture:
+        """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
+        if not self.scenario.points:
+            raise FredError("nothing to plot: the scenario has no `sweep`")
+        return figures.sweep(self.sweep, self.scenario.best, self.scenario.title)
+
+    def pictures(self) -> dict[str, Callable[[], figures.Picture]]:
+        """What there is to draw of these runs, by name; of a sweep's, all together and the best ones."""
+        if self.scenario.points:
+            best = self.with_its_best()
+            return {"sweep": self.plot_sweep} | (best.pictures() if best.outcomes else {})
+        drawn: dict[str, Callable[[], figures.Picture]] = {}
+        if "loss" in self.metrics:
+            drawn |= {"loss": self.plot_loss, "error": self.plot_error}
+        if "disagreement" in self.metrics:
+            drawn["disagreement"] = self.plot_disagreement
+        drawn |= {"traffic": self.plot_traffic, "staleness": self.plot_staleness}
+        if any(each.run.protocol.has_clock for each in self.outcomes):
+            drawn["timeline"] = self.plot_timeline
+        return drawn
 
     def _learning(self, quantity: str) -> figures.Picture:
         metrics = self.metrics
@@ -102,127 +146,17 @@ class Result:
         return figures.learning(metrics, quantity, self.scenario.title)
 
     @staticmethod
-    def _by_timing(outcomes: list[Outcome]) -> dict[str, str]:
+    def _by_timing(outcomes: Sequence[Outcome | Stored]) -> dict[str, str]:
         """One run of each different timing, and the names of all that share it."""
         digests: dict[str, str] = {}
         for each in outcomes:
-            digests[each.name] = digests.get(each.name, "") + each.schedule.digest()
+            digests[each.name] = digests.get(each.name, "") + summary_of(each)["digests"]["schedule"]
         sharing: dict[str, list[str]] = {}
         for name, digest in digests.items():
             sharing.setdefault(digest, []).append(name)
         return {names[0]: ", ".join(names) for names in sharing.values()}
 
 
-def run(
-    scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False, progress: Progress = lambda *_: None
-) -> Result:
-    """Execute a scenario's runs (or `only` one or some of them) with every seed. Raises FredError for an unknown run.
-
-    Recording first and replaying afterwards is the default; `inline` does both at once, with the same result.
-    """
-    scenario = validated_anew(scenario)
-    wanted = list(dict.fromkeys([only] if isinstance(only, str) else only)) or list(scenario.runs)
-    for name in wanted:
-        if name not in scenario.runs:
-            raise FredError(f"no run `{name}`{registry.nearest(name, scenario.runs)}; there are {', '.join(scenario.runs)}")
-    for name in wanted:
-        check(name, scenario.runs[name], scenario.seeds[0])
-    outcomes = []
-    for name in wanted:
-        for seed in scenario.seeds:
-            progress(name, seed, 0.0)
-            outcomes.append(execute(name, scenario.runs[name], seed, inline, Following(partial(progress, name, seed))))
-            progress(name, seed, 1.0)
-    return Result(scenario, outcomes)
-
-
-def staleness(outcome: Outcome) -> Any:
-    """Staleness of every gradient that took part in an update (or waits in an open round), updates."""
-    return outcome.schedule["staleness"][outcome.schedule.rows(Verb.PUSH, Verb.ADD)]
-
-
-def summarise(outcome: Outcome) -> dict[str, Any]:
-    """One run with one seed in numbers, as summary.json holds it."""
-    schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
-    counts = schedule.counts()
-    stale = staleness(outcome)
-    measured = "loss" in metrics
-    return {
-        "name": outcome.name,
-        "algorithm": registry.name_of("algorithm", run.algorithm),
-        "protocol": registry.name_of("protocol", run.protocol),
-        "seed": outcome.seed,
-        "workers": schedule.workers,
-        "updates": counts["updates"],
-        "gradients": {
-            "computed": counts["gradients"] + counts["dropped"],
-            "applied": counts["gradients"],
-            "dropped": counts["dropped"],
-            "in_flight": counts["in_flight"],
-        },
-        "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
-        "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
-        **traffic(outcome),
-        "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
-        "diverged": _diverged(metrics) if measured else None,
-        "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
-        "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
-    }
-
-
-def run_times(outcome: Outcome) -> pd.DataFrame:
-    """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
-
-    An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
-    would have taken; those that the run's end left unfinished or unused are absent, so some workers may end before others.
-    """
-    schedule = outcome.schedule
-    ends = schedule["end_ns"].copy()
-    ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
-    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[schedule["step"][rows] != NONE]
-    _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
-    rows = rows[first]
-    worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]
-    node = outcome.run.cluster.node_of[worker]
-    columns = {"iteration": schedule["step"][rows], "worker": worker, "seconds": nanoseconds / NANOSECONDS, "node": node}
-    return pd.DataFrame(columns)
-
-
-def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
-    """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers."""
-    schedule, layout = outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster)
-    pulls = schedule["verb"] == Verb.PULL
-    on_server = np.isin(schedule["replica"], layout.on_servers)
-    ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
-    return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
-
-
-def _exact_sum(numbers: NDArray[np.int64]) -> int:
-    """Beyond 64 bits, too."""
-    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
-
-
-def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:
-    """When the loss, or else the error, first came down to its target; None without one."""
-    loss = evaluate.target_loss or stop_loss
-    column, goal = ("loss", loss) if loss else ("error", evaluate.target_error)
-    if goal is None:
-        return None
-    reached = metrics[metrics[column] <= goal]
-    first = None if reached.empty else reached.iloc[0]
-    seconds = None if first is None else _finite(first["virtual_seconds"])
-    return {column: goal, "updates": None if first is None else int(first["updates"]), "seconds": seconds}
-
-
-def _diverged(metrics: pd.DataFrame) -> int | None:
-    """After how many updates the loss was found not to be a finite number for good; None if it ended as one."""
-    finite = np.flatnonzero(np.isfinite(metrics["loss"]))
-    first = finite[-1] + 1 if len(finite) else 0
-    return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
-
-
-def _finite(value: float) -> float | None:
-    """None for what JSON cannot hold: a loss that diverged, the time of a run without a clock."""
-    return float(value) if np.isfinite(value) else None
+def summary_of(outcome: Outcome | Stored) -> dict[str, Any]:
+    """One run with one seed in numbers."""
+    return outcome.summary if isinstance(outcome, Stored) else summarise(outcome)

@@ -1,21 +1,19 @@
 """Does a result still come out the same, bit for bit?"""
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
-import pandas as pd
 
 from fred import environment, registry
-from fred.errors import FredError
 from fred.results import folder
+from fred.results.measures import summarise
 from fred.results.result import Progress
+from fred.results.stored import Stored
 from fred.running.execution import Following, Named, Outcome, digest, execute
-from fred.scenario.loading import validated
 from fred.schedule import Schedule
 
 
@@ -30,94 +28,70 @@ class Verdict(IntEnum):
 def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda *_: None) -> tuple[Verdict, str]:
     """Run a result folder's manifest again and compare digests; the verdict, and what to say about it.
 
-    DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row; or a stored
-    file that is not what was recorded. CANNOT: the numeric environment or the data are not the recorded ones. Raises
-    FredError if there is no readable result.
+    DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row. CANNOT: a file
+    is not what was written, or the numeric environment or the data are not the recorded ones. Raises FredError if there is no
+    readable result.
     """
     manifest, rows = folder.read_manifest(path)
     registry.allow_import(imports)
+    altered = folder.changed(path, manifest)
+    if altered:
+        return Verdict.CANNOT, f"{path / altered} is not the file that was written (its digest differs); was it changed?"
     here, recorded = environment.describe(), manifest.environment
     differing = [name for name in sorted(here.keys() | recorded.keys()) if here.get(name) != recorded.get(name)]
     if differing:
         lines = [f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing]
         return Verdict.CANNOT, "the numeric environment differs from the recorded one:\n" + "\n".join(lines)
-    scenario = validated(manifest.scenario, lambda keys: f"{path / 'manifest.json'}: {'.'.join(map(str, keys))}")
-    stored = [_Stored.read(path, row) for row in rows]
-    altered = [file for each in stored for file in each.altered()]
-    if altered:
-        return Verdict.DIFFERENT, f"{altered[0]}: the stored file does not match its recorded digest; was it changed?"
-    for each in stored:
-        name, seed = each.row.name, each.row.seed
-        outcome = execute(name, scenario.runs[name], seed, manifest.inline, Following(partial(progress, name, seed)))
-        progress(name, seed, 1.0)
-        if outcome.data_digest != manifest.data[each.row.folder]:
-            return Verdict.CANNOT, f"{each.row.folder}: the data are not the recorded ones (their digest differs)"
-        difference = each.difference(outcome)
+    result = folder.load_result(path)
+    for each in result.outcomes:
+        assert isinstance(each, Stored)
+        told = Following(partial(progress, each.name, each.seed))
+        outcome = execute(each.name, each.run, each.seed, manifest.inline, told)
+        progress(each.name, each.seed, 1.0)
+        place = each.folder.relative_to(path).as_posix()
+        if outcome.data_digest != manifest.data[place]:
+            return Verdict.CANNOT, f"{place}: the data are not the recorded ones (their digest differs)"
+        difference = difference_of(each, outcome)
         if difference:
-            return Verdict.DIFFERENT, f"{each.row.folder}: {difference}"
+            return Verdict.DIFFERENT, f"{place}: {difference}"
     return Verdict.SAME, f"{path}: {len(rows)} runs, all digests the same"
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The files of one run with one seed."""
-
-    row: folder.Row
-    schedule: Schedule
-    metrics: pd.DataFrame
-    params: Named  # initial/... and final/...
-
-    @classmethod
-    def read(cls, path: Path, row: folder.Row) -> "_Stored":
-        """Raises FredError for a file that is missing or damaged."""
-        file = path / row.folder / "schedule.parquet"
-        try:
-            schedule = Schedule.load(file)
-            file = file.with_name("metrics.parquet")
-            metrics = pd.read_parquet(file)
-            file = file.with_name("params.npz")
-            params = _arrays(file) if row.digests.params else {}
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
-            raise FredError(f"cannot read {file}: {error}") from error
-        return cls(row, schedule, metrics, params)
-
-    def altered(self) -> list[str]:
-        """The files that are not what was recorded."""
-        final = {path.removeprefix("final/"): array for path, array in self.params.items() if path.startswith("final/")}
-        right = {
-            "schedule.parquet": self.schedule.digest() == self.row.digests.schedule,
-            "params.npz": digest(final) == self.row.digests.params,
-        }
-        return [f"{self.row.folder}/{name}" for name, same in right.items() if not same]
-
-    def difference(self, outcome: Outcome) -> str:
-        """What differs from a new outcome, and where first; nothing if nothing does."""
-        if outcome.schedule.digest() != self.row.digests.schedule:
-            return f"timing differs: {_first_row(self.schedule, outcome.schedule)}"
-        if outcome.params_digest != self.row.digests.params:
-            return f"arithmetic differs, timing is the same: {self._first_value(outcome)}"
-        if not self.metrics.equals(outcome.metrics):
-            return f"metrics.parquet differs, digests are the same; was it changed? {self._first_value(outcome)}"
-        return ""
-
-    def _first_value(self, outcome: Outcome) -> str:
-        """The first evaluation point in which two runs differ, else the first parameter."""
-        old, new = self.metrics, outcome.metrics
-        for i in range(min(len(old), len(new))):
-            if not old.iloc[i].equals(new.iloc[i]):
-                return f"first at evaluation {i}\n  recorded {old.iloc[i].to_dict()}\n  now      {new.iloc[i].to_dict()}"
-        for path, array in outcome.final.items():
-            if not np.array_equal(self.params.get(f"final/{path}", np.nan), array):
-                return f"first in parameters {path}"
-        return f"recorded {len(old)} evaluations, now {len(new)}"
+def difference_of(old: Stored, new: Outcome | Stored) -> str:
+    """What differs between two outcomes of a run, and where first; nothing if nothing does."""
+    digests = old.summary["digests"]
+    if old.schedule.digest() != digests["schedule"] or new.schedule.digest() != digests["schedule"]:
+        return f"timing differs: {first_row(old.schedule, new.schedule)}"
+    if not (digest(old.final) == digests["params"] == new.params_digest) or not _same(old.initial, new.initial):
+        return f"arithmetic differs, timing is the same: {_first_value(old, new)}"
+    if not old.metrics.equals(new.metrics):
+        return f"metrics differ, digests are the same: {_first_value(old, new)}"
+    summary = new.summary if isinstance(new, Stored) else json.loads(json.dumps(summarise(new)))
+    unlike = next((name for name in summary if summary[name] != old.summary.get(name)), "")
+    if unlike:
+        return f"the summary's `{unlike}` differs: recorded {old.summary.get(unlike)}, now {summary[unlike]}"
+    return ""
 
 
-def _arrays(file: Path) -> Named:
-    with np.load(file, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+def _same(old: Named, new: Named) -> bool:
+    return old.keys() == new.keys() and all(np.array_equal(old[name], new[name], equal_nan=True) for name in old)
 
 
-def _first_row(old: Schedule, new: Schedule) -> str:
+def _first_value(stored: Stored, outcome: Outcome | Stored) -> str:
+    """The first evaluation point in which two runs differ, else the first parameter."""
+    old, new = stored.metrics, outcome.metrics
+    for i in range(min(len(old), len(new))):
+        if not old.iloc[i].equals(new.iloc[i]):
+            return f"first at evaluation {i}\n  recorded {old.iloc[i].to_dict()}\n  now      {new.iloc[i].to_dict()}"
+    for when in ("initial", "final"):
+        before, after = getattr(stored, when), getattr(outcome, when)
+        for path in after:
+            if not np.array_equal(before.get(path, np.nan), after[path], equal_nan=True):
+                return f"first in parameters {when}/{path}"
+    return f"recorded {len(old)} evaluations, now {len(new)}"
+
+
+def first_row(old: Schedule, new: Schedule) -> str:
     """The first row in which two schedules differ."""
     rows = min(len(old), len(new))
     unlike = np.zeros(rows, bool)

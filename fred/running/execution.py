@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from fred.learning.models.model import Params
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
-from fred.replay.machine import Mark, replay, states_at
+from fred.replay.machine import Mark, replay, restored, states_at
 from fred.replay.memory import Memory
 from fred.running.cadence import Points
 from fred.running.problem import Measured, Problem, plain
@@ -63,12 +64,19 @@ def check(name: str, run: Run, seed: int) -> None:
             Problem(run.task, run, seed)
 
 
+class Kept(NamedTuple):
+    """A replay's mark as it comes from a file."""
+
+    phase: int
+    leaves: list[NDArray]
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run had got to at an evaluation point: from there it goes on to the same bits."""
 
     measured: Measured  # up to there
-    reached: Mark | Memory  # what the rest needs: of a replay, or of an interpreter
+    reached: Mark | Kept | Memory  # what the rest needs: of a replay, or of an interpreter
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ class Following:
     progress: Progress = lambda _: None
     keep: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
+    due: Callable[[], bool] = lambda: True  # whether a checkpoint is wanted now
 
 
 def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Outcome:
@@ -99,7 +108,7 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following)
     compute = _inline if inline or run.protocol.needs_values else _replayed
     schedule, measured, params = compute(run, recording, problem, following)
     metrics = _metrics(run, recording.cadence.points(schedule), measured)
-    return Outcome(name, seed, run, schedule, metrics, _named(problem.params), _named(params), problem.data.digest)
+    return Outcome(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
 
 
 def _replayed(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
@@ -109,6 +118,8 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
     program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
     measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     assert not isinstance(start, Memory), "a checkpoint of a run that was computed inline"
+    if isinstance(start, Kept):
+        start = restored(program, do, problem.models, problem.examples, *start)
     passed = len(measured)
     marks = replay(program, do, problem.models, problem.examples, problem.batches, start, passed)
     for number, mark in enumerate(marks, start=passed):
@@ -120,7 +131,7 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
             by_time = recording.cadence.unit == "seconds"
             schedule = recording.up_to(at) if by_time else recording.up_to(rows=int(points.rows[number]))
             break
-        if following.keep and len(measured) < len(points.rows):
+        if following.keep and len(measured) < len(points.rows) and following.due():
             following.keep(Checkpoint(list(measured), mark.copy()))
     return schedule, measured, do.answer(states)
 
@@ -129,7 +140,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
     """Record and compute at once. If the target is reached at some time, the schedule is recorded again up to then."""
     resumed, replicas = following.resumed, problem.layout.replicas
     measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
-    assert not isinstance(start, Mark), "a checkpoint of a run that was replayed"
+    assert not isinstance(start, Mark | Kept), "a checkpoint of a run that was replayed"
     interpreter = Interpreter(problem.arithmetic, problem.models, replicas, problem.examples, problem.batches, start)
     looks = itertools.count(1)  # at points, also at those that were measured before
 
@@ -139,7 +150,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
         measured.append(problem.measure(interpreter.states(problem.layout.answer)))
         following.progress(fraction)
         reached = _target_reached(run, measured)
-        if following.keep and not reached and fraction < 1.0:
+        if following.keep and not reached and fraction < 1.0 and following.due():
             following.keep(Checkpoint(list(measured), interpreter.memory.copy()))
         return reached
 
@@ -167,6 +178,17 @@ def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
     if measured:
         frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame
+
+
+def _initial(problem: Problem) -> Named:
+    """The first parameters; where replicas start apart, each one's under its number."""
+    if len(problem.models) == 1:
+        return _named(problem.params)
+    return {
+        f"replica-{number}/{path}": array
+        for number, model in enumerate(problem.models)
+        for path, array in _named(model).items()
+    }
 
 
 def _named(params: Params) -> Named:

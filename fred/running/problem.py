@@ -58,6 +58,11 @@ def plain(array: jax.Array) -> NDArray:
     return np.where(np.isnan(array), np.float32(np.nan), array)
 
 
+def data_digest(data: Data) -> str | None:
+    """SHA-256 of what the files hold; None for data that follow from the options and a seed. Raises FredError."""
+    return None if data.generated else _load(data, 0).digest
+
+
 @lru_cache(maxsize=4)
 def _load(data: Data, seed: int) -> Dataset:
     return data.load(seed)

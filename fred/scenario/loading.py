@@ -17,8 +17,10 @@ from fred.component import Component, options_of
 from fred.errors import FredError, quoted
 from fred.registry import nearest
 from fred.scenario.shape import Run, Scenario
+from fred.scenario.sweep import Point, Sweep, name_of
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
+_Setting = tuple[Keys, Any, str]  # where, what, and how it was said
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
 _MOST_VALUES = 1_000_000  # in one file, aliases written out
 _RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
@@ -30,8 +32,9 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     Raises FredError with the file, line, key, value and expectation of everything that is wrong.
     """
     registry.allow_import(imports)
-    source = _Source(Path(path), [_setting(text) for text in settings])
-    return validated(source.specification(), source.locate, folder=source.path.parent)
+    path = Path(path)
+    source = _Source(path, *_parse(path), [_setting(text) for text in settings])
+    return validated(source.specification(), source.locate, folder=path.parent)
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
@@ -74,14 +77,42 @@ def merged(base: Any, override: Any) -> Any:
     }
 
 
-class _Source:
-    """A scenario file's content, its line numbers, and the settings that override it."""
+def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario:
+    """A scenario of what a file would hold, as mappings: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
 
-    def __init__(self, path: Path, settings: list[tuple[Keys, Any, str]]):
-        self.path = path
-        self.document, self._lines = _parse(path)
+    Parts may be objects of FRED's classes, too. Raises FredError with the key, value and expectation of all that is wrong.
+    """
+    document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
+    source = _Source(None, document, {(): 0}, [])
+    return validated(source.specification(), source.locate)
+
+
+def replaced(original: Scenario, settings: Mapping[str, Any]) -> Scenario:
+    """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
+    document = original.model_dump(mode="json", exclude={"points", "best"})
+    changes: list[_Setting] = [(_keys(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
+    source = _Source(None, document, {(): 0}, changes)
+    return validated(source.specification() | {"points": original.points, "best": original.best}, source.locate)
+
+
+def _as_in_a_file(value: Any) -> Any:
+    if isinstance(value, Component):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {key: _as_in_a_file(each) for key, each in value.items()}
+    return [_as_in_a_file(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class _Source:
+    """What a scenario file holds, its line numbers, and the settings that override it; or the same without a file."""
+
+    def __init__(
+        self, path: Path | None, document: dict[str, Any], lines: dict[Keys, int], settings: list[tuple[Keys, Any, str]]
+    ):
+        self.path, self.document, self._lines = path, document, lines
         self._settings = settings
-        known = (*_OF_THE_FILE, *Run.model_fields)
+        self._points: dict[str, Point] = {}
+        known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
             if key not in known:
                 raise FredError(
@@ -103,16 +134,50 @@ class _Source:
             elif len(keys) > 2 and keys[1] in self.runs:
                 _assign(result["runs"][keys[1]], keys[2:], value, text)
             else:
-                raise FredError(f"--set {text}: expected runs.NAME.key=value with NAME one of {', '.join(self.runs)}")
-        return result
+                raise FredError(f"{text}: expected runs.NAME.key=value with NAME one of {', '.join(self.runs)}")
+        return self._swept(result)
+
+    def _swept(self, specification: dict[str, Any]) -> dict[str, Any]:
+        """Each run that has a `sweep`, once for each of its points."""
+        runs: dict[str, Any] = {}
+        for name, run in specification["runs"].items():
+            sweep = self._sweep(name, run.pop("sweep", None))
+            if sweep is None:
+                runs[name] = run
+                continue
+            specification["best"] = sweep.best
+            for values in sweep.points():
+                point = name_of(name, values)
+                if point in runs:
+                    raise FredError(f"{self.locate(('runs', name, 'sweep'))}: it has two points that are called {point}")
+                self._points[point] = Point(of=name, values=values)
+                runs[point] = copy.deepcopy(run)
+                for key, value in values.items():
+                    _assign(runs[point], _keys(key), copy.deepcopy(value), f"sweep {key}")
+        return specification | {"runs": runs, "points": self._points} if self._points else specification
+
+    def _sweep(self, name: str, sweep: Any) -> Sweep | None:
+        if sweep is None:
+            return None
+        try:
+            return Sweep.model_validate(sweep)
+        except ValidationError as error:
+            problems = _problems(error.errors(), ("runs", name, "sweep"))
+            raise FredError("\n".join(dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in problems))) from None
 
     def locate(self, keys: Keys) -> str:
         """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
+        if keys[:1] == ("runs",) and len(keys) > 1 and keys[1] in self._points:
+            point = self._points[str(keys[1])]
+            swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
+            keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:]))
         for own, _, text in self._settings:
             if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
-                return f"--set {text}"
+                return f"{text}"
         candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
         depth, candidate = max(((self._depth(each), each) for each in candidates), key=lambda found: found[0])
+        if self.path is None:
+            return ".".join(map(str, keys)) or "the scenario"
         line = self._lines[candidate[:depth]]
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
@@ -204,12 +269,16 @@ def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
         str(node.value).encode()
 
 
-def _setting(text: str) -> tuple[Keys, Any, str]:
+def _setting(text: str) -> _Setting:
     path, equals, value = text.partition("=")
     if not equals or not all(path.split(".")):
         raise FredError(f"--set {text}: expected key.path=value, such as algorithm.learning_rate=0.1")
     parsed, _ = _yaml(value, lambda _: f"--set {text}: the value is not valid YAML")
-    return tuple(int(key) if key.isdecimal() else key for key in path.split(".")), parsed, text
+    return _keys(path), parsed, f"--set {text}"
+
+
+def _keys(path: str) -> Keys:
+    return tuple(int(key) if key.isdecimal() else key for key in path.split("."))
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
@@ -222,7 +291,7 @@ def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
         elif inner is None and not isinstance(following, int):
             inner = {}
         if not isinstance(inner, (dict, list)):
-            raise FredError(f"--set {text}: `{key}` has no `{following}`")
+            raise FredError(f"{text}: `{key}` has no `{following}`")
         _put(place, key, inner, text)
         place = inner
     _put(place, keys[-1], value, text)
@@ -230,7 +299,7 @@ def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
 
 def _put(place: Any, key: str | int, value: Any, text: str) -> None:
     if isinstance(place, list) and not _in_list(place, key):
-        raise FredError(f"--set {text}: the list has {len(place)} items, counted from 0; there is no item {key}")
+        raise FredError(f"{text}: the list has {len(place)} items, counted from 0; there is no item {key}")
     place[key] = value
 
 

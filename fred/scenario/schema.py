@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 from fred import registry
 from fred.component import ONE_OF
 from fred.scenario.shape import Run, Scenario
+from fred.scenario.sweep import Sweep
 
 _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
 
@@ -15,7 +16,7 @@ _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class o
 def scenario_schema() -> dict[str, Any]:
     """What an editor needs: every key with its description, every name with its options."""
     classes = {kind: {name: registry.lookup(kind, name) for name in table} for kind, table in registry.REGISTRY.items()}
-    models: list[type[BaseModel]] = [Run, Scenario, *(cls for table in classes.values() for cls in table.values())]
+    models: list[type[BaseModel]] = [Run, Scenario, Sweep, *(cls for table in classes.values() for cls in table.values())]
     mapping, combined = models_json_schema([(model, "validation") for model in dict.fromkeys(models)])
     definitions = combined["$defs"]
     for kind, table in classes.items():
@@ -27,6 +28,10 @@ def scenario_schema() -> dict[str, Any]:
     for kind in classes:
         definitions[kind]["anyOf"] += [_OWN, {"type": "object", "properties": {"name": _OWN}, "required": ["name"]}]
     shared = definitions["Run"]
+    shared["properties"]["sweep"] = {
+        "$ref": "#/$defs/Sweep",
+        "description": "many runs in one: a setting at each of many values",
+    }
     whole = definitions["Scenario"]["properties"]
     runs = {
         "type": "object",

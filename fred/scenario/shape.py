@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +11,7 @@ from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.minibatches import Sampling
+from fred.scenario.sweep import Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
@@ -139,6 +141,14 @@ class Scenario(Component):
     title: str = Field("", description="what the experiment shows")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
     runs: dict[str, Run] = Field(min_length=1, description="the runs, by name")
+    points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
+    best: Criterion = Field("loss", description="of a sweep's points: with the smallest of this, mean over the seeds")
+
+    def replace(self, settings: Mapping[str, Any]) -> "Scenario":
+        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
+        from fred.scenario.loading import replaced  # which knows this class
+
+        return replaced(self, settings)
 
     @field_validator("title")
     @classmethod

@@ -1,0 +1,123 @@
+"""Running a scenario: in memory, or into a folder that keeps every unit as it finishes."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from fred.errors import FredError
+from fred.results import folder, place, stored
+from fred.results.result import Progress, Result
+from fred.running import side_by_side, work
+from fred.running.execution import Following, Outcome, execute
+from fred.running.units import Unit, units_of
+from fred.scenario.loading import validated_anew
+from fred.scenario.shape import Scenario
+
+
+def run(
+    scenario: Scenario,
+    only: str | Iterable[str] = (),
+    inline: bool = False,
+    progress: Progress = lambda *_: None,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    dask: str = "",
+    fresh: bool = False,
+    file: str | Path = "",
+) -> Result:
+    """Execute a scenario's runs (or `only` one or some of them) with every seed. Raises FredError for an unknown run.
+
+    Recording first and replaying afterwards is the default; `inline` does both at once, with the same result. With `out`, a
+    folder, units are written as they finish, `jobs` at a time or on the cluster whose scheduler is at the address `dask`; what
+    was finished there before, by an interrupted run too, is not done again unless `fresh`. `file`: the scenario's, to be noted
+    in the folder, where the result of another one is then refused.
+    """
+    scenario = validated_anew(scenario)
+    if out is None:
+        if jobs > 1 or dask:
+            raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
+        return Result(scenario, [_in_memory(unit, progress) for unit in units_of(scenario, only, inline)])
+    path = Path(os.path.realpath(out))
+    place.check_free(path)
+    about = folder.About(_seen_from(path, file), inline)
+    _check_same(path, about)
+    units = units_of(scenario, only, inline)
+    with place.opened(path) as stage:
+        kept = _kept(units, stage, path) if not fresh else []
+        place.keep_only(stage, [unit.folder for unit in kept] + [work.folder_of(unit) for unit in units if not fresh])
+        for unit in kept:
+            progress(unit.name, unit.seed, 1.0)
+        try:
+            _work([unit for unit in units if unit not in kept], stage, progress, jobs, dask)
+            done = [stored.read(stage / unit.folder, unit.run) for unit in units]
+            place.keep_only(stage, [unit.folder for unit in units])
+            folder.complete(stage, Result(scenario, done), about)
+            place.publish(stage, path)
+        except (KeyboardInterrupt, FredError) as error:
+            error.add_note(_what_is_kept(units, stage, path))
+            raise
+    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], len(kept))
+
+
+def _in_memory(unit: Unit, progress: Progress) -> Outcome:
+    progress(unit.name, unit.seed, 0.0)
+    told = partial(progress, unit.name, unit.seed)
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told))
+    told(1.0)
+    return outcome
+
+
+def _work(units: list[Unit], stage: Path, progress: Progress, jobs: int, dask: str) -> None:
+    if dask:
+        side_by_side.on_dask(units, stage, stored.write, progress, dask)
+    elif jobs > 1 and len(units) > 1:
+        side_by_side.in_processes(units, stage, stored.write, progress, min(jobs, len(units)))
+    else:
+        side_by_side.one_by_one(units, stage, stored.write, progress)
+
+
+def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
+    """Units that need not be done again: in the unfinished folder, or in the result that it will replace."""
+    kept = []
+    for unit in units:
+        if stored.whole(unit, stage / unit.folder):
+            kept.append(unit)
+        elif stored.whole(unit, path / unit.folder):
+            shutil.rmtree(stage / unit.folder, ignore_errors=True)
+            (stage / unit.folder).mkdir(parents=True)
+            for name in [*stored.read(path / unit.folder, unit.run).about.files, stored.ABOUT]:
+                shutil.copy2(path / unit.folder / name, stage / unit.folder / name)
+            kept.append(unit)
+    return kept
+
+
+def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
+    if not stage.exists():
+        return f"the result is complete: {path}"
+    done = sum(stored.whole(unit, stage / unit.folder) is not None for unit in units)
+    begun = sum(work.begun(unit, stage) for unit in units)
+    if done or begun:
+        part = f", and part of {begun}" if begun else ""
+        return f"{done} of {len(units)} units are kept{part}; the same command goes on from there"
+    return "nothing was written"
+
+
+def _seen_from(path: Path, file: str | Path) -> str:
+    """A scenario's file as seen from where the folder lies, so that both may move together."""
+    if not file:
+        return ""
+    try:
+        return Path(os.path.relpath(file, path.parent)).as_posix()
+    except OSError:  # from a folder that is no more
+        return Path(file).name
+
+
+def _check_same(path: Path, about: folder.About) -> None:
+    file, title = place.title_of(path)
+    if about.file and file and file != about.file:
+        named = f", {title!r}" if title else ""
+        raise FredError(
+            f"{path} holds the result of another scenario ({file}{named}); choose another folder with --out, or remove it"
+        )

@@ -1,0 +1,175 @@
+"""One run with one seed on disk: written whole, known by its identity, read piece by piece when it is asked for."""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+from pydantic import BaseModel, ValidationError
+
+from fred.errors import FredError
+from fred.results.measures import run_times, summarise
+from fred.running.execution import Named, Outcome
+from fred.running.units import Unit
+from fred.scenario.shape import Run
+from fred.schedule import Schedule
+
+ABOUT = "unit.json"  # written last, so that a folder with one is complete
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
+
+
+class About(BaseModel):
+    """What unit.json holds."""
+
+    identity: str
+    name: str
+    seed: int
+    data: str | None  # digest
+    summary: dict[str, Any]  # the row of summary.json
+    files: dict[str, str]  # SHA-256 of each of the unit's other files
+    finished: str  # date and time
+    seconds: float  # that it took
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What one run with one seed came to, as an `Outcome` but for where it is: whatever is asked for is read then."""
+
+    folder: Path
+    run: Run
+    about: About
+
+    @property
+    def name(self) -> str:
+        """The run's."""
+        return self.about.name
+
+    @property
+    def seed(self) -> int:
+        """The run's."""
+        return self.about.seed
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The row of summary.json."""
+        return self.about.summary
+
+    @property
+    def data_digest(self) -> str | None:
+        """SHA-256 of the data."""
+        return self.about.data
+
+    @property
+    def params_digest(self) -> str | None:
+        """SHA-256 of the final parameters."""
+        digest: str | None = self.about.summary["digests"]["params"]
+        return digest
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who did what when. Raises FredError for a damaged file, as the others do."""
+        return self._read("schedule.parquet", Schedule.load)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row per evaluation point."""
+        return self._read("metrics.parquet", pd.read_parquet)
+
+    @property
+    def run_times(self) -> pd.DataFrame:
+        """How long each gradient took."""
+        return self._read("run-times.parquet", pd.read_parquet)
+
+    @property
+    def initial(self) -> Named:
+        """Parameters before the first update; with a replica's number where replicas start apart."""
+        return self._params("initial/")
+
+    @property
+    def final(self) -> Named:
+        """Parameters after the last one."""
+        return self._params("final/")
+
+    def _params(self, when: str) -> Named:
+        if "params.npz" not in self.about.files:
+            return {}
+        named = self._read("params.npz", arrays_of)
+        return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
+
+    def _read(self, name: str, read: Any) -> Any:
+        try:
+            return read(self.folder / name)
+        except _UNREADABLE as error:
+            raise FredError(f"cannot read {self.folder / name}: {error}") from error
+
+
+def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
+    """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock."""
+    outcome.schedule.save(folder / "schedule.parquet")
+    if outcome.run.protocol.has_clock:
+        run_times(outcome).to_parquet(folder / "run-times.parquet", index=False)
+    outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
+    outcome.metrics.to_csv(folder / "metrics.csv", index=False)
+    if outcome.final:
+        arrays = {f"{when}/{path}": array for when in ("initial", "final") for path, array in getattr(outcome, when).items()}
+        np.savez(folder / "params.npz", allow_pickle=False, **arrays)
+    about = About(
+        identity=unit.identity,
+        name=unit.name,
+        seed=unit.seed,
+        data=outcome.data_digest,
+        summary=summarise(outcome),
+        files={file.name: digest_of(file) for file in sorted(folder.iterdir())},
+        finished=now(),
+        seconds=round(time.monotonic() - began, 3),
+    )
+    write_json(folder / ABOUT, about.model_dump())
+
+
+def read(folder: Path, run: Run) -> Stored:
+    """What `write` wrote. Raises FredError if there is no such thing."""
+    try:
+        return Stored(folder, run, About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError) as error:
+        raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
+
+
+def whole(unit: Unit, folder: Path) -> Stored | None:
+    """What lies there, if it is this unit's outcome, and none of its files has changed since."""
+    try:
+        found = read(folder, unit.run)
+    except FredError:
+        return None
+    names = {file.name for file in folder.iterdir()} - {ABOUT}
+    same = found.about.identity == unit.identity and found.about.files.keys() <= names
+    if same and all(digest_of(folder / name) == digest for name, digest in found.about.files.items()):
+        return found
+    return None
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """As a person can read it; NaN is refused."""
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def now() -> str:
+    """Date and time, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def arrays_of(file: Path) -> Named:
+    """The arrays of an NPZ file."""
+    with np.load(file, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}

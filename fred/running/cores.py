@@ -1,0 +1,8 @@
+"""How many processes fit on this machine."""
+
+import os
+
+
+def cores() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,141 @@
+"""Units in one process after another, in several at once on this machine, or on the machines of a Dask cluster."""
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fred import registry
+from fred.errors import FredError
+from fred.running import work
+from fred.running.units import Unit
+from fred.running.work import Write
+
+Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
+_LOOK = 0.2  # seconds between two looks at what the others have done
+
+
+def one_by_one(units: Sequence[Unit], stage: Path, write: Write, progress: Progress) -> None:
+    """In this process."""
+    for unit in units:
+        progress(unit.name, unit.seed, 0.0)
+        work.do(unit, stage, write, partial(progress, unit.name, unit.seed))
+        progress(unit.name, unit.seed, 1.0)
+
+
+def in_processes(units: Sequence[Unit], stage: Path, write: Write, progress: Progress, jobs: int) -> None:
+    """In so many processes; the first failure ends them all."""
+    import joblib
+
+    imports, parent = registry.imported(), os.getpid()
+    with _Watched(units, stage, progress):
+        tasks = (joblib.delayed(_task)(unit, stage, write, imports, parent) for unit in units)
+        for error in joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(tasks):
+            if error:
+                raise FredError(error)
+
+
+def on_dask(units: Sequence[Unit], stage: Path, write: Write, progress: Progress, address: str) -> None:
+    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise FredError("--dask needs the package `distributed`: pip install 'fred-sim[dask]'") from None
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError, TypeError) as error:
+        raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
+    imports = registry.imported()
+    with client:
+        futures = {client.submit(_remote, unit, write, imports, key=f"fred-{unit.identity}", pure=True): unit for unit in units}
+        for future in as_completed(list(futures)):
+            unit, found = futures[future], future.result()
+            if isinstance(found, str):
+                raise FredError(found)
+            _unpacked(unit, stage, found)
+            progress(unit.name, unit.seed, 1.0)
+            future.release()
+
+
+def _task(unit: Unit, stage: Path, write: Write, imports: Sequence[str], parent: int) -> str:
+    """What a process does; what it says if it cannot."""
+    _end_with(parent)
+    try:
+        registry.allow_import(imports)
+        work.do(unit, stage, write)
+    except FredError as error:
+        return str(error)
+    return ""
+
+
+def _remote(unit: Unit, write: Write, imports: Sequence[str]) -> dict[str, bytes] | str:
+    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            registry.allow_import(imports)
+            work.do(unit, Path(folder), write)
+        except FredError as error:
+            return str(error)
+        place = Path(folder) / unit.folder
+        return {file.name: file.read_bytes() for file in place.iterdir()}
+
+
+def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
+    own = stage / work.folder_of(unit)
+    own.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (own / name).write_bytes(content)
+    (stage / unit.folder).parent.mkdir(exist_ok=True)
+    own.rename(stage / unit.folder)
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after the one that started it is gone, however that ended."""
+    if any(thread.name == "fred-parent" for thread in threading.enumerate()):
+        return
+
+    def watch() -> None:
+        while True:
+            if os.getppid() != parent:
+                os._exit(1)
+            time.sleep(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells everybody; the parent ends what it began
+    threading.Thread(target=watch, name="fred-parent", daemon=True).start()
+
+
+class _Watched:
+    """While it lasts, tells the progress of units that other processes are at."""
+
+    def __init__(self, units: Sequence[Unit], stage: Path, progress: Progress):
+        self._units, self._stage, self._progress = units, stage, progress
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        missing = list(self._units)
+        while missing and not self._over.wait(_LOOK):
+            missing = self._look(missing)
+        self._look(missing)
+
+    def _look(self, missing: Sequence[Unit]) -> list[Unit]:
+        left = []
+        for unit in missing:
+            share = 1.0 if (self._stage / unit.folder).exists() else work.progress(self._stage, unit)
+            if share is not None:
+                self._progress(unit.name, unit.seed, share)
+            if share != 1.0:
+                left.append(unit)
+        return left

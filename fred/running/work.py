@@ -1,0 +1,114 @@
+"""One unit's work, in a folder of its own: it says how far it has got, keeps checkpoints, and goes on from the last one."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fred.errors import FredError
+from fred.running import checkpoints
+from fred.running.execution import Checkpoint, Following, Outcome, execute
+from fred.running.units import Unit
+
+AT_WORK = ".at-work"  # folder beside the finished units
+_TOLD = "progress"  # file with the fraction done
+_EVERY = 0.2  # seconds between two words on progress
+_PATIENCE = 10.0  # seconds, for somebody's process that is about to end
+Write = Callable[[Outcome, Unit, Path, float], None]
+
+
+def folder_of(unit: Unit) -> str:
+    """Where a unit is worked on."""
+    return f"{AT_WORK}/{unit.folder.replace('/', '.')}"
+
+
+def do(unit: Unit, stage: Path, write: Write, tell: Callable[[float], None] = lambda share: None) -> None:
+    """Compute a unit and put what it came to in its place in `stage`; `tell` hears how far it is. Raises FredError."""
+    own = stage / folder_of(unit)
+    own.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with _alone(own), _leaving_checkpoints_only(own):
+        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, _Diary(unit, own, tell).following())
+        done = own / "done"
+        shutil.rmtree(done, ignore_errors=True)
+        done.mkdir()
+        write(outcome, unit, done, began)
+        place = stage / unit.folder
+        place.parent.mkdir(exist_ok=True)
+        done.rename(place)
+        shutil.rmtree(own)
+
+
+def progress(stage: Path, unit: Unit) -> float | None:
+    """The fraction of a unit that is done; None if nobody is at it."""
+    try:
+        return float((stage / folder_of(unit) / _TOLD).read_text() or 0)
+    except (OSError, ValueError):
+        return None
+
+
+def begun(unit: Unit, stage: Path) -> bool:
+    """Whether there is something to go on from."""
+    return (stage / folder_of(unit) / checkpoints.FILE).exists()
+
+
+class _Diary:
+    """What a unit writes down while it is worked on."""
+
+    def __init__(self, unit: Unit, folder: Path, tell: Callable[[float], None]):
+        self._unit, self._folder, self._listener = unit, folder, tell
+        self._told = self._kept = time.monotonic()
+
+    def following(self) -> Following:
+        """What `execute` tells, and goes on from."""
+        return Following(self._tell, self._keep, checkpoints.load(self._folder, self._unit.identity), self._due)
+
+    def _tell(self, fraction: float) -> None:
+        self._listener(fraction)
+        if time.monotonic() - self._told > _EVERY:
+            self._told = time.monotonic()
+            (self._folder / _TOLD).write_text(f"{fraction:.4f}")
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._kept > checkpoints.EVERY
+
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        checkpoints.save(self._folder, self._unit.identity, checkpoint)
+        self._kept = time.monotonic()
+
+
+@contextmanager
+def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
+    """If it ends early, what is left is what the work can go on from, or nothing."""
+    try:
+        yield
+    except BaseException:
+        for found in folder.iterdir():
+            if found.is_dir():
+                shutil.rmtree(found)
+            elif found.name != checkpoints.FILE:
+                found.unlink()
+        raise
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else works here, as long as this process lives: one whose parent was killed may take a moment to notice."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        given_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > given_up:
+                    raise FredError(f"another process is still at work in {folder}; wait for it") from None
+                time.sleep(0.1)
+        (folder / _TOLD).write_text("0")
+        yield
+    finally:
+        os.close(lock)
