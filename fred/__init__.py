@@ -11,23 +11,25 @@ from fred.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fred.errors import FredError as FredError
+    from fred.learning.data.arrays import arrays as arrays
     from fred.minibatches import batch_indices as batch_indices
     from fred.results.experiment import run as run
     from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
-    from fred.scenario.loading import load as load
-    from fred.scenario.loading import scenario as scenario
+    from fred.specification.loading import load as load
+    from fred.specification.loading import scenario as scenario
 
 environment.prepare()
 
 _PUBLIC = {
+    "arrays": "fred.learning.data.arrays",
     "FredError": "fred.errors",
     "Result": "fred.results.result",
     "batch_indices": "fred.minibatches",
-    "load": "fred.scenario.loading",
+    "load": "fred.specification.loading",
     "load_result": "fred.results.folder",
     "run": "fred.results.experiment",
-    "scenario": "fred.scenario.loading",
+    "scenario": "fred.specification.loading",
 }
 __all__ = list(_PUBLIC)
 

@@ -110,7 +110,7 @@ def _jobs(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from fred.results import experiment, report
     from fred.running.units import wanted_runs
-    from fred.scenario.loading import load
+    from fred.specification.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
@@ -166,7 +166,7 @@ def _list(options: argparse.Namespace) -> int:
 def _schema(options: argparse.Namespace) -> int:
     import json
 
-    from fred.scenario.schema import scenario_schema
+    from fred.specification.schema import scenario_schema
 
     print(json.dumps(scenario_schema(), indent=2))
     return 0

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import (
@@ -71,6 +72,13 @@ class Component(BaseModel):
         return cls.model_validate(given)
 
 
+def beside_the_scenario(options: Any, key: str, info: ValidationInfo, *but: str) -> Any:
+    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else."""
+    if not isinstance(options, dict) or not isinstance(options.get(key), str | Path) or options[key] in but:
+        return options
+    return {**options, key: str(Path((info.context or {}).get("folder", ".")) / options[key])}
+
+
 def options_of(component: Component) -> dict[str, Any]:
     """All options by name, parts as they are."""
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
@@ -100,7 +108,7 @@ class OneOf:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {ONE_OF: self.kind}  # a placeholder: fred.scenario.schema puts the reference in its place
+        return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
 
     def dump(self, component: Component) -> dict[str, Any]:
         """The component as a scenario writes it."""

@@ -102,6 +102,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "digits": "fred.learning.data.digits:Digits",
         "mnist": "fred.learning.data.mnist:MNIST",
         "cifar10": "fred.learning.data.cifar10:CIFAR10",
+        "arrays": "fred.learning.data.arrays:Arrays",
         "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
         "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",
     },

@@ -18,7 +18,7 @@ from typing import Any
 from fred import registry
 from fred.errors import FredError
 from fred.running.execution import Outcome, check, execute
-from fred.scenario.loading import load
+from fred.specification.loading import load
 from tests.mutations import mutated
 from tests.random_runs import random_run
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from fred import registry
 from fred.errors import FredError
-from fred.scenario.loading import validated
-from fred.scenario.shape import Run
+from fred.specification.loading import validated
+from fred.specification.shape import Run
 
 OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])

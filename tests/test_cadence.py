@@ -14,8 +14,8 @@ from fred.errors import FredError
 from fred.layout import Layout
 from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording
-from fred.scenario.shape import Run, Unit
 from fred.schedule import NONE, Row, Schedule, Verb
+from fred.specification.shape import Run, Unit
 from fred.timing.cluster import Cluster
 from fred.timing.held import Gradient
 from fred.timing.protocol import Protocol

@@ -21,8 +21,8 @@ from fred.results import figures, folder, verify
 from fred.results.experiment import run as fred_run
 from fred.running import work
 from fred.running.execution import digest
-from fred.scenario.loading import load
 from fred.schedule import Schedule
+from fred.specification.loading import load
 from tests.conftest import ROOT
 from tests.folders import resigned
 

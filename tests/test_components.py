@@ -17,8 +17,8 @@ from fred import registry
 from fred.component import Component, OneOf, options_of
 from fred.errors import FredError
 from fred.running.execution import execute
-from fred.scenario.blame import blamed
-from fred.scenario.loading import validated_anew
+from fred.specification.blame import blamed
+from fred.specification.loading import validated_anew
 from fred.timing.cluster import Cluster
 from tests.worlds import COMPUTE, make_run
 

@@ -19,7 +19,7 @@ from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.learning.server import Server
 from fred.running.execution import execute
-from fred.scenario.shape import Run
+from fred.specification.shape import Run
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run
 
@@ -189,7 +189,7 @@ def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind,
 
 
 WINGS = {  # wing -> what it must not know
-    "scenario": ("jax", "optax", "fred.replay", "fred.running", "fred.results"),
+    "specification": ("jax", "optax", "fred.replay", "fred.running", "fred.results"),
     "traces": ("jax", "optax", "simpy", "fred.timing", "fred.learning", "fred.replay", "fred.running", "fred.results"),
     "timing": (
         "jax",
@@ -199,12 +199,21 @@ WINGS = {  # wing -> what it must not know
         "fred.replay",
         "fred.running",
         "fred.results",
-        "fred.scenario",
+        "fred.specification",
     ),
-    "fitting": ("jax", "optax", "simpy", "fred.prediction", "fred.learning", "fred.replay", "fred.running", "fred.scenario"),
-    "prediction": ("simpy", "fred.learning", "fred.replay", "fred.running", "fred.results", "fred.scenario"),
-    "learning": ("simpy", "fred.timing", "fred.replay", "fred.running", "fred.results", "fred.scenario"),
-    "replay": ("simpy", "fred.timing", "fred.running", "fred.results", "fred.scenario"),
+    "fitting": (
+        "jax",
+        "optax",
+        "simpy",
+        "fred.prediction",
+        "fred.learning",
+        "fred.replay",
+        "fred.running",
+        "fred.specification",
+    ),
+    "prediction": ("simpy", "fred.learning", "fred.replay", "fred.running", "fred.results", "fred.specification"),
+    "learning": ("simpy", "fred.timing", "fred.replay", "fred.running", "fred.results", "fred.specification"),
+    "replay": ("simpy", "fred.timing", "fred.running", "fred.results", "fred.specification"),
     "running": ("fred.results",),
 }
 

@@ -22,9 +22,9 @@ from fred.prediction.deep.network import Network, Plain, Printed, Sizes, key_of
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.running.execution import execute
-from fred.scenario.loading import load
-from fred.scenario.shape import Run
 from fred.schedule import Verb
+from fred.specification.loading import load
+from fred.specification.shape import Run
 from fred.timing.cutoffs import AllWorkers
 from fred.timing.latency import Constant
 from fred.traces.reading import read

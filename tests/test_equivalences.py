@@ -10,8 +10,8 @@ import fred.replay.phases
 from fred.replay.lower import padded
 from fred.results import experiment
 from fred.running.execution import execute
-from fred.scenario.loading import load
 from fred.schedule import Verb
+from fred.specification.loading import load
 from tests.worlds import COMPUTE, TASK, make_run, same
 
 OPTIMIZERS = [

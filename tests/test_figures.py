@@ -20,7 +20,7 @@ from fred.errors import FredError
 from fred.results import experiment, folder
 from fred.results.figures import Picture
 from fred.results.result import Result
-from fred.scenario.shape import Scenario
+from fred.specification.shape import Scenario
 from tests.worlds import COMPUTE, make_run
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}

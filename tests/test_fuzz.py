@@ -7,7 +7,7 @@ import pytest
 from fred import registry
 from fred.errors import FredError
 from fred.running.execution import execute
-from fred.scenario.loading import load
+from fred.specification.loading import load
 from fred.timing.protocols.gossip import Gossip
 from tests.fuzz import disagreement, refusal
 from tests.random_runs import ALGORITHMS, OPTIMIZERS, random_run

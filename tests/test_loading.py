@@ -9,8 +9,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from fred.errors import FredError
-from fred.scenario.loading import load, merged
-from fred.scenario.schema import scenario_schema
+from fred.specification.loading import load
+from fred.specification.schema import scenario_schema
+from fred.specification.source import merged
 from tests.conftest import ROOT
 
 GOOD = """

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fred import batch_indices, registry
 from fred.results import experiment, folder
 from fred.running.execution import Outcome, execute
-from fred.scenario.loading import load, validated
-from fred.scenario.shape import Run
+from fred.specification.loading import load, validated
+from fred.specification.shape import Run
 from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 

@@ -14,8 +14,8 @@ from fred.errors import FredError
 from fred.results.measures import run_times
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.scenario.shape import Scenario
 from fred.schedule import Verb
+from fred.specification.shape import Scenario
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
 from fred.timing.network import Network

@@ -13,7 +13,7 @@ from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
 from fred.running.execution import execute
-from fred.scenario.shape import Scenario, Stop
+from fred.specification.shape import Scenario, Stop
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from tests.worlds import make_run, record

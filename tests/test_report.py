@@ -15,8 +15,8 @@ from fred.errors import FredError
 from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
 from fred.running.execution import Outcome, digest
-from fred.scenario.shape import Scenario
 from fred.schedule import Schedule
+from fred.specification.shape import Scenario
 from tests.folders import resigned
 from tests.worlds import COMPUTE, make_run
 

@@ -20,8 +20,8 @@ from fred.results import experiment
 from fred.results.measures import summarise
 from fred.results.result import Result
 from fred.running.execution import Outcome, execute
-from fred.scenario.shape import Run, Scenario
 from fred.schedule import NONE, Verb
+from fred.specification.shape import Run, Scenario
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run
 
 SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging")

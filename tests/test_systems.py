@@ -16,8 +16,8 @@ from fred.replay.machine import replay, states_at
 from fred.results import experiment
 from fred.running.execution import Outcome, execute
 from fred.running.problem import Problem, _initial_seeds
-from fred.scenario.loading import validated
 from fred.schedule import Verb
+from fred.specification.loading import validated
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.group_averaging import GroupAveraging, differing, members
 from fred.timing.protocols.pairwise import Pairwise

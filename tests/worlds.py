@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fred import registry
 from fred.results.stored import Stored
 from fred.running.execution import Outcome
-from fred.scenario.loading import validated
-from fred.scenario.shape import Run
 from fred.schedule import Schedule
+from fred.specification.loading import validated
+from fred.specification.shape import Run
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.recorder import Listener, Recorder

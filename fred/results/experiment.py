@@ -12,8 +12,8 @@ from fred.results.result import Progress, Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, Outcome, execute
 from fred.running.units import Unit, units_of
-from fred.scenario.loading import validated_anew
-from fred.scenario.shape import Scenario
+from fred.specification.loading import validated_anew
+from fred.specification.shape import Scenario
 
 
 def run(

@@ -17,7 +17,7 @@ from fred.results.result import Result, summary_of
 from fred.results.stored import Stored, digest_of, write_json
 from fred.running.execution import Outcome
 from fred.running.units import Unit
-from fred.scenario.loading import validated
+from fred.specification.loading import validated
 from fred.version import __version__
 
 FORMAT = 3  # of the folder, raised when a reader would have to change
@@ -86,7 +86,7 @@ def complete(stage: Path, result: Result, about: About) -> None:
     """What a folder holds beside its units: summary, figures and, last, the manifest."""
     write_json(stage / "summary.json", [summary_of(each) for each in result.outcomes])
     result.summary.to_csv(stage / "summary.csv", index=False)
-    if result.scenario.points:
+    if result.swept:
         result.sweep.to_csv(stage / "sweep.csv", index=False)
         result.best.to_csv(stage / "best.csv", index=False)
     _save_figures(result, stage / "figures")

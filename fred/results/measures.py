@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.running.execution import Outcome
-from fred.scenario.shape import Evaluate
 from fred.schedule import NONE, Schedule, Verb
+from fred.specification.shape import Evaluate
 from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")

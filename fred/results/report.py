@@ -29,11 +29,11 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     console = Console(width=None if Console().is_terminal else 140)
     if outcome.kept:
         print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
-    if outcome.scenario.points:
+    if outcome.swept:
         console.print(_sweep_table(outcome))
     best = outcome.with_its_best()
     if best.outcomes:
-        console.print(_summary_table(best, out, outcome.scenario.best if outcome.scenario.points else ""))
+        console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
     for line in _divergences(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)

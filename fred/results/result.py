@@ -14,7 +14,7 @@ from fred.results import figures, sweeps
 from fred.results.measures import WAYS, run_times, staleness, summarise
 from fred.results.stored import Stored
 from fred.running.execution import Outcome
-from fred.scenario.shape import Scenario
+from fred.specification.shape import Scenario
 
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 
@@ -43,6 +43,11 @@ class Result:
         return pd.json_normalize([summary_of(each) for each in self.outcomes], sep="_")
 
     @property
+    def swept(self) -> bool:
+        """Whether some of these runs are points of a sweep."""
+        return any(each.name in self.scenario.points for each in self.outcomes)
+
+    @property
     def sweep(self) -> pd.DataFrame:
         """One row per point of a sweep: run, point, the values, and the criterion's mean, least and largest over the seeds."""
         return sweeps.table(self.scenario, self.summary)
@@ -50,11 +55,11 @@ class Result:
     @property
     def best(self) -> pd.DataFrame:
         """The best point of each run that was swept: with the smallest mean of what the scenario's sweep names."""
-        return sweeps.best(self.sweep) if self.scenario.points else self.sweep
+        return sweeps.best(self.sweep)
 
     def with_its_best(self) -> "Result":
         """The same with the best points alone in the place of each sweep."""
-        if not self.scenario.points:
+        if not self.swept:
             return self
         points = {name for name in self.scenario.points if name not in set(self.best["point"])}
         runs = {name: run for name, run in self.scenario.runs.items() if name not in points}
@@ -120,13 +125,13 @@ class Result:
 
     def plot_sweep(self) -> figures.Picture:
         """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
-        if not self.scenario.points:
+        if not self.swept:
             raise FredError("nothing to plot: the scenario has no `sweep`")
         return figures.sweep(self.sweep, self.scenario.best, self.scenario.title)
 
     def pictures(self) -> dict[str, Callable[[], figures.Picture]]:
         """What there is to draw of these runs, by name; of a sweep's, all together and the best ones."""
-        if self.scenario.points:
+        if self.swept:
             best = self.with_its_best()
             return {"sweep": self.plot_sweep} | (best.pictures() if best.outcomes else {})
         drawn: dict[str, Callable[[], figures.Picture]] = {}

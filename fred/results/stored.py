@@ -17,8 +17,8 @@ from fred.errors import FredError
 from fred.results.measures import run_times, summarise
 from fred.running.execution import Named, Outcome
 from fred.running.units import Unit
-from fred.scenario.shape import Run
 from fred.schedule import Schedule
+from fred.specification.shape import Run
 
 ABOUT = "unit.json"  # written last, so that a folder with one is complete
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from fred.scenario.shape import Scenario
+from fred.specification.shape import Scenario
 
 _COLUMN = {"loss": "loss", "error": "error", "seconds": "target_seconds", "updates": "target_updates"}
 
@@ -25,7 +25,7 @@ def table(scenario: Scenario, summary: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {"run": point.of, "point": name, **values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=None if rows else ["run", "point", "mean", "least", "largest"])
 
 
 def keys_of(points: pd.DataFrame) -> list[str]:

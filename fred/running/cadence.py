@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
-from fred.scenario.shape import Unit
 from fred.schedule import Row, Schedule, Verb
+from fred.specification.shape import Unit
 from fred.timing.durations import NANOSECONDS, nanoseconds
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import MOST_POINTS

@@ -19,9 +19,9 @@ from fred.replay.memory import Memory
 from fred.running.cadence import Points
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
-from fred.scenario.blame import blamed
-from fred.scenario.shape import Run
 from fred.schedule import Schedule
+from fred.specification.blame import blamed
+from fred.specification.shape import Run
 
 Progress = Callable[[float], None]  # told the fraction done
 Named = dict[str, NDArray]  # parameters by path

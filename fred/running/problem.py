@@ -13,7 +13,7 @@ from fred.learning.server import State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.running.checks import check_divisible, check_outputs, check_server
-from fred.scenario.shape import Run, Task
+from fred.specification.shape import Run, Task
 
 Measured = list[dict[str, float]]  # what was measured at each point
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from fred.errors import FredError
 from fred.running.cadence import Cadence, Watch
-from fred.scenario.shape import Run
 from fred.schedule import Schedule
+from fred.specification.shape import Run
 from fred.timing.durations import LONGEST
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation

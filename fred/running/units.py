@@ -16,7 +16,7 @@ from fred.component import Component, options_of
 from fred.errors import FredError
 from fred.running.execution import check
 from fred.running.problem import data_digest
-from fred.scenario.shape import Run, Scenario
+from fred.specification.shape import Run, Scenario
 from fred.version import __version__
 
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, model_validator
 
 from fred import streams
+from fred.component import beside_the_scenario
 from fred.errors import FredError
 from fred.timing.latency import Latency, Seconds, Uniforms
 from fred.traces.files import EXAMPLE
@@ -42,10 +43,7 @@ class Recorded(Reading, Latency):
     @model_validator(mode="before")
     @classmethod
     def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
-        folder = (info.context or {}).get("folder", ".")
-        if not isinstance(options, dict) or not isinstance(options.get("file"), str | Path) or options["file"] == EXAMPLE:
-            return options
-        return {**options, "file": str(Path(folder) / options["file"])}
+        return beside_the_scenario(options, "file", info, EXAMPLE)
 
     @model_validator(mode="after")
     def _as_recorded(self) -> "Recorded":

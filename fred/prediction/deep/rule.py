@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
+from fred.component import beside_the_scenario
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictive, Predictor
@@ -61,9 +62,7 @@ class DeepMarkov(Predictive):
     @model_validator(mode="before")
     @classmethod
     def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:  # validators run from the last to the first
-        if not isinstance(options, dict) or not options.get("model"):
-            return options
-        return {**options, "model": Path((info.context or {}).get("folder", ".")) / str(options["model"])}
+        return beside_the_scenario(options, "model", info)
 
     def start(self, node_of: NodeOf) -> Chooser:
         trained = self._trained or self._of_file()

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from fred.errors import FredError
-from fred.scenario.shape import Run
+from fred.specification.shape import Run
 
 
 @contextmanager

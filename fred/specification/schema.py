@@ -7,8 +7,8 @@ from pydantic.json_schema import models_json_schema
 
 from fred import registry
 from fred.component import ONE_OF
-from fred.scenario.shape import Run, Scenario
-from fred.scenario.sweep import Sweep
+from fred.specification.shape import Run, Scenario
+from fred.specification.sweep import Sweep
 
 _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
 

@@ -11,7 +11,7 @@ from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.minibatches import Sampling
-from fred.scenario.sweep import Criterion, Point
+from fred.specification.sweep import Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
@@ -146,7 +146,7 @@ class Scenario(Component):
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
         """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
-        from fred.scenario.loading import replaced  # which knows this class
+        from fred.specification.loading import replaced  # which knows this class
 
         return replaced(self, settings)
 

@@ -1,0 +1,76 @@
+"""From a scenario file, or mappings, to a checked Scenario, or to a clear error."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fred import registry
+from fred.component import Component, options_of
+from fred.errors import FredError
+from fred.specification.shape import Run, Scenario
+from fred.specification.source import Setting, Source, keys_of, problems, setting
+from fred.specification.text import Keys, parse
+
+
+def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
+    """Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
+
+    Raises FredError with the file, line, key, value and expectation of everything that is wrong.
+    """
+    registry.allow_import(imports)
+    path = Path(path)
+    source = Source(path, *parse(path), [setting(text) for text in settings])
+    return validated(source.specification(), source.locate, folder=path.parent)
+
+
+def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
+    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it."""
+    try:
+        return Scenario.model_validate(specification, context={"folder": folder})
+    except ValidationError as error:
+        lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors())]
+        raise FredError("\n".join(dict.fromkeys(lines))) from None
+
+
+def validated_anew(part: Any, keys: Keys = ()) -> Any:
+    """A scenario, or a part of one, checked again to its last part: there are ways around validation. Raises FredError."""
+    if isinstance(part, Mapping):
+        return {key: validated_anew(value, (*keys, key)) for key, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(validated_anew(value, (*keys, number)) for number, value in enumerate(part))
+    if not isinstance(part, Component):
+        return part
+    options = {name: validated_anew(option, (*keys, name)) for name, option in options_of(part).items()}
+    try:
+        return type(part).model_validate(options)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, where))}: {problem}" for where, problem in problems(error.errors(), keys)]
+        raise FredError("\n".join(dict.fromkeys(lines))) from None
+
+
+def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario:
+    """A scenario of what a file would hold, as mappings: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
+
+    Parts may be objects of FRED's classes, too. Raises FredError with the key, value and expectation of all that is wrong.
+    """
+    document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
+    source = Source(None, document, {(): 0}, [])
+    return validated(source.specification(), source.locate)
+
+
+def replaced(original: Scenario, settings: Mapping[str, Any]) -> Scenario:
+    """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
+    document = original.model_dump(mode="json", exclude={"points", "best"})
+    changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
+    source = Source(None, document, {(): 0}, changes, original.points)
+    return validated(source.specification() | {"points": original.points, "best": original.best}, source.locate)
+
+
+def _as_in_a_file(value: Any) -> Any:
+    if isinstance(value, Run):
+        value = options_of(value)
+    if isinstance(value, Mapping):
+        return {key: _as_in_a_file(each) for key, each in value.items()}
+    return [_as_in_a_file(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,216 @@
+"""What a scenario file holds, merged with settings and sweeps: every run complete, every value with its place in the file."""
+
+import copy
+import itertools
+import re
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fred.errors import FredError, quoted
+from fred.registry import nearest
+from fred.specification.shape import Run
+from fred.specification.sweep import Point, Sweep, name_of
+from fred.specification.text import Keys, read_yaml
+
+Setting = tuple[Keys, Any, str]  # where, what, and how it was said
+_OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+_RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
+
+
+class Source:
+    """What a scenario file holds, its line numbers, and the settings that override it; or the same without a file."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        document: dict[str, Any],
+        lines: dict[Keys, int],
+        settings: list[Setting],
+        points: Container[str] = (),  # names of runs that a sweep has made
+    ):
+        self.path, self.document, self._lines = path, document, lines
+        self._settings = settings
+        self._points: dict[str, Point] = {}
+        known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
+        for key in self.document:
+            if key not in known:
+                raise FredError(
+                    f"{self.locate((key,))}: unknown key `{key}`{nearest(str(key), known)}; expected {', '.join(known)}"
+                )
+        self.runs = self._named_runs(points)
+
+    def specification(self) -> dict[str, Any]:
+        """What the file and the settings say, every run complete."""
+        result: dict[str, Any] = {key: self.document[key] for key in ("title", "seeds") if key in self.document}
+        shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
+        result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
+        for keys, value, text in self._settings:
+            if keys[0] in ("title", "seeds"):
+                _assign(result, keys, value, text)
+            elif keys[0] != "runs":
+                for run in result["runs"].values():
+                    if keys[0] != "sweep" or run.get("sweep"):
+                        _assign(run, keys, value, text)
+            elif len(keys) > 2 and keys[1] in self.runs:
+                _assign(result["runs"][keys[1]], keys[2:], value, text)
+            else:
+                raise FredError(f"{text}: expected runs.NAME.key=value with NAME one of {', '.join(self.runs)}")
+        return self._swept(result)
+
+    def _swept(self, specification: dict[str, Any]) -> dict[str, Any]:
+        """Each run that has a `sweep`, once for each of its points."""
+        runs: dict[str, Any] = {}
+        for name, run in specification["runs"].items():
+            sweep = self._sweep(name, run.pop("sweep", None))
+            if sweep is None:
+                runs[name] = run
+                continue
+            specification["best"] = sweep.best
+            for values in sweep.points():
+                point = name_of(name, values)
+                if point in runs:
+                    raise FredError(f"{self.locate(('runs', name, 'sweep'))}: it has two points that are called {point}")
+                self._points[point] = Point(of=name, values=values)
+                runs[point] = copy.deepcopy(run)
+                for key, value in values.items():
+                    _assign(runs[point], keys_of(key), copy.deepcopy(value), f"sweep {key}")
+        return specification | {"runs": runs, "points": self._points} if self._points else specification
+
+    def _sweep(self, name: str, sweep: Any) -> Sweep | None:
+        if sweep is None:
+            return None
+        try:
+            return Sweep.model_validate(sweep)
+        except ValidationError as error:
+            found = problems(error.errors(), ("runs", name, "sweep"))
+            raise FredError("\n".join(dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in found))) from None
+
+    def locate(self, keys: Keys) -> str:
+        """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
+        if keys[:1] == ("runs",) and len(keys) > 1 and keys[1] in self._points:
+            point = self._points[str(keys[1])]
+            swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
+            keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:]))
+        for own, _, text in self._settings:
+            if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
+                return f"{text}"
+        candidates = [keys[2:], keys] if keys[:1] == ("runs",) else [keys]
+        depth, candidate = max(
+            ((self._depth(each), each) for each in candidates), key=lambda found: (found[0] == len(found[1]), found[0])
+        )
+        if self.path is None:
+            return ".".join(map(str, keys)) or "the scenario"
+        line = self._lines[candidate[:depth]]
+        return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
+
+    def _made(self, own: Keys, run: Keys = ()) -> Keys:
+        """What a setting brings into a file (or into a run of it): with its value, the mappings that it makes on the way."""
+        return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
+
+    def _depth(self, keys: Keys) -> int:
+        return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
+
+    def _named_runs(self, points: Container[str]) -> dict[str, Any]:
+        runs = self.document.get("runs")
+        if "runs" not in self.document:
+            algorithm = self.document.get("algorithm")
+            name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
+            name = str(name or "run").split(":")[-1]
+            return {name if _RUN_NAME.fullmatch(name) else "run": {}}
+        if not isinstance(runs, dict) or not runs:
+            raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
+        for name, own in runs.items():
+            if name not in points and (not isinstance(name, str) or not _RUN_NAME.fullmatch(name)):
+                raise FredError(
+                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most; "
+                    "`figures` and the names of the result's files are taken"
+                )
+            if own is not None and not isinstance(own, dict):
+                raise FredError(
+                    f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides"
+                )
+        return {name: own or {} for name, own in runs.items()}
+
+
+def _overlap(keys: Keys, own: Keys) -> bool:
+    """Whether one of two non-empty paths leads to or through the other; what the path calls one thing may be one of a list."""
+    if not any(isinstance(key, int) for key in own):
+        keys = tuple(key for key in keys if not isinstance(key, int))
+    return bool(keys) and all(a == b for a, b in zip(keys, own, strict=False))
+
+
+def merged(base: Any, override: Any) -> Any:
+    """Mappings merge key by key; one that names another component than the base does, or anything else, takes its place."""
+    if isinstance(base, str) and isinstance(override, dict):
+        base = {"name": base}
+    elif isinstance(base, dict) and isinstance(override, str) and base.get("name", override) == override:
+        override = {"name": override}
+    if not isinstance(base, dict) or not isinstance(override, dict):
+        return copy.deepcopy(override)
+    if "name" in base and override.get("name", base["name"]) != base["name"]:
+        return copy.deepcopy(override)
+    return {key: merged(base.get(key), override[key]) if key in override else copy.deepcopy(base[key]) for key in base} | {
+        key: copy.deepcopy(value) for key, value in override.items() if key not in base
+    }
+
+
+def setting(text: str) -> Setting:
+    """A `--set` option: where, what, and how it was said. Raises FredError."""
+    path, equals, value = text.partition("=")
+    if not equals or not all(path.split(".")):
+        raise FredError(f"--set {text}: expected key.path=value, such as algorithm.learning_rate=0.1")
+    parsed, _ = read_yaml(value, lambda _: f"--set {text}: the value is not valid YAML")
+    return keys_of(path), parsed, f"--set {text}"
+
+
+def keys_of(path: str) -> Keys:
+    """Where `key.path` leads; items of lists by number."""
+    return tuple(int(key) if key.isdecimal() else key for key in path.split("."))
+
+
+def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
+    """Put the value at its place in a run, making mappings on the way."""
+    place: Any = run
+    for key, following in itertools.pairwise(keys):
+        inner = place.get(key) if isinstance(place, dict) else place[key] if _in_list(place, key) else None
+        if isinstance(inner, str):
+            inner = {"name": inner}  # a bare name gets options
+        elif inner is None and not isinstance(following, int):
+            inner = {}
+        if not isinstance(inner, (dict, list)):
+            raise FredError(f"{text}: `{key}` has no `{following}`")
+        _put(place, key, inner, text)
+        place = inner
+    _put(place, keys[-1], value, text)
+
+
+def _put(place: Any, key: str | int, value: Any, text: str) -> None:
+    if isinstance(place, list) and not _in_list(place, key):
+        raise FredError(f"{text}: the list has {len(place)} items, counted from 0; there is no item {key}")
+    place[key] = value
+
+
+def _in_list(place: Any, key: str | int) -> bool:
+    return isinstance(place, list) and isinstance(key, int) and key < len(place)
+
+
+def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """Where each error is, and what to say about it; those inside a component come out one by one."""
+    for error in errors:
+        context = error.get("ctx", {})
+        keys = (*prefix, *error["loc"], *([context["key"]] if "key" in context else []))
+        if "nested" in context:
+            yield from problems(context["nested"], keys)
+        elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
+            continue  # items that failed were not counted; they have errors of their own
+        elif error["type"] == "missing":
+            yield keys, f"missing key `{keys[-1]}`"
+        elif error["type"] in ("unknown_key", "component"):
+            yield keys, error["msg"]
+        else:
+            expectation = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
+            yield keys, found + expectation

@@ -1,0 +1,68 @@
+"""YAML with the lines of its values, or an error that names the line."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from fred.errors import FredError, quoted
+
+Keys = tuple[str | int, ...]  # where a value stands in a document
+_MOST_VALUES = 1_000_000  # in one file, aliases written out
+
+
+def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
+    """A file's mapping, and the lines of its values. Raises FredError."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):
+            raise FredError(f"cannot read {path}: it is not a file")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    document, lines = read_yaml(text, lambda line: f"{path}:{line}: not valid YAML")
+    if not isinstance(document, dict):
+        raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {quoted(document)}")
+    return document, lines
+
+
+def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]:
+    """The content of a YAML text, and the lines of its values. Raises FredError for what YAML, or FRED, cannot read."""
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        lines = dict(itertools.islice(_lines(yaml.compose(text), ()), 2 * _MOST_VALUES))
+        if len(lines) >= _MOST_VALUES:
+            raise FredError(
+                f"{where(1)}: it holds more than {_MOST_VALUES:,} values, counting each alias as what it stands for"
+            )
+        return yaml.load(text), lines
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise FredError(f"{where(mark.line + 1 if mark else 1)}: {error.problem or error.context}") from None
+    except RecursionError:
+        raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None
+    except FredError:
+        raise
+    except Exception as error:  # a control character, an impossible date, `!!bool maybe`: the parser has an error for each
+        reason = [*str(error).strip().splitlines(), ""][0]
+        known = isinstance(error, (YAMLError, ValueError, TypeError)) and reason
+        raise FredError(f"{where(1)}: {reason if known else f'a value that does not fit its tag: {reason}'}") from None
+
+
+def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
+    if node is None:
+        return
+    yield keys, node.start_mark.line + 1
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            str(key.value).encode()  # a lone surrogate, which nothing can print or write: a ValueError
+            yield from _lines(value, (*keys, key.value))
+            yield (*keys, key.value), key.start_mark.line + 1
+    elif isinstance(node, SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _lines(value, (*keys, index))
+    else:
+        str(node.value).encode()

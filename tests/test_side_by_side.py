@@ -1,0 +1,142 @@
+"""Several processes, and several machines: the same digests as one; what goes wrong there is told here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fred
+from fred import cli
+from fred.errors import FredError
+from fred.results.compare import Compared
+from fred.results.folder import read_manifest
+from fred.schedule import Schedule
+from tests.conftest import ROOT
+
+SETTINGS: dict[str, Any] = {
+    "seeds": [1, 2],
+    "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
+    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "mlp"},
+    "stop": {"gradients": 40},
+    "evaluate": {"points": 4},
+    "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")},
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "out"
+    fred.run(fred.scenario(SETTINGS), out=out)
+    return out
+
+
+def digests(path: Path) -> dict[str, dict]:
+    return {row.folder: row.digests.model_dump() for row in read_manifest(path)[1]}
+
+
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_several_processes_come_to_the_same(alone, tmp_path, jobs):
+    told: dict[tuple[str, int], float] = {}
+    fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=jobs, progress=lambda *what: told.update({what[:2]: what[2]}))
+    assert digests(tmp_path / "out") == digests(alone)
+    assert told == {(name, seed): 1.0 for name in ("asgd", "ssgd") for seed in (1, 2)}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_failure_in_another_process_is_told_and_the_rest_kept(tmp_path):
+    stuck = {"cluster": {"workers": 3, "compute": {"name": "constant", "seconds": 5e9}}}
+    scenario = fred.scenario(
+        {
+            **SETTINGS,
+            "task": None,
+            "runs": {**SETTINGS["runs"], "stuck": {**stuck, "algorithm": {"name": "asgd", "learning_rate": 1}}},
+        }
+    )
+    with pytest.raises(FredError, match=r"virtual time passes") as raised:
+        fred.run(scenario, out=tmp_path / "out", jobs=2)
+    assert "the same command goes on from there" in raised.value.__notes__[0]
+
+
+def test_a_dask_cluster_comes_to_the_same(alone, tmp_path):
+    pytest.importorskip("distributed")
+    program = """
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+    script = tmp_path / "cluster.py"
+    script.write_text(program)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, str(script)], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
+        process.communicate("")
+    assert digests(tmp_path / "out") == digests(alone)
+
+
+def test_no_scheduler_is_told(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.raises(FredError, match=r"--dask nowhere: no scheduler answers there"):
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask="nowhere")
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_need_a_folder():
+    with pytest.raises(FredError, match="need `out`"):
+        fred.run(fred.scenario(SETTINGS), jobs=2)
+
+
+class TestCompare:
+    @pytest.fixture
+    def other(self, alone, tmp_path) -> Path:
+        changed = fred.scenario(SETTINGS).replace({"runs.ssgd.algorithm.learning_rate": 0.07, "runs.asgd.cluster.workers": 2})
+        fred.run(changed, out=tmp_path / "other")
+        return tmp_path / "other"
+
+    def test_the_table_holds_both_and_the_lines_say_what_differs(self, alone, other):
+        compared = Compared([alone, other])
+        table = compared.table()
+        assert table[["run", "folder"]].values.tolist() == [
+            [run, each] for run in ("asgd", "ssgd") for each in ("out", "other")
+        ]
+        losses = fred.load_result(other).summary.groupby("name")["loss"].mean()
+        assert table["loss"].tolist()[1::2] == [losses["asgd"], losses["ssgd"]]
+        first, *lines = compared.agreement()
+        assert first == "out and other: 0 of 4 shared runs have the same digests"
+        schedules = [Schedule.load(folder / "asgd" / "seed-1" / "schedule.parquet").frame() for folder in (alone, other)]
+        row = next(i for i in range(20) if not schedules[0].iloc[i].equals(schedules[1].iloc[i]))
+        assert lines[0].startswith(f"  asgd, seed 1: first at row {row}\n")
+        assert lines[2] == "  ssgd, seed 1: timing is the same, arithmetic differs, first measured after 4 updates"
+
+    def test_the_same_twice_agrees(self, alone, tmp_path):
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "again")
+        assert Compared([alone, tmp_path / "again"]).agreement() == ["out and again: 4 of 4 shared runs have the same digests"]
+
+    def test_the_commands(self, alone, other, tmp_path, capsys):
+        assert cli.main(["compare", str(alone), str(other), "--out", str(tmp_path / "both")]) == 0
+        assert "0 of 4 shared runs" in capsys.readouterr().out
+        assert {"comparison.csv", "loss.svg", "timeline.svg"} <= {path.name for path in (tmp_path / "both").iterdir()}
+        assert cli.main(["compare", str(alone), str(other), "--out", str(tmp_path / "both")]) == 2
+        assert "is not empty" in capsys.readouterr().err
+        assert cli.main(["compare", str(alone)]) == 2
+        assert "two or more different result folders" in capsys.readouterr().err
+        assert cli.main(["show", str(alone)]) == 0
+        assert "asgd" in capsys.readouterr().out
+        assert cli.main(["show", str(tmp_path)]) == 2
+
+
+def test_a_loaded_result_is_the_one_that_run_gave(alone):
+    direct, loaded = fred.run(fred.scenario(SETTINGS)), fred.load_result(alone)
+    assert loaded.summary.equals(direct.summary)
+    assert loaded.metrics.equals(direct.metrics)
+    assert loaded.schedule("asgd", 2).equals(direct.schedule("asgd", 2))
+    assert loaded.run_times("ssgd").equals(direct.run_times("ssgd"))
+    assert loaded.plot_loss()._repr_svg_() == direct.plot_loss()._repr_svg_()
+    assert json.dumps(loaded.scenario.model_dump(mode="json")) == json.dumps(direct.scenario.model_dump(mode="json"))
