@@ -1,7 +1,7 @@
 # make quickstart: install FRED and run its main example.   make test: install everything and run the tests.
 # make golden: write anew what tests compare with (the editors' schema, pinned digests), after an intended change.
-# make fuzz: random runs inline and replayed, random mistakes in scenarios (an hour or two). make portable: the pinned runs on
-# emulated CPUs (an hour or two; needs qemu's user-mode emulator).
+# make fuzz: random runs inline and replayed, random mistakes in scenarios (an hour or two). make kills: 200 interruptions.
+# make portable: the pinned runs on emulated CPUs (an hour or two; needs qemu's user-mode emulator).
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ TEST := .venv/test.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test bench fuzz portable golden reproduce lock clean
+.PHONY: install quickstart lint format test bench fuzz kills portable golden reproduce lock clean
 
 install: $(RUNTIME)
 
@@ -35,6 +35,9 @@ bench: $(RUNTIME)
 
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz
+
+kills: $(TEST)
+	$(BIN)/python -m tests.kills
 
 portable: $(TEST)
 	$(BIN)/python -m tests.portable

@@ -19,9 +19,14 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
     console = Console(stderr=True)
     if console.is_terminal:
         return _on_terminal(console, parts)
-    if "ipykernel" in sys.modules and console.is_jupyter:
+    if in_notebook():
         return nullcontext(_Words(parts, _in_notebook()).tell)
     return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)
+
+
+def in_notebook() -> bool:
+    """Whether what is shown is shown in a notebook."""
+    return "ipykernel" in sys.modules and Console().is_jupyter
 
 
 class Ledger:

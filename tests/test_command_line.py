@@ -91,7 +91,7 @@ def test_result_folder_has_the_stable_format(done):
 
 
 def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_path):
-    assert fred("run", done / "small.yaml", "--out", tmp_path / "again", cwd=tmp_path).returncode == 0
+    assert cli.main(["run", str(done / "small.yaml"), "--out", str(tmp_path / "again")]) == 0
     first, again = (json.loads((out / "manifest.json").read_text()) for out in (done / "results/small", tmp_path / "again"))
     assert first["files"].keys() == again["files"].keys()
     same = {name for name, digest in first["files"].items() if again["files"][name] == digest}
@@ -131,13 +131,13 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(done, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"], "something was written"
 
 
-def test_divergence_is_told(done, tmp_path):
+def test_divergence_is_told(done, tmp_path, capsys):
     rates = ["--set", "runs.asgd.algorithm.learning_rate=1e30"]
-    finished = fred("run", done / "small.yaml", "--seed", 1, *rates, "--out", tmp_path / "out", cwd=tmp_path)
-    assert finished.returncode == 0
-    assert re.search(r"asgd .*diverged", finished.stdout)
-    assert "asgd diverged: with 1 of 1 seeds its loss is no longer a finite number, first seen after" in finished.stdout
-    assert "ssgd diverged" not in finished.stdout
+    assert cli.main(["run", str(done / "small.yaml"), "--seed", "1", *rates, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"asgd .*diverged", said)
+    assert "asgd diverged: with 1 of 1 seeds its loss is no longer a finite number, first seen after" in said
+    assert "ssgd diverged" not in said
     rows = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert {row["name"]: row["diverged"] is not None for row in rows} == {"asgd": True, "ssgd": False}
 
@@ -246,7 +246,7 @@ class TestVerify:
         finished = fred("verify", done / "results" / "small", cwd=done)
         assert (finished.returncode, finished.stdout) == (0, f"{done / 'results' / 'small'}: 4 runs, all digests the same\n")
 
-    def test_a_difference_in_timing_is_told_with_its_first_row(self, copy):
+    def test_a_difference_in_timing_is_told_with_its_first_row(self, copy, capsys):
         files = copy / "ssgd" / "seed-1"
         frame = Schedule.load(files / "schedule.parquet")
         columns = {**frame.columns, "time_ns": frame["time_ns"].copy()}
@@ -255,11 +255,10 @@ class TestVerify:
         changed.save(files / "schedule.parquet")
         self._set_digest(copy, "schedule", changed.digest())
         resigned(copy)
-        finished = fred("verify", copy, cwd=copy)
-        assert finished.returncode == 1
-        assert "ssgd/seed-1: timing differs: first at row 17" in finished.stderr
+        assert cli.main(["verify", str(copy)]) == 1
+        assert "ssgd/seed-1: timing differs: first at row 17" in capsys.readouterr().err
 
-    def test_a_difference_in_arithmetic_is_told_with_its_first_evaluation(self, copy):
+    def test_a_difference_in_arithmetic_is_told_with_its_first_evaluation(self, copy, capsys):
         files = copy / "ssgd" / "seed-1"
         with np.load(files / "params.npz") as stored:
             arrays = {name: stored[name] + np.float32(0.5) for name in stored.files}
@@ -271,23 +270,21 @@ class TestVerify:
         metrics.loc[2, "loss"] *= 1.0001
         metrics.to_parquet(path)
         resigned(copy)
-        finished = fred("verify", copy, cwd=copy)
-        assert finished.returncode == 1
-        assert "ssgd/seed-1: arithmetic differs, timing is the same: first at evaluation 2" in finished.stderr
+        assert cli.main(["verify", str(copy)]) == 1
+        assert "ssgd/seed-1: arithmetic differs, timing is the same: first at evaluation 2" in capsys.readouterr().err
 
     def test_another_environment_cannot_be_compared_and_is_described(self, copy):
         finished = fred("verify", copy, cwd=copy, env={"FRED_THREADS": "2"})
         assert finished.returncode == 2
         assert "PJRT_NPROC: recorded '1', here '2'" in finished.stderr
 
-    def test_other_data_cannot_be_compared(self, copy):
+    def test_other_data_cannot_be_compared(self, copy, capsys):
         manifest = json.loads((copy / "manifest.json").read_text())
         manifest["data"]["asgd/seed-1"] = "0" * 64
         (copy / "manifest.json").write_text(json.dumps(manifest))
         resigned(copy)
-        finished = fred("verify", copy, cwd=copy)
-        assert finished.returncode == 2
-        assert "the data are not the recorded ones" in finished.stderr
+        assert cli.main(["verify", str(copy)]) == 2
+        assert "the data are not the recorded ones" in capsys.readouterr().err
 
     def test_an_altered_file_is_noticed_before_anything_runs(self, copy, monkeypatch):
         monkeypatch.setattr(verify, "execute", None)

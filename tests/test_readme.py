@@ -3,9 +3,12 @@
 import re
 import sys
 
+import numpy as np
 import pytest
 
+import fred
 from fred import cli, registry
+from fred.specification.loading import load
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,3 +69,17 @@ def test_every_path_and_command_it_names_exists():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"make ([a-z]+)", README):
         assert f"\n{target}:" in makefile
+
+
+def test_the_sweep_is_of_sixteen_points_for_each_run(folder):
+    (folder / "sweep.yaml").write_text(block("yaml", "sweep:"))
+    assert len(load("sweep.yaml").runs) == 32
+
+
+def test_the_scenario_in_python_runs(folder):
+    rng = np.random.default_rng(0)
+    inputs, answers = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
+    names = {"fred": fred, "inputs": inputs, "answers": answers, "others": inputs, "their_answers": answers}
+    text = block("python", "fred.arrays").replace("2000", "20").replace("jobs=2", "jobs=1")
+    exec(compile(text.replace("fred.load_result", "same = fred.load_result"), "README.md", "exec"), names)
+    assert names["same"] is True

@@ -2,16 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from fred.errors import FredError
-from fred.results import folder, place, stored
+from fred.progress import in_notebook
+from fred.results import folder, place, report, stored
 from fred.results.result import Progress, Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, Outcome, execute
-from fred.running.units import Unit, units_of
+from fred.running.units import Unit, units_of, wanted_runs
 from fred.specification.loading import validated_anew
 from fred.specification.shape import Scenario
 
@@ -20,7 +22,7 @@ def run(
     scenario: Scenario,
     only: str | Iterable[str] = (),
     inline: bool = False,
-    progress: Progress = lambda *_: None,
+    progress: Progress | None = None,
     out: str | Path | None = None,
     jobs: int = 1,
     dask: str = "",
@@ -32,9 +34,13 @@ def run(
     Recording first and replaying afterwards is the default; `inline` does both at once, with the same result. With `out`, a
     folder, units are written as they finish, `jobs` at a time or on the cluster whose scheduler is at the address `dask`; what
     was finished there before, by an interrupted run too, is not done again unless `fresh`. `file`: the scenario's, to be noted
-    in the folder, where the result of another one is then refused.
+    in the folder, where the result of another one is then refused. `progress` is told the run, the seed and the fraction done.
     """
     scenario = validated_anew(scenario)
+    only = (only,) if isinstance(only, str) else tuple(only)
+    if progress is None:
+        with _shown(scenario, only) as shown:
+            return run(scenario, only, inline, shown, out, jobs, dask, fresh, file)
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
@@ -59,6 +65,16 @@ def run(
             error.add_note(_what_is_kept(units, stage, path))
             raise
     return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], len(kept))
+
+
+@contextmanager
+def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[Progress]:
+    """Progress in a notebook; elsewhere programs say themselves what they want to show."""
+    if in_notebook():
+        with report.progress(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+            yield progress
+    else:
+        yield lambda *_: None
 
 
 def _in_memory(unit: Unit, progress: Progress) -> Outcome:

@@ -11,16 +11,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fred.prediction.closed_loop import Rounds
 from fred.results.sweeps import keys_of
-from fred.schedule import Schedule, Verb
-from fred.timing.durations import NANOSECONDS
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
+_BEST = "_best"  # label of a star
+_ROOM = 18  # lines of a legend of the usual size
 _STYLE: Any = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -64,8 +63,8 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
         figure = Picture(figsize=(4.6 * len(panels), 3.5), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axis, (column, label) in zip(axes, panels, strict=True):
-            for colour, (name, runs) in zip(_cycle(), metrics.groupby("run", sort=False), strict=False):
-                _band(axis, [own for _, own in runs.groupby("seed")], column, quantity, str(name), colour)
+            for (colour, dashes), (name, runs) in zip(_lines(), metrics.groupby("run", sort=False), strict=False):
+                _band(axis, [own for _, own in runs.groupby("seed")], column, quantity, str(name), colour, dashes)
             axis.set(xlabel=label)
             if column == "updates" and _far_apart(metrics.groupby("run")[column].max()):
                 axis.set_xscale("symlog", linthresh=10)
@@ -76,9 +75,17 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
         if axes[0].get_yscale() == "log":
             axes[0].set_ylim(bottom=max(axes[0].get_ylim()[0], metrics[quantity][np.isfinite(metrics[quantity])].max() / 1e4))
             axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        figure.legend(handles=axes[0].get_lines(), loc="outside right center")
+        _legend(figure, axes[0])
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
     return figure
+
+
+def _legend(figure: Picture, axis: Axes) -> None:
+    """At the right; in smaller letters and taller pictures where there are many lines."""
+    lines = [line for line in axis.get_lines() if line.get_label() != _BEST]
+    size = 9 if len(lines) <= _ROOM else 6
+    figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.019 * size * len(lines)))
+    figure.legend(handles=lines, loc="outside right center", fontsize=size)
 
 
 def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
@@ -99,7 +106,7 @@ def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
             axis.set_axis_off()
         finite = points["mean"][np.isfinite(points["mean"])]
         axes[0].set(yscale="log" if _far_apart(finite) else "linear", ylabel=_CRITERION.get(criterion, criterion))
-        figure.legend(handles=[line for line in axes[0].get_lines() if line.get_label() != "_best"], loc="outside right upper")
+        _legend(figure, axes[0])
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
     return figure
 
@@ -124,7 +131,7 @@ def _points(axis: Axes, own: pd.DataFrame, key: str, name: str, colour: str) -> 
     axis.fill_between(own[key], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
     if len(own):
         best = own.nsmallest(1, "mean")
-        axis.plot(best[key], best["mean"], marker="*", markersize=12, color=colour, markeredgecolor="white", label="_best")
+        axis.plot(best[key], best["mean"], marker="*", markersize=12, color=colour, markeredgecolor="white", label=_BEST)
 
 
 def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
@@ -140,7 +147,7 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
         for axis, colour, (name, counts) in zip(axes, _cycle(), stale.items(), strict=False):
             values = np.arange(len(counts))
             axis.hist(values, bins=bins, color=colour, weights=100 * counts / max(1, counts.sum()))
-            _title(axis, name, f"mean {np.average(values, weights=counts):.1f}, max {values[-1]}" if len(counts) else "none")
+            titled(axis, name, f"mean {np.average(values, weights=counts):.1f}, max {values[-1]}" if len(counts) else "none")
             axis.set(ylabel="% of gradients", xlim=(min(bins[0], -0.6), max(bins[-1], 4.5)))
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         for axis in axes[len(stale) :]:
@@ -151,7 +158,7 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
     return figure
 
 
-def _title(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
+def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
     """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own."""
     shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name
     axis.set_title("\n".join(filter(None, (shown[: width + 2], more))), parse_math=False, fontsize=9)
@@ -223,60 +230,11 @@ def throughput(rounds: dict[str, Rounds]) -> Picture:
     return figure
 
 
-def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
-    """Computing, sending and waiting of the first workers at the start of each run; ticks on top mark updates."""
-    with style():
-        figure = Picture(figsize=(9.2, 0.5 + 2.0 * max(1, len(schedules))), layout="constrained")
-        axes = figure.subplots(max(1, len(schedules)), 1, sharex=True, squeeze=False)[:, 0]
-        end = max((_window(schedule, workers) for schedule in schedules.values()), default=1.0)
-        for axis, (name, schedule) in zip(axes, schedules.items(), strict=False):
-            _spans(axis, schedule, min(workers, schedule.workers), end)
-            axis.set(title=name, ylabel="worker", xlim=(0, end), ylim=(min(workers, schedule.workers) - 0.4, -1.6))
-            axis.grid(False)
-        axes[-1].set_xlabel("virtual time, s")
-        figure.legend(handles=[Patch(color=_SPAN[k], label=k) for k in _SPAN], loc="outside upper right", ncols=4)
-    return figure
-
-
-_SPAN = {"computing": "#56B4E9", "computed in vain": "#D55E00", "sending or waiting": "#B0B0B0", "update": "#222222"}
-
-
-def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
-    begin, stop, effect = (schedule[column] / NANOSECONDS for column in ("begin_ns", "end_ns", "time_ns"))
-    seen = (schedule["worker"] >= 0) & (schedule["worker"] < workers) & (begin < end)
-    verb = schedule["verb"]
-    gradient = seen & np.isin(verb, (Verb.PUSH, Verb.ADD))
-    for kind, chosen, left, right in (
-        ("computing", gradient, begin, stop),
-        ("computed in vain", seen & (verb == Verb.DROP), begin, stop),
-        ("sending or waiting", gradient & (effect > stop), stop, effect),
-        ("sending or waiting", seen & (verb == Verb.PULL) & (stop > begin), begin, stop),
-    ):
-        axis.barh(
-            schedule["worker"][chosen],
-            (right - left)[chosen],
-            0.72,
-            left[chosen],
-            color=_SPAN[kind],
-            edgecolor="white",
-            linewidth=0.4,
-        )
-    updates = effect[np.isin(verb, (Verb.PUSH, Verb.COMMIT)) & (effect < end)]
-    axis.vlines(updates, -1.4, -0.7, color=_SPAN["update"], linewidth=0.7)
-
-
-def _window(schedule: Schedule, workers: int) -> float:
-    """A stretch of virtual time in which the usual worker computes about six gradients, s."""
-    gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
-    return float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
-
-
-def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, name: str, colour: str) -> None:
+def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, name: str, colour: str, dashes: str = "-") -> None:
     reach = min(own[column].max() for own in seeds)
     grid = np.linspace(0, reach, 200)
     curves = np.stack([np.interp(grid, own[column], own[quantity]) for own in seeds])
-    axis.plot(grid, np.mean(curves, axis=0), color=colour, label=name, linewidth=1.5)
+    axis.plot(grid, np.mean(curves, axis=0), color=colour, linestyle=dashes, label=name, linewidth=1.5)
     if len(seeds) > 1:
         axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 
@@ -285,6 +243,11 @@ def _far_apart(values: pd.Series) -> bool:
     """Whether a linear axis would hide the small values."""
     positive = values[np.isfinite(values) & (values > 0)]
     return bool(len(positive) and positive.max() > 6 * positive.min())
+
+
+def _lines() -> list[tuple[str, str]]:
+    """Colours and dashes, none twice for forty lines."""
+    return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
 
 
 def _cycle() -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures, sweeps
+from fred.results import figures, sweeps, timeline
 from fred.results.measures import WAYS, run_times, staleness, summarise
 from fred.results.stored import Stored
 from fred.running.execution import Outcome
@@ -121,7 +121,7 @@ class Result:
     def plot_timeline(self) -> figures.Picture:
         """What each worker did at the start of each run, with the first seed."""
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
-        return figures.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
+        return timeline.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
 
     def plot_sweep(self) -> figures.Picture:
         """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""

@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ class Unit:
             "inline": self.inline,
             "data": data_digest(self.run.task.data) if self.run.task else None,
             "environment": environment.describe(),
-            "fred": [__version__, _digest(tuple(sorted(Path(fred.__file__).parent.rglob("*.py"))))],
-            "imports": _digest(tuple(registry.imported_files())),
+            "fred": [__version__, _digest_of_fred()],
+            "imports": _digest(registry.imported_files()),
             "classes": [_source(cls) for cls in _own_classes(self.run)],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -90,8 +90,12 @@ def _source(cls: type) -> str:
         return uuid.uuid4().hex
 
 
-@lru_cache(maxsize=16)
-def _digest(files: tuple[Path, ...]) -> str:
+@cache
+def _digest_of_fred() -> str:
+    return _digest(sorted(Path(fred.__file__).parent.rglob("*.py")))
+
+
+def _digest(files: Iterable[Path]) -> str:
     sha = hashlib.sha256()
     for file in files:
         sha.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")

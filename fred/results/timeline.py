@@ -1,0 +1,75 @@
+"""Who did what when: the start of each run, worker by worker."""
+
+import itertools
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from fred.results.figures import Picture, style, titled
+from fred.schedule import NONE, Schedule, Verb
+from fred.timing.durations import NANOSECONDS
+
+_PANELS = 12
+
+
+def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
+    """Computing, sending and waiting of the first workers at the start of each run; ticks on top mark updates."""
+    schedules = dict(itertools.islice(schedules.items(), _PANELS))
+    with style():
+        figure = Picture(figsize=(9.2, 0.5 + 2.0 * max(1, len(schedules))), layout="constrained")
+        axes = figure.subplots(max(1, len(schedules)), 1, sharex=True, squeeze=False)[:, 0]
+        end = max((_window(schedule, workers) for schedule in schedules.values()), default=1.0)
+        for axis, (name, schedule) in zip(axes, schedules.items(), strict=False):
+            _spans(axis, schedule, min(workers, schedule.workers), end)
+            titled(axis, name, width=100)
+            shown = f"first {workers} of {schedule.workers} workers" if schedule.workers > workers else "worker"
+            axis.set(ylabel=shown, xlim=(0, end), ylim=(min(workers, schedule.workers) - 0.4, -1.6))
+            axis.grid(False)
+        axes[-1].set_xlabel("virtual time, s")
+        figure.legend(handles=[Patch(color=_SPAN[k], label=k) for k in _SPAN], loc="outside upper right", ncols=4)
+    return figure
+
+
+_SPAN = {"computing": "#56B4E9", "computed in vain": "#D55E00", "sending or waiting": "#B0B0B0", "update": "#222222"}
+
+
+def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
+    begin, stop, effect = (schedule[column] / NANOSECONDS for column in ("begin_ns", "end_ns", "time_ns"))
+    seen = (schedule["worker"] >= 0) & (schedule["worker"] < workers) & (begin < end)
+    verb = schedule["verb"]
+    gradient = seen & np.isin(verb, (Verb.PUSH, Verb.ADD)) & _first_uses(schedule)
+    for kind, chosen, left, right in (
+        ("computing", gradient, begin, stop),
+        ("computed in vain", seen & (verb == Verb.DROP), begin, stop),
+        ("sending or waiting", gradient & (effect > stop), stop, effect),
+        ("sending or waiting", seen & (verb == Verb.PULL) & (stop > begin), begin, stop),
+    ):
+        axis.barh(
+            schedule["worker"][chosen],
+            (right - left)[chosen],
+            0.72,
+            left[chosen],
+            color=_SPAN[kind],
+            edgecolor="white",
+            linewidth=0.4,
+        )
+    updates = effect[np.isin(verb, (Verb.PUSH, Verb.COMMIT)) & (effect < end)]
+    axis.vlines(updates, -1.4, -0.7, color=_SPAN["update"], linewidth=0.7)
+
+
+def _first_uses(schedule: Schedule) -> NDArray[np.bool_]:
+    """Rows that are not one more use of a gradient: a closed gate repeats the last one."""
+    used = np.flatnonzero(np.isin(schedule["verb"], (Verb.PUSH, Verb.ADD)) & (schedule["step"] != NONE))
+    _, first = np.unique(np.stack([schedule["worker"][used], schedule["step"][used]]), axis=1, return_index=True)
+    repeated = np.zeros(len(schedule), bool)
+    repeated[np.delete(used, first)] = True
+    return ~repeated
+
+
+def _window(schedule: Schedule, workers: int) -> float:
+    """A stretch of virtual time in which the usual worker computes about six gradients, s."""
+    gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
+    return float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
