@@ -45,8 +45,8 @@ def run(
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
         return Result(scenario, [_in_memory(unit, progress) for unit in units_of(scenario, only, inline)])
+    place.check_free(Path(out))
     path = Path(os.path.realpath(out))
-    place.check_free(path)
     about = folder.About(_seen_from(path, file), inline)
     _check_same(path, about)
     units = units_of(scenario, only, inline)
@@ -86,6 +86,8 @@ def _in_memory(unit: Unit, progress: Progress) -> Outcome:
 
 
 def _work(units: list[Unit], stage: Path, progress: Progress, jobs: int, dask: str) -> None:
+    for unit in units:
+        assert unit.identity  # found here and sent along: another process may not have loaded the same modules
     if dask:
         side_by_side.on_dask(units, stage, stored.write, progress, dask)
     elif jobs > 1 and len(units) > 1:

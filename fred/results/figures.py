@@ -76,8 +76,14 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
             axes[0].set_ylim(bottom=max(axes[0].get_ylim()[0], metrics[quantity][np.isfinite(metrics[quantity])].max() / 1e4))
             axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _legend(figure, axes[0])
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
+        _headline(figure, title)
     return figure
+
+
+def _headline(figure: Picture, title: str) -> None:
+    """The scenario's title, on as many lines as it needs."""
+    words = "\n".join(textwrap.wrap(title, int(11.5 * figure.get_figwidth())))
+    figure.suptitle(words, x=0.01, ha="left", fontweight="bold", parse_math=False)
 
 
 def _legend(figure: Picture, axis: Axes) -> None:
@@ -107,7 +113,7 @@ def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
         finite = points["mean"][np.isfinite(points["mean"])]
         axes[0].set(yscale="log" if _far_apart(finite) else "linear", ylabel=_CRITERION.get(criterion, criterion))
         _legend(figure, axes[0])
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
+        _headline(figure, title)
     return figure
 
 

@@ -27,12 +27,12 @@ class Spaced(Component):
         return self
 
     def values(self) -> list[float]:
-        """The values, to six digits, so that their names are short and they are the same everywhere."""
+        """The values, to three digits, so that their names are short and they are the same everywhere."""
         shares = [step / (self.number - 1) for step in range(self.number)]
         if self.spacing == "linear":
-            return [float(f"{self.first + share * (self.last - self.first):.6g}") for share in shares]
+            return [float(f"{self.first + share * (self.last - self.first):.3g}") for share in shares]
         low, high = math.log10(self.first), math.log10(self.last)
-        return [float(f"{10 ** (low + share * (high - low)):.6g}") for share in shares]
+        return [float(f"{10 ** (low + share * (high - low)):.3g}") for share in shares]
 
 
 class Point(Component):
