@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fred
-from fred import cli
+from fred import cli, registry
 from fred.errors import FredError
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
@@ -24,6 +24,12 @@ SETTINGS: dict[str, Any] = {
     "evaluate": {"points": 4},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")},
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_modules_of_other_tests(monkeypatch):
+    """Processes import what was allowed here, and those of other tests are no longer there."""
+    monkeypatch.setattr(registry, "_importable", set())
 
 
 @pytest.fixture(scope="module")
