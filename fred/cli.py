@@ -50,21 +50,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fred {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a scenario file and write its results")
-    run.set_defaults(command=_run)
-    run.add_argument("scenario", type=Path, help="YAML file")
-    run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
-    run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
-    run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
-    run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
-    run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
-    run.add_argument(
-        "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
-    )
-    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
-    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there from before")
-    registry.add_import_option(run, "the scenario")
-
+    _add_run(commands)
     verify = commands.add_parser("verify", help="run a result's manifest again and compare bit by bit")
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
@@ -95,6 +81,23 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
     schema.set_defaults(command=_schema)
     return parser
+
+
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    run = commands.add_parser("run", help="run a scenario file and write its results")
+    run.set_defaults(command=_run)
+    run.add_argument("scenario", type=Path, help="YAML file")
+    run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
+    run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
+    run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
+    run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
+    run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
+    run.add_argument(
+        "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
+    )
+    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there from before")
+    registry.add_import_option(run, "the scenario")
 
 
 def _jobs(text: str) -> int:

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from fred.errors import FredError
 from fred.progress import in_notebook
 from fred.results import folder, place, report, stored
-from fred.results.result import Progress, Result
+from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, Outcome, execute
+from fred.running.side_by_side import Progress
 from fred.running.units import Unit, units_of, wanted_runs
 from fred.specification.loading import validated_anew
 from fred.specification.shape import Scenario
@@ -50,13 +52,28 @@ def run(
     about = folder.About(_seen_from(path, file), inline)
     _check_same(path, about)
     units = units_of(scenario, only, inline)
+    kept = _into(path, scenario, units, about, _Manner(progress, jobs, dask, fresh))
+    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], kept)
+
+
+class _Manner(NamedTuple):
+    """How units are done."""
+
+    progress: Progress
+    jobs: int
+    dask: str
+    fresh: bool
+
+
+def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About, how: _Manner) -> int:
+    """Do what is missing, and put a whole folder in its place; how many units were there before."""
     with place.opened(path) as stage:
-        kept = _kept(units, stage, path) if not fresh else []
-        place.keep_only(stage, [unit.folder for unit in kept] + [work.folder_of(unit) for unit in units if not fresh])
+        kept = _kept(units, stage, path) if not how.fresh else []
+        place.keep_only(stage, [unit.folder for unit in kept] + [work.folder_of(unit) for unit in units if not how.fresh])
         for unit in kept:
-            progress(unit.name, unit.seed, 1.0)
+            how.progress(unit.name, unit.seed, 1.0)
         try:
-            _work([unit for unit in units if unit not in kept], stage, progress, jobs, dask)
+            _work([unit for unit in units if unit not in kept], stage, how)
             done = [stored.read(stage / unit.folder, unit.run) for unit in units]
             place.keep_only(stage, [unit.folder for unit in units])
             folder.complete(stage, Result(scenario, done), about)
@@ -64,7 +81,7 @@ def run(
         except (KeyboardInterrupt, FredError) as error:
             error.add_note(_what_is_kept(units, stage, path))
             raise
-    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], len(kept))
+    return len(kept)
 
 
 @contextmanager
@@ -85,15 +102,15 @@ def _in_memory(unit: Unit, progress: Progress) -> Outcome:
     return outcome
 
 
-def _work(units: list[Unit], stage: Path, progress: Progress, jobs: int, dask: str) -> None:
+def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     for unit in units:
         assert unit.identity  # found here and sent along: another process may not have loaded the same modules
-    if dask:
-        side_by_side.on_dask(units, stage, stored.write, progress, dask)
-    elif jobs > 1 and len(units) > 1:
-        side_by_side.in_processes(units, stage, stored.write, progress, min(jobs, len(units)))
+    if how.dask:
+        side_by_side.on_dask(units, stage, stored.write, how.progress, how.dask)
+    elif how.jobs > 1 and len(units) > 1:
+        side_by_side.in_processes(units, stage, stored.write, how.progress, min(how.jobs, len(units)))
     else:
-        side_by_side.one_by_one(units, stage, stored.write, progress)
+        side_by_side.one_by_one(units, stage, stored.write, how.progress)
 
 
 def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
@@ -114,7 +131,7 @@ def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
 def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
     if not stage.exists():
         return f"the result is complete: {path}"
-    done = sum(stored.whole(unit, stage / unit.folder) is not None for unit in units)
+    done = sum((stage / unit.folder / stored.ABOUT).exists() for unit in units)  # what was not whole has been removed
     begun = sum(work.begun(unit, stage) for unit in units)
     if done or begun:
         part = f", and part of {begun}" if begun else ""

@@ -15,10 +15,11 @@ from fred.progress import bars
 from fred.results import result, sweeps
 from fred.results.compare import Compared
 from fred.results.place import said
+from fred.running.side_by_side import Progress
 
 
 @contextmanager
-def progress(units: int = 0) -> Iterator[result.Progress]:
+def progress(units: int = 0) -> Iterator[Progress]:
     """What to tell of each run and seed; `units`: how many there will be."""
     with bars(units) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)

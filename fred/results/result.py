@@ -16,8 +16,6 @@ from fred.results.stored import Stored
 from fred.running.execution import Outcome
 from fred.specification.shape import Scenario
 
-Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
-
 
 @dataclass(frozen=True)
 class Result:

@@ -11,9 +11,9 @@ import numpy as np
 from fred import environment, registry
 from fred.results import folder
 from fred.results.measures import summarise
-from fred.results.result import Progress
 from fred.results.stored import Stored
 from fred.running.execution import Following, Named, Outcome, digest, execute
+from fred.running.side_by_side import Progress
 from fred.schedule import Schedule
 
 
