@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fred
 from fred import batch_indices, registry
 from fred.results import experiment, folder
 from fred.running.execution import Outcome, execute
@@ -34,10 +36,8 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
     server = PlainSGD(initial, 0.5, lambda staleness: 1 / max(staleness, 1))
     if algorithm == "fasgd":
         server = PlainFASGD(initial, 0.05, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    inputs, answers = digits.images[:-360] / 16, digits.target[:-360]
+    with np.load(Path(fred.__file__).parent / "learning/data/digits.npz") as digits:
+        inputs, answers = digits["images"][:-360] / 16, digits["answers"][:-360]
     schedule = pd.read_parquet(files / "schedule.parquet")
     assert (schedule["verb"] == "PUSH").sum() > 400
     (params,) = recompute(
@@ -114,7 +114,7 @@ def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, worke
 
 
 @pytest.mark.parametrize("algorithm", ["TopK", "Quantised", "FedBuff", "BlockMomentum"])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_whatever_a_protocol_does_hooks_are_called_alike_inline_and_replayed(algorithm, number):
     peers, blocks = [(False, 3), (True, 2)][number - 1]
     run = anything(number, peers, blocks, 3, {"name": f"tests.successors:{algorithm}", "learning_rate": 0.1})
