@@ -6,6 +6,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -154,10 +155,10 @@ def imported() -> list[str]:
 
 def imported_files() -> list[Path]:
     """The files of the modules that were allowed, and of all loaded ones that lie beside them or below."""
-    files = {Path(module.__file__) for name in _importable if (module := sys.modules.get(name)) and module.__file__}
-    folders = {file.parent for file in files}
-    loaded = (Path(file) for each in list(sys.modules.values()) if (file := getattr(each, "__file__", None)))
-    return sorted(file for file in loaded if file in files or not folders.isdisjoint(file.parents))
+    allowed = [file for name in _importable if (file := getattr(sys.modules.get(name), "__file__", None))]
+    beside = tuple(f"{Path(file).absolute().parent}{os.sep}" for file in allowed)
+    loaded = (file for each in list(sys.modules.values()) if (file := getattr(each, "__file__", None)))
+    return sorted(Path(file) for file in loaded if str(Path(file).absolute()).startswith(beside)) if beside else []
 
 
 def lookup(kind: str, name: str) -> type[Any]:

@@ -3,7 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         )
 
 
+@lru_cache(maxsize=1)  # for the runs of a scenario, which are all tried with one seed
 def initial_params(model: Model, data: Dataset, seed: int) -> Params:
     """The parameters every run with this seed starts from."""
     params = model.init(jax.random.key(np.uint32(seed)), data.train.inputs.shape[1:], data.outputs)

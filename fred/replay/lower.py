@@ -29,21 +29,21 @@ def lower(
     `groups`: of each block the group whose stack it lies in; `hooks`: which of the server's functions have to be called;
     `turns`: whether an update and the gradient begun after it are one instruction, which pays where models are small.
     """
-    lowering = _Lowering(schedule, marks, groups, hooks or Hooks())
+    lowering = _Lowering(schedule, marks, groups, hooks or Hooks(), turns)
     lowering.emit()
-    return lowering.program(turns)
+    return lowering.program()
 
 
 class _Lowering:
     """Emits the instructions, kind by kind."""
 
-    def __init__(self, schedule: Schedule, marks: Ints, groups: tuple[int, ...], hooks: Hooks):
-        self._schedule, self._marks, self._hooks = schedule, marks, hooks
+    def __init__(self, schedule: Schedule, marks: Ints, groups: tuple[int, ...], hooks: Hooks, turns: bool):
+        self._schedule, self._marks, self._hooks, self._turns = schedule, marks, hooks, turns
         self._group = np.array(groups)  # of each block
         self._index = np.array([groups[:block].count(group) for block, group in enumerate(groups)])  # within its group
         self._in_group = np.bincount(self._group)  # blocks
         self._versions = trace(schedule, marks, groups, hooks)
-        self._messages = Messages(schedule, hooks, self._versions, marks)
+        self._messages = Messages(schedule, hooks, self._versions, marks, turns)
         self._code = Code()
 
     def emit(self) -> None:
@@ -59,9 +59,9 @@ class _Lowering:
         if self._hooks.publishes:
             self._publishes()
 
-    def program(self, turns: bool) -> Program:
+    def program(self) -> Program:
         """What has been emitted, in order."""
-        kinds, operands, offsets, marks = self._code.phases(self._marks, turns)
+        kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns)
         versions, messages = self._versions, self._messages
         return Program(
             kinds,

@@ -16,7 +16,7 @@ from fred.schedule import NONE, Ints, Schedule, Verb
 class Messages:
     """The rows that use messages, and for each how its message is made."""
 
-    def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions, marks: Ints):
+    def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions, marks: Ints, turns: bool):
         ledger = schedule.ledger
         needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # also those that leave a memory behind
         self._schedule = schedule
@@ -38,6 +38,8 @@ class Messages:
         np.maximum.at(self.last, self._which, single)
         first, last = self.rows[self.first], self.rows[self.last]
         self.begun = ~versions.fresh[first] & ~self.differs[self.first]  # [known]: before the first use
+        if turns and self.begun.any():  # then all are, which costs little and leaves one kind of instruction less to compile
+            self.begun = ~self.differs[self.first]
         self.computable = versions.computable[first]
         self.collected = self._collected(marks) if self._collectable(hooks) else np.zeros(len(self.known), bool)
         self.again = (self._times > 1) & ~self.collected  # [known]: kept from the first use to the last

@@ -50,6 +50,7 @@ class Stack:
         update = jax.lax.dynamic_update_index_in_dim
         return Stack(jax.tree.map(lambda leaf, new: update(leaf, new, index, 0), self.values, item), alone=False)
 
+    @jax.jit
     def some(self, indices: np.ndarray) -> Any:
         """Several items, stacked."""
         return jax.tree.map(lambda leaf: leaf[None] if self.alone else leaf[indices], self.values)

@@ -14,11 +14,11 @@ def table(scenario: Scenario, summary: pd.DataFrame) -> pd.DataFrame:
     A point with a seed whose criterion is not a finite number (it diverged, or never reached the target) has an infinite mean.
     """
     column = _COLUMN[scenario.best]
-    rows = []
+    runs, rows = dict(list(summary.groupby("name"))), []
     for name, point in scenario.points.items():
-        own = summary[summary["name"] == name]
-        if own.empty:
+        if name not in runs:
             continue
+        own = runs[name]
         found = own[column].astype(float) if column in own else pd.Series([np.nan])
         found = found.where(np.isfinite(found), np.inf)
         values = {key: str(value) if isinstance(value, dict | list) else value for key, value in point.values.items()}

@@ -15,8 +15,8 @@ from fred.timing.latency import Latency, Seconds
 NANOSECONDS = 1_000_000_000  # per second
 LONGEST = 9e9  # s, 285 years: about as far as 64 bits of nanoseconds reach
 _WRONG = -1  # in the place of what is no duration
-_AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call, about; at least 16 each
-_LARGEST_BLOCK = 4096
+_AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call at most, but at least 16 each
+_FIRST_BLOCK, _LARGEST_BLOCK = 256, 4096  # draws of an entity made at a time: ever more, for many runs need few
 
 
 def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
@@ -31,7 +31,7 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     latency gives no duration there, or too long a one.
     """
     result: dict[int, Callable[[], int]] = {}
-    size = min(max(16, _AT_THE_START // len(latencies)), _LARGEST_BLOCK)
+    size = min(max(16, _AT_THE_START // len(latencies)), _FIRST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
         members = np.array([i for i, own in enumerate(latencies) if own is latency])
         draws = latency.draws(seed, purpose, members, np.arange(len(members)), 0, size)
