@@ -1,8 +1,12 @@
 """Several processes, and several machines: the same digests as one; what goes wrong there is told here."""
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,11 @@ import pytest
 import fred
 from fred import cli, registry
 from fred.errors import FredError
+from fred.results import stored
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
+from fred.running import side_by_side, work
+from fred.running.units import units_of
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
@@ -146,3 +153,44 @@ def test_a_loaded_result_is_the_one_that_run_gave(alone):
     assert loaded.run_times("ssgd").equals(direct.run_times("ssgd"))
     assert loaded.plot_loss()._repr_svg_() == direct.plot_loss()._repr_svg_()
     assert json.dumps(loaded.scenario.model_dump(mode="json")) == json.dumps(direct.scenario.model_dump(mode="json"))
+
+
+def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies(tmp_path):
+    """A process of a run that was killed may hold a unit for a moment longer: nobody waits for it, and nobody forgets it."""
+    units = units_of(fred.scenario(SETTINGS))
+    own = tmp_path / work.folder_of(units[1])
+    own.mkdir(parents=True)
+    lock = os.open(own, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(work.TakenError, match="another process is still at work"):
+        work.do(units[1], tmp_path, stored.STORE, patience=0)
+    seen: list[bool] = []
+
+    def let_go() -> None:
+        while not all((tmp_path / unit.folder).exists() for unit in units if unit is not units[1]):
+            time.sleep(0.1)
+        time.sleep(1)
+        seen.append((tmp_path / units[1].folder).exists())
+        os.close(lock)
+
+    other = threading.Thread(target=let_go)
+    other.start()
+    side_by_side.in_processes(units, tmp_path, stored.STORE, lambda *_: None, 2)
+    other.join()
+    assert seen == [False]
+    assert all(stored.whole(unit, tmp_path / unit.folder) for unit in units)
+    assert not list((tmp_path / work.AT_WORK).iterdir())
+
+
+def test_what_a_process_of_another_run_has_left_is_not_taken_for_ones_own(tmp_path):
+    old, new = (units_of(fred.scenario({**SETTINGS, "stop": {"gradients": number}}))[0] for number in (10, 20))
+    for unit in (old, new):
+        work.do(unit, tmp_path, stored.STORE)
+    assert stored.read(tmp_path / new.folder, new.run).about.summary["gradients"]["applied"] == 20
+
+
+def test_each_process_begins_with_its_own_share():
+    units = units_of(fred.scenario({**SETTINGS, "seeds": [1, 2, 3]}))
+    firsts = [side_by_side._from(units, k / 4)[0] for k in range(4)]
+    assert firsts == [units[0], units[2], units[3], units[4]]
+    assert all(sorted(side_by_side._from(units, k / 4), key=units.index) == units for k in range(4))

@@ -106,11 +106,11 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     for unit in units:
         assert unit.identity  # found here and sent along: another process may not have loaded the same modules
     if how.dask:
-        side_by_side.on_dask(units, stage, stored.write, how.progress, how.dask)
+        side_by_side.on_dask(units, stage, stored.STORE, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
-        side_by_side.in_processes(units, stage, stored.write, how.progress, min(how.jobs, len(units)))
+        side_by_side.in_processes(units, stage, stored.STORE, how.progress, min(how.jobs, len(units)))
     else:
-        side_by_side.one_by_one(units, stage, stored.write, how.progress)
+        side_by_side.one_by_one(units, stage, stored.STORE, how.progress)
 
 
 def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:

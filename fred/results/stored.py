@@ -17,6 +17,7 @@ from fred.errors import FredError
 from fred.results.measures import run_times, summarise
 from fred.running.execution import Named, Outcome
 from fred.running.units import Unit
+from fred.running.work import Store
 from fred.schedule import Schedule
 from fred.specification.shape import Run
 
@@ -138,6 +139,17 @@ def read(folder: Path, run: Run) -> Stored:
         return Stored(folder, run, About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
         raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
+
+
+def holds(unit: Unit, folder: Path) -> bool:
+    """Whether this unit's outcome has been written there."""
+    try:
+        return read(folder, unit.run).about.identity == unit.identity
+    except FredError:
+        return False
+
+
+STORE = Store(write, holds)
 
 
 def whole(unit: Unit, folder: Path) -> Stored | None:

@@ -1,11 +1,14 @@
 """Units in one process after another, in several at once on this machine, or on the machines of a Dask cluster."""
 
 import os
+import shutil
 import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,33 +17,35 @@ from fred import registry
 from fred.errors import FredError
 from fred.running import work
 from fred.running.units import Unit
-from fred.running.work import Write
+from fred.running.work import Store
 
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _LOOK = 0.2  # seconds between two looks at what the others have done
 
 
-def one_by_one(units: Sequence[Unit], stage: Path, write: Write, progress: Progress) -> None:
+def one_by_one(units: Sequence[Unit], stage: Path, store: Store, progress: Progress) -> None:
     """In this process."""
     for unit in units:
         progress(unit.name, unit.seed, 0.0)
-        work.do(unit, stage, write, partial(progress, unit.name, unit.seed))
+        work.do(unit, stage, store, partial(progress, unit.name, unit.seed))
         progress(unit.name, unit.seed, 1.0)
 
 
-def in_processes(units: Sequence[Unit], stage: Path, write: Write, progress: Progress, jobs: int) -> None:
+def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, jobs: int) -> None:
     """In so many processes; the first failure ends them all."""
     import joblib
 
     imports, parent = registry.imported(), os.getpid()
-    with _Watched(units, stage, progress):
-        tasks = (joblib.delayed(_task)(unit, stage, write, imports, parent) for unit in units)
-        for error in joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(tasks):
-            if error:
+    with _Watched(units, stage, progress), warnings.catch_warnings():
+        shares = (joblib.delayed(_share)(_from(units, k / jobs), stage, store, imports, parent) for k in range(jobs))
+        with closing(joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)) as errors:
+            for error in filter(None, errors):
+                warnings.simplefilter("ignore")  # joblib's, that what is cancelled is cancelled
                 raise FredError(error)
+    one_by_one([unit for unit in units if not store.holds(unit, stage / unit.folder)], stage, store, progress)
 
 
-def on_dask(units: Sequence[Unit], stage: Path, write: Write, progress: Progress, address: str) -> None:
+def on_dask(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, address: str) -> None:
     """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
     try:
         from distributed import Client, as_completed
@@ -52,7 +57,7 @@ def on_dask(units: Sequence[Unit], stage: Path, write: Write, progress: Progress
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
     imports = registry.imported()
     with client:
-        futures = {client.submit(_remote, unit, write, imports, key=f"fred-{unit.identity}", pure=True): unit for unit in units}
+        futures = {client.submit(_remote, unit, store, imports, key=f"fred-{unit.identity}", pure=True): unit for unit in units}
         for future in as_completed(list(futures)):
             unit, found = futures[future], future.result()
             if isinstance(found, str):
@@ -62,23 +67,31 @@ def on_dask(units: Sequence[Unit], stage: Path, write: Write, progress: Progress
             future.release()
 
 
-def _task(unit: Unit, stage: Path, write: Write, imports: Sequence[str], parent: int) -> str:
-    """What a process does; what it says if it cannot."""
+def _from(units: Sequence[Unit], share: float) -> list[Unit]:
+    """All units, beginning after this share of them: neighbours have much of what is compiled in common."""
+    first = round(share * len(units))
+    return [*units[first:], *units[:first]]
+
+
+def _share(units: Sequence[Unit], stage: Path, store: Store, imports: Sequence[str], parent: int) -> str:
+    """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     _end_with(parent)
     try:
         registry.allow_import(imports)
-        work.do(unit, stage, write)
+        for unit in units:
+            with suppress(work.TakenError):
+                work.do(unit, stage, store, patience=0)
     except FredError as error:
         return str(error)
     return ""
 
 
-def _remote(unit: Unit, write: Write, imports: Sequence[str]) -> dict[str, bytes] | str:
+def _remote(unit: Unit, store: Store, imports: Sequence[str]) -> dict[str, bytes] | str:
     """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             registry.allow_import(imports)
-            work.do(unit, Path(folder), write)
+            work.do(unit, Path(folder), store)
         except FredError as error:
             return str(error)
         place = Path(folder) / unit.folder
@@ -87,7 +100,8 @@ def _remote(unit: Unit, write: Write, imports: Sequence[str]) -> dict[str, bytes
 
 def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
     own = stage / work.folder_of(unit)
-    own.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
     for name, content in files.items():
         (own / name).write_bytes(content)
     (stage / unit.folder).parent.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from fred.errors import FredError
 from fred.running import checkpoints
@@ -17,7 +18,13 @@ AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done
 _EVERY = 0.2  # seconds between two words on progress
 _PATIENCE = 10.0  # seconds, for somebody's process that is about to end
-Write = Callable[[Outcome, Unit, Path, float], None]
+
+
+class Store(NamedTuple):
+    """How outcomes are written."""
+
+    write: Callable[[Outcome, Unit, Path, float], None]  # into a folder; when the work on it began, by the monotonic clock
+    holds: Callable[[Unit, Path], bool]  # whether that has been done there, of this very unit
 
 
 def folder_of(unit: Unit) -> str:
@@ -25,21 +32,42 @@ def folder_of(unit: Unit) -> str:
     return f"{AT_WORK}/{unit.folder.replace('/', '.')}"
 
 
-def do(unit: Unit, stage: Path, write: Write, tell: Callable[[float], None] = lambda share: None) -> None:
-    """Compute a unit and put what it came to in its place in `stage`; `tell` hears how far it is. Raises FredError."""
-    own = stage / folder_of(unit)
-    own.mkdir(parents=True, exist_ok=True)
+class TakenError(FredError):
+    """Another process is at work on this unit."""
+
+
+def do(
+    unit: Unit,
+    stage: Path,
+    store: Store,
+    tell: Callable[[float], None] = lambda share: None,
+    patience: float = _PATIENCE,
+) -> None:
+    """Compute a unit and put what it came to in its place in `stage`, unless it is there; `tell` hears how far it is.
+
+    Raises FredError; TakenError if another process is at it for longer than `patience`, s.
+    """
+    own, place = stage / folder_of(unit), stage / unit.folder
+    if store.holds(unit, place):
+        return
+    with _alone(own, patience):
+        if not store.holds(unit, place):
+            with _leaving_checkpoints_only(own):
+                _compute(unit, own, place, store, tell)
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _compute(unit: Unit, own: Path, place: Path, store: Store, tell: Callable[[float], None]) -> None:
     began = time.monotonic()
-    with _alone(own), _leaving_checkpoints_only(own):
-        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, _Diary(unit, own, tell).following())
-        done = own / "done"
-        shutil.rmtree(done, ignore_errors=True)
-        done.mkdir()
-        write(outcome, unit, done, began)
-        place = stage / unit.folder
-        place.parent.mkdir(exist_ok=True)
-        done.rename(place)
-        shutil.rmtree(own)
+    (own / _TOLD).write_text("0")
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, _Diary(unit, own, tell).following())
+    done = own / "done"
+    shutil.rmtree(done, ignore_errors=True)
+    done.mkdir()
+    store.write(outcome, unit, done, began)
+    place.parent.mkdir(exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)  # of a process whose run was killed, and which lived on for a moment
+    done.rename(place)
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
@@ -95,20 +123,34 @@ def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path, patience: float) -> Iterator[None]:
     """Nobody else works here, as long as this process lives: one whose parent was killed may take a moment to notice."""
-    lock = os.open(folder, os.O_RDONLY)
+    given_up = time.monotonic() + patience
+    while (lock := _locked(folder)) is None:
+        if time.monotonic() > given_up:
+            raise TakenError(f"another process is still at work in {folder}; wait for it") from None
+        time.sleep(0.1)
     try:
-        given_up = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > given_up:
-                    raise FredError(f"another process is still at work in {folder}; wait for it") from None
-                time.sleep(0.1)
-        (folder / _TOLD).write_text("0")
         yield
     finally:
         os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """What holds the folder, made if need be; None while somebody else does, who may also have removed it just now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return _locked(folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), folder.stat()):
+            return lock
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except FileNotFoundError:
+        pass
+    os.close(lock)
+    return _locked(folder)
