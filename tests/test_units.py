@@ -223,13 +223,16 @@ class TestCheckpoints:
             {"name": "sasgd", "learning_rate": 0.1, "optimizer": "noisy_sgd"},
             {"name": "wagma-sgd", "learning_rate": 0.1, "cluster": {"workers": 4}},
             {"name": "asgd", "learning_rate": 0.1, "cluster": {"workers": 3, "servers": 2}},
+            {"name": "b-fasgd", "learning_rate": 0.1, "protocol": {"name": "gated", "c_push": 0.1, "c_fetch": 0.3}},
+            {"name": "ssgd", "learning_rate": 0.1},
         ],
         ids=lambda options: options["name"],
     )
-    def test_from_a_file_at_any_point_the_rest_comes_out_the_same(self, options, tmp_path):
-        more = {"cluster": options["cluster"]} if "cluster" in options else {}
-        name, algorithm = options["name"], {key: value for key, value in options.items() if key != "cluster"}
-        run = make_run(algorithm, stop={"updates": 24}, evaluate={"points": 6}, **more)
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_from_a_file_at_any_point_the_rest_comes_out_the_same(self, options, inline, tmp_path):
+        more = {key: options[key] for key in ("cluster", "protocol") if key in options}
+        name, algorithm = options["name"], {key: value for key, value in options.items() if key not in more}
+        run = make_run(algorithm, stop={"gradients": 60}, evaluate={"every_gradients": 7}, **more)
         kept: list[Path] = []
 
         def keep(checkpoint: Any) -> None:
@@ -237,13 +240,15 @@ class TestCheckpoints:
             kept[-1].mkdir()
             checkpoints.save(kept[-1], "unit", checkpoint)
 
-        whole = execute(name, run, 3, False, Following(keep=keep))
+        whole = execute(name, run, 3, inline, Following(keep=keep))
         assert len(kept) >= 4
-        for folder in (kept[0], kept[-1]):
+        for folder in (kept[0], kept[len(kept) // 2], kept[-1]):
             assert checkpoints.load(folder, "another") is None
             resumed = checkpoints.load(folder, "unit")
             assert resumed is not None
-            assert same(execute(name, run, 3, False, Following(resumed=resumed)), whole)
+            looked: list[float] = []
+            assert same(execute(name, run, 3, inline, Following(looked.append, resumed=resumed)), whole)
+            assert len(looked) <= len(whole.metrics) - len(resumed.measured) + 1, "what was measured is not measured again"
 
     def test_a_unit_goes_on_from_its_last_one(self, tmp_path, monkeypatch):
         run = make_run("fasgd", stop={"updates": 40}, evaluate={"points": 8})
@@ -258,10 +263,10 @@ class TestCheckpoints:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            work.do(unit, tmp_path, stored.write, stopped)
+            work.do(unit, tmp_path, stored.STORE, stopped)
         assert work.begun(unit, tmp_path)
         shares: list[float] = []
-        work.do(unit, tmp_path, stored.write, shares.append)
+        work.do(unit, tmp_path, stored.STORE, shares.append)
         assert min(shares) > told[2]
         found = stored.whole(unit, tmp_path / unit.folder)
         assert found is not None

@@ -14,6 +14,7 @@ from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
+from fred.replay.snapshot import array
 from fred.replay.stack import Stack
 
 Operands = dict[str, Any]
@@ -75,16 +76,8 @@ def restored(
 ) -> Mark:
     """The mark whose arrays these were, in the order of the tree. ValueError if they are another program's."""
     like, structure = jax.tree.flatten(start(program, arithmetic, models, examples))
-    found = [_array(leaf, each) for leaf, each in zip(leaves, like, strict=True)]
+    found = [array(leaf, each) for leaf, each in zip(leaves, like, strict=True)]
     return Mark(phase, jax.tree.unflatten(structure, found))
-
-
-def _array(leaf: np.ndarray, like: jax.Array) -> jax.Array:
-    keys = jnp.issubdtype(like.dtype, jax.dtypes.prng_key)
-    array = jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(like)) if keys else jnp.asarray(leaf)
-    if (array.shape, array.dtype) != (like.shape, like.dtype):
-        raise ValueError(f"an array of {array.dtype} {array.shape}; expected {like.dtype} {like.shape}")
-    return array
 
 
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:

@@ -1,14 +1,16 @@
-"""Checkpoints of replays on disk: every array that the rest of a run needs, and what was measured up to there."""
+"""Checkpoints on disk: every array that the rest of a run needs, and what was measured up to there."""
 
 import json
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fred.replay.machine import Mark
+from fred.replay.memory import Memory
+from fred.replay.snapshot import plain, taken
 from fred.running.execution import Checkpoint, Kept
 
 EVERY = 30.0  # seconds, at least, between two of a unit
@@ -16,14 +18,12 @@ FILE = "checkpoint.npz"
 
 
 def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
-    """Replace the unit's checkpoint; one of an inline run is not kept, for the simulation would have to start anew anyway."""
-    if not isinstance(checkpoint.reached, Mark):
-        return
-    phase, carry = checkpoint.reached
-    arrays = {f"leaf-{number}": _plain(leaf) for number, leaf in enumerate(jax.tree.leaves(carry))}
-    about = {"identity": identity, "phase": phase, "measured": [_hexed(point) for point in checkpoint.measured]}
+    """Replace the unit's checkpoint."""
+    facts, arrays = _taken(checkpoint.reached)
+    about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
+    named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
     new = folder / f"new-{FILE}"
-    np.savez(new, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+    np.savez(new, allow_pickle=False, about=np.array(json.dumps(about)), **named)
     new.replace(folder / FILE)
 
 
@@ -38,13 +38,14 @@ def load(folder: Path, identity: str) -> Checkpoint | None:
     if about["identity"] != identity:
         return None
     measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
-    return Checkpoint(measured, Kept(about["phase"], leaves))
+    return Checkpoint(measured, Kept(about["facts"], leaves))
 
 
-def _plain(leaf: jax.Array) -> np.ndarray:
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+def _taken(reached: Mark | Kept | Memory) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """What JSON holds, and arrays."""
+    if isinstance(reached, Mark):
+        return {"phase": reached.phase}, [plain(leaf) for leaf in jax.tree.leaves(reached.carry)]
+    return taken(reached) if isinstance(reached, Memory) else reached
 
 
 def _hexed(point: dict[str, float]) -> dict[str, str]:

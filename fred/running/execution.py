@@ -4,7 +4,8 @@ import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.learning.models.model import Params
+from fred.replay import snapshot
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
 from fred.replay.machine import Mark, replay, restored, states_at
@@ -65,10 +67,10 @@ def check(name: str, run: Run, seed: int) -> None:
 
 
 class Kept(NamedTuple):
-    """A replay's mark as it comes from a file."""
+    """A replay's mark, or an interpreter's memory, as it comes from a file."""
 
-    phase: int
-    leaves: list[NDArray]
+    facts: dict[str, Any]
+    arrays: list[NDArray]
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
     measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     assert not isinstance(start, Memory), "a checkpoint of a run that was computed inline"
     if isinstance(start, Kept):
-        start = restored(program, do, problem.models, problem.examples, *start)
+        start = restored(program, do, problem.models, problem.examples, start.facts["phase"], start.arrays)
     passed = len(measured)
     marks = replay(program, do, problem.models, problem.examples, problem.batches, start, passed)
     for number, mark in enumerate(marks, start=passed):
@@ -140,8 +142,11 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
     """Record and compute at once. If the target is reached at some time, the schedule is recorded again up to then."""
     resumed, replicas = following.resumed, problem.layout.replicas
     measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
-    assert not isinstance(start, Mark | Kept), "a checkpoint of a run that was replayed"
-    interpreter = Interpreter(problem.arithmetic, problem.models, replicas, problem.examples, problem.batches, start)
+    assert not isinstance(start, Mark), "a checkpoint of a run that was replayed"
+    begin = partial(Interpreter, problem.arithmetic, problem.models, replicas, problem.examples, problem.batches)
+    if isinstance(start, Kept):
+        start = snapshot.restored(*start, begin().memory, problem.arithmetic, problem.examples)
+    interpreter = begin(start)
     looks = itertools.count(1)  # at points, also at those that were measured before
 
     def look(fraction: float) -> bool:
