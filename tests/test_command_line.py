@@ -85,7 +85,7 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    assert figures == {"loss.svg", "error.svg", "staleness.svg", "timeline.svg", "traffic.svg"}
+    assert figures == {"loss.svg", "error.svg", "staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"}
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 
@@ -298,7 +298,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 3}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 4}'), "Manifest fred: Field required"),
             (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
@@ -335,7 +335,7 @@ class TestVerify:
         (copy / "manifest.json").write_text('{"format": 99}')
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
-        assert "this version reads format 3" in finished.stderr
+        assert "this version reads format 4" in finished.stderr
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -110,7 +110,7 @@ def test_several_seeds_are_means_with_half_the_range(timed, capsys):
         stale.append(sum(pushed) / len(pushed))
         most.append(max(pushed))
     assert row["virtual s"] == f"{sum(seconds) / 3:.1f}"
-    assert row["staleness"] == f"{sum(stale) / 3:.1f} / {sum(most) / 3:.0f}"
+    assert row["staleness"] == f"{sum(stale) / 3:.1f} / {max(most)}"
     assert "to target" not in row, "nobody asked for one"
 
 

@@ -1,7 +1,9 @@
 """Pictures of results: matplotlib figures that show themselves in a notebook and are saved as the same SVG bytes each time."""
 
 import io
+import itertools
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from fred.prediction.closed_loop import Rounds
 from fred.results.sweeps import keys_of
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
-_BEST = "_best"  # label of a star
+OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#B0B0B0"}
+_BEST, _TARGET = "_best", "_target"  # labels of stars and lines that no legend names
 _ROOM = 18  # lines of a legend of the usual size
 _STYLE: Any = {
     "font.size": 9.0,
@@ -55,8 +58,11 @@ class Picture(Figure):
         return buffer.getvalue()
 
 
-def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
-    """A quantity against updates and against virtual time: the seeds' mean as a line, their range as a band."""
+def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | None = None) -> Picture:
+    """A quantity against updates and against virtual time: the seeds' mean as a line, their range as a band.
+
+    A dotted line is drawn at the target, if there is one.
+    """
     clocked = metrics["virtual_seconds"].notna().any()
     panels = [("updates", "updates")] + ([("virtual_seconds", "virtual time, s")] if clocked else [])
     with style():
@@ -68,6 +74,9 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str) -> Picture:
             axis.set(xlabel=label)
             if column == "updates" and _far_apart(metrics.groupby("run")[column].max()):
                 axis.set_xscale("symlog", linthresh=10)
+                axis.set_xlim(left=-1)  # margins would reach far into what is negative
+            if target is not None:
+                axis.axhline(target, color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
         axes[0].set(ylabel=quantity, yscale="log" if _far_apart(metrics[quantity]) else "linear")
         for axis in (*[each.xaxis for each in axes], axes[0].yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -88,7 +97,7 @@ def _headline(figure: Picture, title: str) -> None:
 
 def _legend(figure: Picture, axis: Axes) -> None:
     """At the right; in smaller letters and taller pictures where there are many lines."""
-    lines = [line for line in axis.get_lines() if line.get_label() != _BEST]
+    lines = [line for line in axis.get_lines() if line.get_label() not in (_BEST, _TARGET)]
     size = 9 if len(lines) <= _ROOM else 6
     figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.019 * size * len(lines)))
     figure.legend(handles=lines, loc="outside right center", fontsize=size)
@@ -170,24 +179,24 @@ def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
     axis.set_title("\n".join(filter(None, (shown[: width + 2], more))), parse_math=False, fontsize=9)
 
 
-def traffic(sent: dict[str, dict[str, float]]) -> Picture:
-    """Bytes sent each way by each run, as stacked bars in megabytes."""
+def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS) -> Picture:
+    """A bar for each run, put together from its parts; those that no run has are left out."""
     with style():
-        figure = Picture(figsize=(6.5, 1.0 + 0.3 * len(sent)), layout="constrained")
+        figure = Picture(figsize=(6.5, 1.0 + 0.3 * len(parts)), layout="constrained")
         axis = figure.subplots()
-        left = np.zeros(len(sent))
-        for colour, way in zip(_cycle(), next(iter(sent.values())), strict=False):
-            megabytes = np.array([ways[way] for ways in sent.values()]) / 1e6
-            if megabytes.any():
-                axis.barh(range(len(sent)), megabytes, 0.7, left, color=colour, label=way.replace("_", " "))
-                left += megabytes
-        axis.set(yticks=range(len(sent)), yticklabels=list(sent), xlabel="sent over the network, MB")
-        for label in axis.get_yticklabels():
-            label.set_parse_math(False)
+        left = np.zeros(len(parts))
+        for colour, part in zip(itertools.cycle(colours), next(iter(parts.values())), strict=False):
+            lengths = np.array([own[part] for own in parts.values()])
+            if lengths.any():
+                axis.barh(range(len(parts)), lengths, 0.7, left, color=colour, label=part.replace("_", " "))
+                left += lengths
+        axis.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel=label)
+        for tick in axis.get_yticklabels():
+            tick.set_parse_math(False)
         axis.grid(axis="y", visible=False)
         axis.invert_yaxis()
         if left.any():
-            figure.legend(loc="outside lower right", ncols=3)
+            figure.legend(loc="outside lower right", ncols=4)
     return figure
 
 

@@ -7,9 +7,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import registry
+from fred.results import worker_time
 from fred.running.execution import Outcome
 from fred.schedule import NONE, Schedule, Verb
-from fred.specification.shape import Evaluate
+from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")
@@ -43,12 +44,19 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
         "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
         **traffic(outcome),
+        "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
         "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
+    if not run.protocol.has_clock:
+        return dict.fromkeys(worker_time.KINDS)
+    return worker_time.shares(schedule, run.cluster.network, run.protocol.layout(run.cluster).on_servers)
 
 
 def run_times(outcome: Outcome) -> pd.DataFrame:

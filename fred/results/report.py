@@ -92,6 +92,10 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         values = rows[column].astype(float) if column in rows else pd.Series([np.nan])
         return "–" if values.isna().any() else format(values.mean(), form)
 
+    def largest(column: str) -> str:
+        values = rows[column].astype(float)
+        return "–" if values.isna().any() else format(values.max(), ",.0f")
+
     def spread(column: str, form: str) -> str:
         if rows["diverged"].notna().any():
             return "diverged"
@@ -104,7 +108,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         mean("gradients_applied", ",.0f"),
         mean("gradients_dropped", ",.0f"),
         mean("virtual_seconds", ",.1f"),
-        mean("staleness_mean", ".1f") + " / " + mean("staleness_max", ",.0f"),
+        mean("staleness_mean", ".1f") + " / " + largest("staleness_max"),
         spread("loss", ".3f"),
         spread("error", ".3f"),
         _to_target(rows),

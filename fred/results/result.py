@@ -13,6 +13,7 @@ from fred.errors import FredError
 from fred.results import figures, sweeps, timeline
 from fred.results.measures import WAYS, run_times, staleness, summarise
 from fred.results.stored import Stored
+from fred.results.worker_time import KINDS
 from fred.running.execution import Outcome
 from fred.specification.shape import Scenario
 
@@ -59,7 +60,7 @@ class Result:
         """The same with the best points alone in the place of each sweep."""
         if not self.swept:
             return self
-        points = {name for name in self.scenario.points if name not in set(self.best["point"])}
+        points = set(self.scenario.points) - set(self.best["point"])
         runs = {name: run for name, run in self.scenario.runs.items() if name not in points}
         outcomes = [each for each in self.outcomes if each.name in runs]
         return replace(self, scenario=self.scenario.model_copy(update={"runs": runs, "points": {}}), outcomes=outcomes)
@@ -98,12 +99,18 @@ class Result:
 
     def plot_traffic(self) -> figures.Picture:
         """What was sent each way in each run, mean over the seeds."""
-        sent: dict[str, dict[str, float]] = {}
-        for each in self.outcomes:
-            ways = sent.setdefault(each.name, dict.fromkeys(WAYS, 0.0))
-            for way, size in summary_of(each)["bytes"].items():
-                ways[way] += size / len(self.scenario.seeds)
-        return figures.traffic(sent)
+        sent = self._means(self._names(), "bytes", WAYS)
+        megabytes = {name: {way: size / 1e6 for way, size in ways.items()} for name, ways in sent.items()}
+        return figures.stacked(megabytes, "sent over the network, MB")
+
+    def plot_workers_time(self) -> figures.Picture:
+        """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock."""
+        clocked = [each.name for each in self.outcomes if each.run.protocol.has_clock]
+        if not clocked:
+            raise FredError("nothing to plot: these runs have no clock")
+        spent = self._means(list(dict.fromkeys(clocked)), "workers_time", KINDS)
+        shares = {name: {kind: 100 * share for kind, share in own.items()} for name, own in spent.items()}
+        return figures.stacked(shares, "% of the workers' time", list(figures.OF_TIME.values()))
 
     def plot_staleness(self) -> figures.Picture:
         """How stale the gradients were that took part in updates, all seeds together."""
@@ -139,14 +146,34 @@ class Result:
             drawn["disagreement"] = self.plot_disagreement
         drawn |= {"traffic": self.plot_traffic, "staleness": self.plot_staleness}
         if any(each.run.protocol.has_clock for each in self.outcomes):
-            drawn["timeline"] = self.plot_timeline
+            drawn |= {"workers-time": self.plot_workers_time, "timeline": self.plot_timeline}
         return drawn
 
     def _learning(self, quantity: str) -> figures.Picture:
         metrics = self.metrics
         if quantity not in metrics:
             raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
-        return figures.learning(metrics, quantity, self.scenario.title)
+        return figures.learning(metrics, quantity, self.scenario.title, self._target(quantity))
+
+    def _target(self, quantity: str) -> float | None:
+        """What all runs are to come down to, if it is the same."""
+        if quantity == "loss":
+            goals = {each.run.evaluate.target_loss or each.run.stop.target_loss for each in self.outcomes}
+        else:
+            goals = {each.run.evaluate.target_error for each in self.outcomes}
+        return goals.pop() if len(goals) == 1 else None
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(each.name for each in self.outcomes))
+
+    def _means(self, names: Sequence[str], fact: str, parts: Sequence[str]) -> dict[str, dict[str, float]]:
+        """For each of these runs the mean over its seeds of each part of a fact in the summary."""
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for each in self.outcomes:
+            if each.name in found:
+                found[each.name].append(summary_of(each)[fact])
+        means = {name: pd.DataFrame(seeds).astype(float).mean().fillna(0.0) for name, seeds in found.items()}
+        return {name: {part: float(means[name][part]) for part in parts} for name in names}
 
     @staticmethod
     def _by_timing(outcomes: Sequence[Outcome | Stored]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from fred.results.figures import Picture, style, titled
+from fred.results.figures import OF_TIME, Picture, style, titled
 from fred.schedule import NONE, Schedule, Verb
 from fred.timing.durations import NANOSECONDS
 
@@ -32,7 +32,12 @@ def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
     return figure
 
 
-_SPAN = {"computing": "#56B4E9", "computed in vain": "#D55E00", "sending or waiting": "#B0B0B0", "update": "#222222"}
+_SPAN = {
+    "computing": OF_TIME["computing"],
+    "computed in vain": OF_TIME["in_vain"],
+    "sending or waiting": OF_TIME["waiting"],
+    "update": "#222222",
+}
 
 
 def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:

@@ -1,0 +1,80 @@
+"""Where workers' time went: computing, computing in vain, on the network, waiting."""
+
+import numpy as np
+
+from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.timing.durations import NANOSECONDS
+from fred.timing.network import Network
+
+KINDS = ("computing", "in_vain", "network", "waiting")
+
+
+def shares(schedule: Schedule, network: Network | None, on_servers: range) -> dict[str, float | None]:
+    """The share of all workers' time, each worker's until the last row about it, that went to each of KINDS.
+
+    What happens at once counts once, as the first of KINDS that it is. Computing is in vain where the gradient was dropped;
+    waiting is all that is left. Messages of servers, which hold the replicas `on_servers`, are on the network from being
+    sent to their arrival, those to servers from the end of the gradient; collectives for their expected time, just before they
+    take effect: mean latencies, and bytes at the link's bandwidth. Models that workers send each other singly (gossip, pairs)
+    are waited for. None where no time passed.
+    """
+    whole = float(_until_last_row(schedule).sum())
+    if not whole:
+        return dict.fromkeys(KINDS)
+    computing = _spans(schedule, schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns")
+    in_vain = _spans(schedule, schedule.rows(Verb.DROP), "begin_ns", "end_ns")
+    sent = _messages(schedule, network, on_servers)
+    covered = [_covered(parts) / whole for parts in ([computing], [computing, in_vain], [computing, in_vain, sent])]
+    values = np.diff([0.0, *covered, 1.0]).clip(0.0)
+    return dict(zip(KINDS, values.tolist(), strict=True))
+
+
+_Spans = tuple[Ints, Ints, Ints]  # worker, begin, end, ns
+
+
+def _messages(schedule: Schedule, network: Network | None, on_servers: range) -> _Spans:
+    """When messages of each worker were on their way."""
+    sent = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
+    sent = sent[schedule["messages"][sent] > 0]
+    to_servers = np.isin(schedule["replica"][sent], on_servers)
+    up = _spans(schedule, sent[to_servers], "end_ns", "time_ns")
+    down = _spans(schedule, schedule.rows(Verb.PULL), "begin_ns", "end_ns")
+    exchanged = sent[~to_servers]
+    seconds = np.zeros(len(exchanged))
+    if network is not None:
+        seconds += schedule["messages"][exchanged] * network.latency.mean
+        seconds += schedule["bytes"][exchanged] / network.bandwidth if network.bandwidth else 0.0
+    end = schedule["time_ns"][exchanged]
+    length = np.minimum(seconds * NANOSECONDS, end.astype(float)).astype(np.int64)  # a mean may be infinite
+    across = schedule["worker"][exchanged], end - length, end
+    worker, begin, end = (np.concatenate(parts) for parts in zip(up, down, across, strict=True))
+    return worker, begin, end
+
+
+def _spans(schedule: Schedule, rows: Ints, begin: str, end: str) -> _Spans:
+    return schedule["worker"][rows], schedule[begin][rows], np.minimum(schedule[end][rows], schedule.end_ns)
+
+
+def _until_last_row(schedule: Schedule) -> Ints:
+    """[workers]: when the last of what is known about each worker happened, within the run."""
+    last = np.zeros(schedule.workers, np.int64)
+    known = schedule["worker"] >= 0
+    for name in ("time_ns", "end_ns"):
+        np.maximum.at(last, schedule["worker"][known], np.minimum(schedule[name][known], schedule.end_ns))
+    return last
+
+
+def _covered(parts: list[_Spans]) -> float:
+    """How long, in all, each worker is in at least one of these spans, ns."""
+    worker, begin, end = (np.concatenate(each) for each in zip(*parts, strict=True))
+    real = (worker >= 0) & (end > begin)
+    worker, begin, end = worker[real], begin[real], end[real]
+    order = np.lexsort((begin, worker))
+    worker, begin, end = worker[order], begin[order], end[order]
+    if not len(worker):
+        return 0.0
+    first = np.flatnonzero(np.diff(worker, prepend=NONE))  # of each worker
+    reached = np.concatenate([np.maximum.accumulate(own) for own in np.split(end, first[1:])])
+    before = np.concatenate(([0], reached[:-1]))  # where the worker's spans before this one have reached to
+    before[first] = 0
+    return float((end - np.maximum(begin, before)).clip(0).sum())
