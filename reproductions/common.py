@@ -1,8 +1,13 @@
-"""What reproductions share: where results go, Markdown tables, progress lines."""
+"""What reproductions share: runs on all cores into folders that are gone on from, Markdown tables, progress lines."""
 
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import fred
+from fred.results import report
+from fred.running.cores import cores
+from fred.specification.shape import Scenario
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "reproductions"
@@ -12,6 +17,12 @@ _STARTED = time.monotonic()
 def say(text: str) -> None:
     """A progress line with the time since the start."""
     print(f"[{time.monotonic() - _STARTED:6.0f} s] {text}", flush=True)
+
+
+def run(scenario: Scenario, folder: str, only: Sequence[str] = ()) -> fred.Result:
+    """A scenario's units (or those of some runs), on all cores; what this folder of results has already is not done again."""
+    with report.progress(len(only or scenario.runs) * len(scenario.seeds)) as progress:
+        return fred.run(scenario, only, out=ROOT / "results" / folder, jobs=cores(), progress=progress)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

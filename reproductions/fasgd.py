@@ -9,19 +9,16 @@ import pandas as pd
 
 import fred
 from fred.results import figures
-from reproductions.common import RESULTS, ROOT, say, table
+from fred.specification.shape import Scenario
+from reproductions.common import RESULTS, ROOT, run, say, table
 
+SCENARIOS = ROOT / "scenarios" / "fasgd"
 FIGURE_1 = ("128x1", "32x4", "16x8", "4x32")  # workers x batch size
 FIGURE_2 = ("250x128", "500x128", "1000x128", "10000x128")
-ALGORITHMS = {
-    "fasgd": "{name: fasgd, variant: published-code}",
-    "sasgd": "{name: sasgd, divisor: tau + 1}",
-    "fasgd-std": "{name: fasgd, variant: std}",
-}
+FIGURES = {1: FIGURE_1, 2: FIGURE_2}
+ALGORITHMS = ("fasgd", "sasgd", "fasgd-std")
 INITIALISATIONS = {"N(0, 1)": "standard_normal", "scaled": "he_normal"}
-PUBLISHED = {"fasgd": 0.005, "sasgd": 0.04}
-CANDIDATES = [2.0**k for k in range(-13, 3)]  # 16, as many as the paper tried
-BUDGET = 10_000  # updates per candidate and configuration
+PUBLISHED = ("fasgd", "sasgd")  # the paper gives no rate for the other one
 UPDATES = 100_000
 SEEDS = (1, 2, 3)  # for figure 1; figure 2 has the first only
 CURVES = RESULTS / "fasgd-curves.csv"
@@ -37,61 +34,65 @@ PAPER = {
 
 
 def measure() -> None:
-    """About two hours on one core. Writes the curves of every run, and the errors of every candidate rate."""
+    """An hour or two on two cores. Writes the errors of every candidate rate, and the curves of every run."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    chosen, tuning = _choose_rates()
+    tuning = _tuning(run(fred.load(SCENARIOS / "rates.yaml"), "fasgd/rates"))
     tuning.to_csv(TUNING, index=False)
+    best = _best(tuning).set_index(["initialisation", "algorithm"])["rate"]
     frames = []
-    for initialisation, rates in product(INITIALISATIONS, ("published", "chosen")):
-        for algorithm in ALGORITHMS:
-            rate = PUBLISHED.get(algorithm) if rates == "published" else chosen[initialisation, algorithm]
-            if rate is None:
-                continue  # the paper gives no rate for this variant
-            for configuration in (*FIGURE_1, *FIGURE_2):
-                for seed in SEEDS if configuration in FIGURE_1 else SEEDS[:1]:
-                    metrics = _metrics(algorithm, configuration, initialisation, rate, seed, UPDATES, points=50)
-                    metrics = metrics.assign(initialisation=initialisation, rates=rates, algorithm=algorithm, rate=rate)
-                    frames.append(metrics.assign(configuration=configuration, seed=seed))
-                    say(f"{initialisation}, {rates}, {algorithm} {rate:g}, {configuration}: {metrics['error'].iloc[-1]:.3f}")
-                    pd.concat(frames).to_csv(CURVES, index=False, float_format="%.6g")
+    for initialisation, rates, number, algorithm in product(INITIALISATIONS, ("published", "chosen"), FIGURES, ALGORITHMS):
+        if rates == "published" and algorithm not in PUBLISHED:
+            continue
+        rate = float(best[initialisation, algorithm]) if rates == "chosen" else None
+        scenario, runs = figure(number, initialisation, algorithm, rate)
+        name = f"figure{number}-{_slug(initialisation)}-{rates}-{algorithm}"
+        result = run(scenario, f"fasgd/{name}", only=runs)
+        metrics = result.metrics.assign(initialisation=initialisation, rates=rates, algorithm=algorithm)
+        metrics["configuration"] = metrics["run"].str.rsplit("-", n=1).str[1]
+        metrics["rate"] = result.scenario.runs[runs[0]].algorithm.learning_rate
+        frames.append(metrics.drop(columns=["run", "virtual_seconds", "gradients"]))
+        say(name)
+    pd.concat(frames).to_csv(CURVES, index=False, float_format="%.6g")
 
 
-def _choose_rates() -> tuple[dict[tuple[str, str], float], pd.DataFrame]:
+def _tuning(result: fred.Result) -> pd.DataFrame:
+    """The error of each candidate: initialisation, algorithm, rate, configuration, error."""
+    swept = result.sweep
+    names = {option: name for name, option in INITIALISATIONS.items()}
+    algorithm, configuration = swept["run"].str.rsplit("-", n=1).str[0], swept["run"].str.rsplit("-", n=1).str[1]
+    return pd.DataFrame(
+        {
+            "initialisation": swept["task.model.initialisation"].map(names),
+            "algorithm": algorithm,
+            "rate": swept["algorithm.learning_rate"],
+            "configuration": configuration,
+            "error": swept["mean"],
+        }
+    )
+
+
+def _best(tuning: pd.DataFrame) -> pd.DataFrame:
     """For each initialisation and algorithm the candidate with the lowest mean error over figure 1's configurations."""
-    rows = []
-    for initialisation, algorithm, rate in product(INITIALISATIONS, ALGORITHMS, CANDIDATES):
-        for configuration in FIGURE_1:
-            metrics = _metrics(algorithm, configuration, initialisation, rate, SEEDS[0], BUDGET, points=1)
-            rows.append((initialisation, algorithm, rate, configuration, metrics["error"].iloc[-1]))
-        say(f"tuning {initialisation}, {algorithm} {rate:g}: {np.mean([row[-1] for row in rows[-len(FIGURE_1) :]]):.3f}")
-    tuning = pd.DataFrame(rows, columns=["initialisation", "algorithm", "rate", "configuration", "error"])
-    means = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean()
-    best = means.groupby(["initialisation", "algorithm"]).idxmin()
-    return {(initialisation, algorithm): float(rate) for initialisation, algorithm, rate in best}, tuning
+    means = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean().reset_index()
+    return means.loc[means.groupby(["initialisation", "algorithm"])["error"].idxmin()]
 
 
-def _metrics(
-    algorithm: str, configuration: str, initialisation: str, rate: float, seed: int, updates: int, points: int
-) -> pd.DataFrame:
-    name = "figure1" if configuration in FIGURE_1 else "figure2"
-    run = f"{algorithm.split('-')[0]}-{configuration}"
-    settings = [
-        f"runs.{run}.algorithm={ALGORITHMS[algorithm]}",
-        f"runs.{run}.algorithm.learning_rate={rate!r}",
-        f"task.model.initialisation={INITIALISATIONS[initialisation]}",
-        f"stop.updates={updates}",
-        f"evaluate.points={points}",
-        f"seeds=[{seed}]",
-    ]
-    scenario = fred.load(ROOT / "scenarios" / "fasgd" / f"{name}.yaml", settings)
-    return fred.run(scenario, only=[run]).metrics[["updates", "loss", "error"]]
+def figure(number: int, initialisation: str, algorithm: str, rate: float | None) -> tuple[Scenario, list[str]]:
+    """One algorithm in a figure's scenario, with its published rate or another one: the scenario, and its runs."""
+    base, _, variant = algorithm.partition("-")
+    runs = [f"{base}-{configuration}" for configuration in FIGURES[number]]
+    settings = [f"task.model.initialisation={INITIALISATIONS[initialisation]}"]
+    settings += [f"seeds={list(SEEDS)}"] if number == 1 else []
+    settings += [f"runs.{name}.algorithm.variant={variant}" for name in runs if variant]
+    settings += [f"runs.{name}.algorithm.learning_rate={rate!r}" for name in runs if rate is not None]
+    return fred.load(SCENARIOS / f"figure{number}.yaml", settings), runs
 
 
 def report() -> str:
     """Write fasgd.md and its figures from the measured curves."""
     curves = pd.read_csv(CURVES)
     last = curves[curves["updates"] == UPDATES]
-    for number, configurations in ((1, FIGURE_1), (2, FIGURE_2)):
+    for number, configurations in FIGURES.items():
         for initialisation, rates in product(INITIALISATIONS, ("published", "chosen")):
             own = curves[(curves["initialisation"] == initialisation) & (curves["rates"] == rates)]
             picture = _picture(own[own["configuration"].isin(configurations)], configurations)
@@ -148,9 +149,7 @@ def _text(last: pd.DataFrame, tuning: pd.DataFrame) -> str:
         for configuration in (*FIGURE_1, *FIGURE_2)
     ]
     header = ["workers x batch", *(f"{name}, {i}, {r}" for i in INITIALISATIONS for r, name in _columns())]
-    rates = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean().reset_index()
-    best = rates.loc[rates.groupby(["initialisation", "algorithm"])["error"].idxmin()]
-    chosen = [[row.initialisation, row.algorithm, f"{row.rate:.3g}", f"{row.error:.3f}"] for row in best.itertuples()]
+    chosen = [[row.initialisation, row.algorithm, f"{row.rate:.3g}", f"{row.error:.3f}"] for row in _best(tuning).itertuples()]
     return TEXT.format(
         first=table(
             ["workers x batch", *(f"paper: {n}" for n in PUBLISHED), *(f"FRED: {n}" for n in PUBLISHED), "agrees"], first

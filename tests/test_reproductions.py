@@ -1,0 +1,31 @@
+"""What reproductions run is what they say."""
+
+import pytest
+
+from fred.specification.loading import load
+from reproductions import fasgd
+
+
+@pytest.mark.parametrize("number", fasgd.FIGURES)
+@pytest.mark.parametrize("rate", [None, 0.25])
+@pytest.mark.parametrize("algorithm", fasgd.ALGORITHMS)
+def test_fasgds_figures_with_any_rate_and_variant(number, rate, algorithm):
+    scenario, names = fasgd.figure(number, "scaled", algorithm, rate)
+    assert [name.split("-")[1] for name in names] == list(fasgd.FIGURES[number])
+    for name in names:
+        run = scenario.runs[name]
+        assert run.task is not None
+        workers, batch = name.split("-")[1].split("x")
+        assert (run.cluster.size, run.task.batch_size) == (int(workers), int(batch))
+        assert getattr(run.task.model, "initialisation") == "he_normal"  # noqa: B009  a model of any kind
+        published = {"fasgd": 0.005, "sasgd": 0.04}[algorithm.split("-")[0]]
+        assert run.algorithm.learning_rate == (rate or published)
+        assert getattr(run.algorithm, "variant", None) == {"fasgd": "published-code", "fasgd-std": "std"}.get(algorithm)
+    assert scenario.seeds == ((1, 2, 3) if number == 1 else (1,))
+
+
+def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
+    scenario = load(fasgd.SCENARIOS / "rates.yaml")
+    assert len(scenario.points) == len(fasgd.ALGORITHMS) * len(fasgd.FIGURE_1) * 2 * 16
+    rates = {point.values["algorithm.learning_rate"] for point in scenario.points.values()}
+    assert rates == {2.0**k for k in range(-13, 3)}
