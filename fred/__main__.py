@@ -1,7 +1,6 @@
 """`python -m fred`."""
 
-import sys
+from fred.cli import program
 
-from fred.cli import main
-
-sys.exit(main())
+if __name__ == "__main__":  # not where another process imports what the first one ran
+    program()

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from fred import __version__, interruption, registry
 from fred.errors import FredError
@@ -17,6 +18,19 @@ _WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
     "train-cutoff": ("fred.prediction.deep.command", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
 _UNREAD = 141  # as of any program whose reader is gone
+
+
+def program() -> NoReturn:
+    """`main` as a program, which says its exit code; after an interruption it ends at once.
+
+    An import that was interrupted half-way can crash when Python tidies up at its end.
+    """
+    code = main()
+    if code in interruption.EXIT_CODES:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
         return _CANNOT
     except KeyboardInterrupt as error:
+        code = interruption.exit_code()
         print(f"\nfred: interrupted; {'; '.join(getattr(error, '__notes__', ())) or 'nothing was written'}", file=sys.stderr)
-        return interruption.exit_code()
+        return code
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
+_SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
 
 
 def bars(parts: int = 0) -> AbstractContextManager[Show]:
@@ -64,7 +65,8 @@ class Ledger:
         elapsed = time.monotonic() - self._began
         count = max(self.parts, len(self._shares))
         worked = sum(self._shares.values()) - self._before
-        left = f", about {_duration(elapsed / worked * (count - self._before - worked))} left" if worked > 0.02 else ""
+        told = worked > 0.2 or (worked > 0.02 and elapsed > _SETTLED)
+        left = f", about {_duration(elapsed / worked * (count - self._before - worked))} left" if told else ""
         running = "; ".join(f"{what}: {share:.0%}" for what, share in self.under_way.items())
         if count == 1:
             return f"{running or next(iter(self._shares), '')}{left}"

@@ -24,6 +24,7 @@ SCENARIO: dict[str, Any] = {
     "evaluate": {"points": 20},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "sasgd")},
 }
+_SAID = tempfile.TemporaryFile()  # noqa: SIM115  for as long as the program runs
 
 
 def main(kills: int) -> int:
@@ -44,7 +45,7 @@ def main(kills: int) -> int:
                 counts[number] += 1
                 process.send_signal(number)
                 code = process.wait(timeout=60)
-                assert code in (0, -number, 128 + number), f"exit code {code} after {number!r}"
+                assert code in (0, -number, 128 + number), f"exit code {code} after {number!r}: {_said()}"
             if code == 0:
                 done += 1
                 _check(folder, expected)
@@ -71,8 +72,15 @@ def _digests(path: Path) -> dict[str, Any]:
 
 def _start(folder: Path, out: str, jobs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "fred", "run", "eight.yaml", "--out", out, "--jobs", str(jobs)]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=quiet, stderr=quiet)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    _SAID.truncate(0)
+    return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=_SAID)
+
+
+def _said() -> str:
+    """What the last one said at the end."""
+    _SAID.seek(0)
+    return _SAID.read().decode()[-2000:]
 
 
 if __name__ == "__main__":
