@@ -1,5 +1,6 @@
 # make quickstart: install FRED and run its main example.   make test: install everything and run the tests.
 # make golden: write anew what tests compare with (the editors' schema, pinned digests), after an intended change.
+# make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios (an hour or two). make kills: 200 interruptions.
 # make portable: the pinned runs on emulated CPUs (an hour or two; needs qemu's user-mode emulator).
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
@@ -11,7 +12,7 @@ TEST := .venv/test.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test bench fuzz kills portable golden reproduce lock clean
+.PHONY: install quickstart lint format test slow bench fuzz kills portable golden reproduce lock clean
 
 install: $(RUNTIME)
 
@@ -28,7 +29,10 @@ format: $(TEST)
 	$(BIN)/ruff format .
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+slow: $(TEST)
+	$(BIN)/python -m pytest -n 2 --dist load -m slow
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks

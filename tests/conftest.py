@@ -1,4 +1,4 @@
-"""Shared by all tests: FRED is imported before jax."""
+"""Shared by all tests: FRED is imported before jax, and what is compiled once is not compiled again."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-import fred  # noqa: F401  first of all: it sets the numeric environment
+_COMPILED = Path(__file__).parent.parent / ".pytest_cache" / f"compiled-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # on some CPUs XLA says of each that it will compile it anew
+
+import fred  # noqa: E402, F401  before jax: it sets the numeric environment
 
 settings.register_profile("fred", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("fred")

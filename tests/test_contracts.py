@@ -163,7 +163,10 @@ class SignSGD(Server):
     ("kind", "path", "target", "content", "wrong"),
     [
         ("latency", "timing/triangular.py", "fred.timing.triangular:Triangular", NEW_LATENCY, ("self.width\n", "7.0\n")),
-        ("algorithm", "learning/servers/sign.py", "fred.learning.servers.sign:SignSGD", NEW_ALGORITHM, ("[Bern", "(Bern")),
+        pytest.param(
+            *("algorithm", "learning/servers/sign.py", "fred.learning.servers.sign:SignSGD", NEW_ALGORITHM, ("[Bern", "(Bern")),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind, path, target, content, wrong):

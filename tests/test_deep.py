@@ -254,6 +254,7 @@ class TestRule:
         times, node_of = switching(80, 3)
         check_dropped_times_do_not_matter(trained, times, node_of)
 
+    @pytest.mark.slow
     def test_the_papers_own_model_runs_and_learns(self):
         times, node_of = switching(300, 0)
         learnt: Any = PrintedDeepMarkov(steps=100, window=8).trained(times, node_of)

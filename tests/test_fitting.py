@@ -146,7 +146,7 @@ def test_what_made_the_trace_is_found_and_ranked_first(slowed):
     assert fit(trace(gamma)).ranking[0].name == "gamma"
 
 
-@pytest.mark.parametrize("regimes", ["none", "noise", "all"])
+@pytest.mark.parametrize("regimes", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("none", "noise")), "all"])
 def test_the_block_simulated_again_looks_like_the_trace(regimes, slowed):
     seconds = {"none": lambda: simulated([], 600), "noise": lambda: simulated(NOISE, 1500), "all": lambda: slowed}[regimes]()
     fitted = fit(trace(seconds))
