@@ -49,6 +49,7 @@ def main(kills: int) -> int:
             if code == 0:
                 done += 1
                 _check(folder, expected)
+                print(f"{sum(counts.values())} of {kills} kills, {done} scenarios finished", flush=True)
         while _start(folder, "out", 2).wait():
             pass
         _check(folder, expected)
