@@ -1,6 +1,7 @@
 """One unit's work, in a folder of its own: it says how far it has got, keeps checkpoints, and goes on from the last one."""
 
 import fcntl
+import gc
 import os
 import shutil
 import time
@@ -17,6 +18,9 @@ from fred.running.units import Unit
 AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done
 _EVERY = 0.2  # seconds between two words on progress
+_LONG = (
+    100_000  # rows of a schedule, from which on what simulated processes leave behind is collected at once: they are in cycles
+)
 _PATIENCE = 10.0  # seconds, for somebody's process that is about to end
 
 
@@ -68,6 +72,8 @@ def _compute(unit: Unit, own: Path, place: Path, store: Store, tell: Callable[[f
     place.parent.mkdir(exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)  # of a process whose run was killed, and which lived on for a moment
     done.rename(place)
+    if len(outcome.schedule) > _LONG:
+        gc.collect()
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
