@@ -74,7 +74,8 @@ def _digests(path: Path) -> dict[str, Any]:
 def _start(folder: Path, out: str, jobs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "fred", "run", "eight.yaml", "--out", out, "--jobs", str(jobs)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    _SAID.truncate(0)
+    _SAID.seek(0)
+    _SAID.truncate()
     return subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=_SAID)
 
 

@@ -15,6 +15,7 @@ import pytest
 import fred
 from fred import cli, registry
 from fred.errors import FredError
+from fred.held import held
 from fred.results import stored
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
@@ -187,6 +188,28 @@ def test_what_a_process_of_another_run_has_left_is_not_taken_for_ones_own(tmp_pa
     for unit in (old, new):
         work.do(unit, tmp_path, stored.STORE)
     assert stored.read(tmp_path / new.folder, new.run).about.summary["gradients"]["applied"] == 20
+
+
+def test_a_folder_that_vanishes_while_it_is_taken_is_made_again(tmp_path, monkeypatch):
+    folder, opened = tmp_path / "unit", os.open
+
+    def vanishing(path, *more):
+        if not seen:
+            seen.append(path)
+            folder.rmdir()
+        return opened(path, *more)
+
+    seen: list[Path] = []
+    monkeypatch.setattr(os, "open", vanishing)
+    lock = held(folder)
+    assert lock is not None
+    assert os.path.samestat(os.fstat(lock), folder.stat())
+    assert held(folder) is None, "by anybody else"
+    folder.rmdir()
+    again = held(folder)
+    assert again is not None, "what is held is no longer what lies there"
+    os.close(lock)
+    os.close(again)
 
 
 def test_each_process_begins_with_its_own_share():

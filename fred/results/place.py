@@ -1,6 +1,5 @@
 """Where a result comes to be: in a folder beside its place, which takes the place in the end and outlives an interruption."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.errors import FredError
+from fred.held import held
 
 MANIFEST = "manifest.json"  # written last, so that a folder with one is complete
 _FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by which a manifest is known for FRED's
@@ -133,17 +133,11 @@ def _beside(path: Path, what: str) -> Path:
 def _locked(path: Path) -> tuple[Path, int]:
     """The folder beside the place, and what holds it as long as this process lives."""
     stage = _beside(path, "unfinished")
-    while True:
-        stage.mkdir(exist_ok=True)
-        lock = os.open(stage, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stage.exists() and os.path.samestat(os.fstat(lock), stage.stat()) and not _recovered(path, stage):
-                return stage, lock
-        except BlockingIOError:
-            os.close(lock)
-            raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out") from None
-        os.close(lock)  # it has become a result, or has vanished, since it was opened
+    while (lock := held(stage)) is not None:
+        if not _recovered(path, stage):
+            return stage, lock
+        os.close(lock)
+    raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out")
 
 
 def _recovered(path: Path, stage: Path) -> bool:

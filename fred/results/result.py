@@ -99,18 +99,16 @@ class Result:
 
     def plot_traffic(self) -> figures.Picture:
         """What was sent each way in each run, mean over the seeds."""
-        sent = self._means(self._names(), "bytes", WAYS)
-        megabytes = {name: {way: size / 1e6 for way, size in ways.items()} for name, ways in sent.items()}
+        megabytes = _means(self.outcomes, "bytes", WAYS, 1e-6)
         return figures.stacked(megabytes, "sent over the network, MB")
 
     def plot_workers_time(self) -> figures.Picture:
         """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock."""
-        clocked = [each.name for each in self.outcomes if each.run.protocol.has_clock]
+        clocked = [each for each in self.outcomes if each.run.protocol.has_clock]
         if not clocked:
             raise FredError("nothing to plot: these runs have no clock")
-        spent = self._means(list(dict.fromkeys(clocked)), "workers_time", KINDS)
-        shares = {name: {kind: 100 * share for kind, share in own.items()} for name, own in spent.items()}
-        return figures.stacked(shares, "% of the workers' time", list(figures.OF_TIME.values()))
+        percent = _means(clocked, "workers_time", KINDS, 100)
+        return figures.stacked(percent, "% of the workers' time", [figures.OF_TIME[kind] for kind in KINDS])
 
     def plot_staleness(self) -> figures.Picture:
         """How stale the gradients were that took part in updates, all seeds together."""
@@ -163,18 +161,6 @@ class Result:
             goals = {each.run.evaluate.target_error for each in self.outcomes}
         return goals.pop() if len(goals) == 1 else None
 
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(each.name for each in self.outcomes))
-
-    def _means(self, names: Sequence[str], fact: str, parts: Sequence[str]) -> dict[str, dict[str, float]]:
-        """For each of these runs the mean over its seeds of each part of a fact in the summary."""
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for each in self.outcomes:
-            if each.name in found:
-                found[each.name].append(summary_of(each)[fact])
-        means = {name: pd.DataFrame(seeds).astype(float).mean().fillna(0.0) for name, seeds in found.items()}
-        return {name: {part: float(means[name][part]) for part in parts} for name in names}
-
     @staticmethod
     def _by_timing(outcomes: Sequence[Outcome | Stored]) -> dict[str, str]:
         """One run of each different timing, and the names of all that share it."""
@@ -190,3 +176,10 @@ class Result:
 def summary_of(outcome: Outcome | Stored) -> dict[str, Any]:
     """One run with one seed in numbers."""
     return outcome.summary if isinstance(outcome, Stored) else summarise(outcome)
+
+
+def _means(outcomes: Sequence[Outcome | Stored], fact: str, parts: Sequence[str], unit: float) -> dict[str, dict[str, float]]:
+    """For each run the mean over its seeds of each part of a fact in the summary, in a unit."""
+    rows = pd.DataFrame([{"run": each.name, **summary_of(each)[fact]} for each in outcomes]).astype(dict.fromkeys(parts, float))
+    means = rows.groupby("run", sort=False)[list(parts)].mean().fillna(0.0) * unit
+    return {str(name): dict(zip(parts, own.tolist(), strict=True)) for name, own in means.iterrows()}

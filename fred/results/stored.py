@@ -143,10 +143,7 @@ def read(folder: Path, run: Run) -> Stored:
 
 def holds(unit: Unit, folder: Path) -> bool:
     """Whether this unit's outcome has been written there."""
-    try:
-        return read(folder, unit.run).about.identity == unit.identity
-    except FredError:
-        return False
+    return _found(unit, folder) is not None
 
 
 STORE = Store(write, holds)
@@ -154,15 +151,23 @@ STORE = Store(write, holds)
 
 def whole(unit: Unit, folder: Path) -> Stored | None:
     """What lies there, if it is this unit's outcome, and none of its files has changed since."""
+    found = _found(unit, folder)
+    if found is None:
+        return None
+    names = {file.name for file in folder.iterdir()} - {ABOUT}
+    same = found.about.files.keys() <= names
+    if same and all(digest_of(folder / name) == digest for name, digest in found.about.files.items()):
+        return found
+    return None
+
+
+def _found(unit: Unit, folder: Path) -> Stored | None:
+    """What lies there, if it is this unit's outcome."""
     try:
         found = read(folder, unit.run)
     except FredError:
         return None
-    names = {file.name for file in folder.iterdir()} - {ABOUT}
-    same = found.about.identity == unit.identity and found.about.files.keys() <= names
-    if same and all(digest_of(folder / name) == digest for name, digest in found.about.files.items()):
-        return found
-    return None
+    return found if found.about.identity == unit.identity else None
 
 
 def digest_of(file: Path) -> str:

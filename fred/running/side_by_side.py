@@ -104,8 +104,7 @@ def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
     own.mkdir(parents=True)
     for name, content in files.items():
         (own / name).write_bytes(content)
-    (stage / unit.folder).parent.mkdir(exist_ok=True)
-    own.rename(stage / unit.folder)
+    work.put(own, stage / unit.folder)
 
 
 def _end_with(parent: int) -> None:

@@ -1,6 +1,5 @@
 """One unit's work, in a folder of its own: it says how far it has got, keeps checkpoints, and goes on from the last one."""
 
-import fcntl
 import gc
 import os
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fred.errors import FredError
+from fred.held import held
 from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, Outcome, execute
 from fred.running.units import Unit
@@ -18,9 +18,7 @@ from fred.running.units import Unit
 AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done
 _EVERY = 0.2  # seconds between two words on progress
-_LONG = (
-    100_000  # rows of a schedule, from which on what simulated processes leave behind is collected at once: they are in cycles
-)
+_LONG = 100_000  # rows of a schedule from which on what simulated processes leave behind, in cycles, is collected at once
 _PATIENCE = 10.0  # seconds, for somebody's process that is about to end
 
 
@@ -69,11 +67,16 @@ def _compute(unit: Unit, own: Path, place: Path, store: Store, tell: Callable[[f
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
     store.write(outcome, unit, done, began)
+    put(done, place)
+    if len(outcome.schedule) > _LONG:
+        gc.collect()
+
+
+def put(done: Path, place: Path) -> None:
+    """A unit's files take their place."""
     place.parent.mkdir(exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)  # of a process whose run was killed, and which lived on for a moment
     done.rename(place)
-    if len(outcome.schedule) > _LONG:
-        gc.collect()
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
@@ -132,31 +135,11 @@ def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
 def _alone(folder: Path, patience: float) -> Iterator[None]:
     """Nobody else works here, as long as this process lives: one whose parent was killed may take a moment to notice."""
     given_up = time.monotonic() + patience
-    while (lock := _locked(folder)) is None:
+    while (lock := held(folder)) is None:
         if time.monotonic() > given_up:
-            raise TakenError(f"another process is still at work in {folder}; wait for it") from None
+            raise TakenError(f"another process is still at work in {folder}; wait for it")
         time.sleep(0.1)
     try:
         yield
     finally:
         os.close(lock)
-
-
-def _locked(folder: Path) -> int | None:
-    """What holds the folder, made if need be; None while somebody else does, who may also have removed it just now."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return _locked(folder)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(lock), folder.stat()):
-            return lock
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    except FileNotFoundError:
-        pass
-    os.close(lock)
-    return _locked(folder)

@@ -1,0 +1,39 @@
+"""A folder that one process holds: the system lets go of it when the process ends, however that happens."""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def held(folder: Path) -> int | None:
+    """What holds the folder, made if need be, until it is closed: a file descriptor. None if somebody else holds it."""
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY)
+        except (FileNotFoundError, FileExistsError):  # whoever held it has removed it just now
+            if folder.exists() and not folder.is_dir():
+                raise
+            continue
+        if _taken(lock):
+            os.close(lock)
+            return None
+        if _is_still(lock, folder):
+            return lock
+        os.close(lock)
+
+
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _is_still(lock: int, folder: Path) -> bool:
+    """Whether what was opened is what lies there: it may have been removed, or have become a result, since."""
+    try:
+        return os.path.samestat(os.fstat(lock), folder.stat())
+    except FileNotFoundError:
+        return False
