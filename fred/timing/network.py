@@ -12,6 +12,7 @@ from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.latency import AnyLatency, Constant
 from fred.timing.loop import After
 
+Collective = Literal["ring", "recursive-doubling", "rabenseifner"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
@@ -43,16 +44,16 @@ class Network(Component):
     bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
     server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
     message_bytes: int | None = Field(None, ge=1, le=2**48, description="size of a model or gradient; absent: 4 per parameter")
-    collective: Literal["ring", "recursive-doubling", "rabenseifner"] = Field("ring", description="how an allreduce is done")
+    collective: Collective = Field("ring", description="how an allreduce is done")
 
-    def allreduce(self, members: int, size: int) -> Cost:
-        """The cost of an allreduce of `size` bytes among so many workers."""
+    def allreduce(self, members: int, size: int, algorithm: Collective | None = None) -> Cost:
+        """The cost of an allreduce of `size` bytes among so many workers, by default as `collective` says."""
         rounds = math.ceil(math.log2(members))
         messages, moved = {
             "ring": (2 * (members - 1), 2 * (members - 1) * size / members),
             "recursive-doubling": (rounds, rounds * size),
             "rabenseifner": (2 * rounds, 2 * (members - 1) * size / members),
-        }[self.collective]
+        }[algorithm or self.collective]
         seconds = messages * self.latency.mean + (moved / self.bandwidth if self.bandwidth else 0.0)
         return Cost(round(seconds * NANOSECONDS), round(moved), messages)
 

@@ -14,7 +14,7 @@ from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.held import Copy, Gradient
 from fred.timing.loop import After, Loop
-from fred.timing.network import NOTHING, Cost, Links, Network
+from fred.timing.network import NOTHING, Collective, Cost, Links, Network
 from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
@@ -54,6 +54,10 @@ class Simulation:
     def process(self, generator: Process) -> simpy.Process:
         """Start a process."""
         return self.env.process(generator)
+
+    def work(self, worker: int, process: Callable[[], Process]) -> simpy.Process:
+        """Start a worker's process."""
+        return self.env.process(process())
 
     # What a worker does, network included.
 
@@ -112,10 +116,10 @@ class Simulation:
         """Do something after so long."""
         self.env.later(nanoseconds, action)
 
-    def allreduce(self, members: int) -> Cost:
-        """What an allreduce of models among so many workers costs each of them."""
+    def allreduce(self, members: int, algorithm: Collective | None = None) -> Cost:
+        """What an allreduce of models among so many workers costs each of them; the algorithm is the network's if not given."""
         network = self.network or Network()
-        return network.allreduce(members, self.model_bytes)
+        return network.allreduce(members, self.model_bytes, algorithm)
 
     @property
     def mean_latency(self) -> int:

@@ -1,5 +1,7 @@
 """Asynchronous SGD's protocol [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]: nobody waits for anybody."""
 
+from functools import partial
+
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -9,7 +11,7 @@ class Asynchronous(Protocol):
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker))
+            sim.work(worker, partial(self._work, sim, worker))
 
     def _work(self, sim: Simulation, worker: int) -> Process:
         while True:

@@ -1,6 +1,7 @@
 """Bandwidth-aware gates [Odena 2016, section 2.3, eq. 9]: a message is sent with a probability that follows the gradients."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar
 
 from pydantic import Field
@@ -29,7 +30,7 @@ class Gated(Protocol):
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker))
+            sim.work(worker, partial(self._work, sim, worker))
 
     def _work(self, sim: Simulation, worker: int) -> Process:
         fetches = self._gate(sim, "fetch gate", worker, self.c_fetch)

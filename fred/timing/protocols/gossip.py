@@ -1,5 +1,6 @@
 """Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithm 1]: wait for your neighbours' models only."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 import simpy
@@ -50,7 +51,7 @@ class Gossip(Protocol):
         weights = [_weights(graph, self.weights) for graph in graphs]
         inboxes = [_Inbox(sim) for _ in range(sim.workers)]
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, graphs, weights, inboxes))
+            sim.work(worker, partial(self._work, sim, worker, graphs, weights, inboxes))
 
     def _work(
         self,

@@ -1,5 +1,7 @@
 """Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, algorithm 1]: models meet in pairs."""
 
+from functools import partial
+
 import simpy
 
 from fred import streams
@@ -23,7 +25,7 @@ class Pairwise(Protocol):
     def start(self, sim: Simulation) -> None:
         passive = {worker: simpy.Resource(sim.env) for worker in range(1, sim.workers, 2)}
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, passive))
+            sim.work(worker, partial(self._work, sim, worker, passive))
 
     def _work(self, sim: Simulation, worker: int, passive: dict[int, simpy.Resource]) -> Process:
         step = 0

@@ -1,6 +1,7 @@
 """Stale synchronous parallel [Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing 2013]: nobody runs too far ahead."""
 
 from collections import Counter
+from functools import partial
 
 from pydantic import Field
 
@@ -19,7 +20,7 @@ class StaleSynchronous(Protocol):
     def start(self, sim: Simulation) -> None:
         progress = _Progress(sim)
         for worker in range(sim.workers):
-            sim.process(self._work(sim, progress, worker))
+            sim.work(worker, partial(self._work, sim, progress, worker))
 
     def _work(self, sim: Simulation, progress: "_Progress", worker: int) -> Process:
         step = 0

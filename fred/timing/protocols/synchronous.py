@@ -1,5 +1,6 @@
 """Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4]."""
 
+from functools import partial
 from typing import Literal
 
 import simpy
@@ -29,7 +30,7 @@ class Synchronous(Protocol):
     def start(self, sim: Simulation) -> None:
         server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
-            server.processes.append(sim.process(self._work(sim, server, worker)))
+            server.processes.append(sim.work(worker, partial(self._work, sim, server, worker)))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
