@@ -79,6 +79,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "random-delays": "fred.timing.contention:RandomDelays",
         "rare-delays": "fred.timing.regimes:RareDelays",
     },
+    "fault": {
+        "outage": "fred.timing.faults:Outage",
+        "crashes": "fred.timing.faults:Crashes",
+        "lost-messages": "fred.timing.faults:LostMessages",
+    },
     "latency": {
         "constant": "fred.timing.latency:Constant",
         "uniform": "fred.timing.latency:Uniform",
@@ -116,6 +121,7 @@ BASES = {  # what a user's own class must be a kind of
     "topology": "fred.timing.topology:Topology",
     "selection": "fred.timing.selection:Selection",
     "contention": "fred.timing.contention:Contention",
+    "fault": "fred.timing.faults:Fault",
     "latency": "fred.timing.latency:Latency",
     "model": "fred.learning.models.model:Model",
     "data": "fred.learning.data.dataset:Data",

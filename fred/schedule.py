@@ -132,6 +132,7 @@ class Schedule:
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
     unfinished: dict[int, int] = field(default_factory=dict)  # DROP row -> when the gradient would have been ready; not stored
+    standstill: str = ""  # why nothing happens any more at the end, if that is so; not stored
 
     def __len__(self) -> int:
         return len(self.columns["verb"])

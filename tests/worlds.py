@@ -91,7 +91,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now)
+    return recorder.schedule(simulation.now, simulation.standstill)
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:

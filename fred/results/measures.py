@@ -41,6 +41,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
             "dropped": counts["dropped"],
             "in_flight": counts["in_flight"],
         },
+        "standstill": schedule.standstill or None,
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
         "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
         **traffic(outcome),

@@ -35,7 +35,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     best = outcome.with_its_best()
     if best.outcomes:
         console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
-    for line in _divergences(outcome.summary):
+    for line in _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
 
@@ -84,6 +84,15 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
         f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
         for name, rows in lost.groupby("name", sort=False)
+    ]
+
+
+def _standstills(summary: pd.DataFrame) -> list[str]:
+    """A warning for every run in which nothing happens any more before its time is over."""
+    still = summary[summary["standstill"].notna()]
+    return [
+        f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
+        for name, rows in still.groupby("name", sort=False)
     ]
 
 

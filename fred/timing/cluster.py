@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from fred.component import Component, OneOf
 from fred.timing.contention import Contention, Load, NodeOf
 from fred.timing.durations import NANOSECONDS, check_median
+from fred.timing.faults import Fault, Trouble
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
 
@@ -41,6 +42,7 @@ class Cluster(Component):
     )
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
+    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, absences, lost messages")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
@@ -59,6 +61,7 @@ class Cluster(Component):
             raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
         if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
             raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
+        self.troubles(0)
         try:
             self.loads(0)
         except OverflowError as error:
@@ -113,6 +116,11 @@ class Cluster(Component):
         """Every contention regime at work."""
         regimes = enumerate(self.contention)
         return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
+
+    def troubles(self, seed: int) -> list[Trouble]:
+        """Every fault at work."""
+        faults = enumerate(self.faults)
+        return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
 
 
 def _usual(latency: Latency | None) -> float:

@@ -185,7 +185,12 @@ class Recorder:
             del self._holders[key]
             self.listener.forget_message(key)
 
-    def schedule(self, end_ns: int) -> Schedule:
+    @property
+    def last_ns(self) -> int:
+        """Time of the last row."""
+        return int(_ROW.unpack_from(self._integers, len(self._integers) - _ROW.size)[0]) if self._integers else 0
+
+    def schedule(self, end_ns: int, standstill: str = "") -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
         rows, started = self._end or (len(self), self.started)
         for cell, joined in enumerate(self._joined):
@@ -202,7 +207,7 @@ class Recorder:
             columns[name] = np.full(len(table), usual)
             columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
         unfinished = {row: end for row, end in zip(self._unfinished[::2], self._unfinished[1::2], strict=True) if row < rows}
-        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns, unfinished)
+        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns, unfinished, standstill)
 
     def __len__(self) -> int:
         """Rows written so far."""

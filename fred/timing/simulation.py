@@ -12,7 +12,9 @@ from fred.schedule import NONE
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.faults import Faults
 from fred.timing.held import Copy, Gradient
+from fred.timing.lives import Lives
 from fred.timing.loop import After, Loop
 from fred.timing.network import NOTHING, Collective, Cost, Links, Network
 from fred.timing.recorder import Recorder
@@ -21,6 +23,7 @@ Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
+_MANY_WORKERS = 10_000  # of whom a round may take as many events
 _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
 
 
@@ -43,8 +46,12 @@ class Simulation:
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
+        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
+        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
+        self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._steps = [0] * self.workers  # gradients begun by each worker
         self._waiting: dict[str, str] = {}  # who -> what it waits for
+        self.standstill = ""  # why nothing happens any more when the time is over
 
     @property
     def now(self) -> int:
@@ -55,9 +62,21 @@ class Simulation:
         """Start a process."""
         return self.env.process(generator)
 
-    def work(self, worker: int, process: Callable[[], Process]) -> simpy.Process:
-        """Start a worker's process."""
-        return self.env.process(process())
+    def work(self, worker: int, process: Callable[[], Process]) -> None:
+        """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
+
+        The gradients of a worker without one are only delayed: each is computed anew from the same copy.
+        """
+        if self._lives is None:
+            self._processes[worker] = self.env.process(process())
+        else:
+            self._lives.start(worker, process)
+
+    def interrupt(self, worker: int) -> None:
+        """Interrupt a worker's main process, unless the worker is away."""
+        process = self._processes[worker] if self._lives is None else self._lives.process(worker)
+        if process is not None:
+            process.interrupt()
 
     # What a worker does, network included.
 
@@ -82,6 +101,8 @@ class Simulation:
             if self._loads is not None:
                 duration = self._loads.finish(worker, step, now, duration) - now
         gradient = Gradient(worker, step, copy, now, now + duration)
+        if self._lives is not None and not self._lives.hold(gradient):
+            self._delay(gradient)
         if record.listener is not None:
             record.watch(gradient)
         return gradient
@@ -89,8 +110,24 @@ class Simulation:
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """Begin a gradient; wait for its `finished`."""
         gradient = self.begin(worker, copy, duration)
-        gradient.finished = After(self.env, gradient.end - gradient.begin)
+        gradient.finished = After(self.env, gradient.end - self.env._now)
         return gradient
+
+    def _delay(self, gradient: Gradient) -> None:
+        """Begin a gradient anew after each time away."""
+        assert self._faults is not None
+        work = gradient.end - gradient.begin  # contention included
+        gradient.begin, gradient.end = self._faults.undisturbed(gradient.worker, gradient.begin, work)
+
+    def _lose(self, gradient: Gradient) -> None:
+        """Its worker has crashed."""
+        self.drop(gradient, cost=NOTHING)
+
+    def present(self, worker: int) -> Process:
+        """Wait until a worker is there."""
+        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
+        if back > self.now:
+            yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
@@ -176,6 +213,8 @@ class Simulation:
         if gradient.end > now:
             raise self._unfinished(gradient)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
@@ -184,6 +223,8 @@ class Simulation:
         if gradient.end > now:
             raise self._unfinished(gradient)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
@@ -212,6 +253,8 @@ class Simulation:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
@@ -244,12 +287,16 @@ class Simulation:
 
     def _go_on(self, seconds: float) -> None:
         """Many events. Raises FredError if nothing comes of them."""
-        began, rows = self.now, len(self.record)
+        began, rows, changes = self.now, len(self.record), self.record.changes
         if not self.env.happen(_MANY_EVENTS, self.record):
-            raise FredError(self._standstill())
+            raise FredError(self._standstill(self.now))
         if self.record.started > MOST_GRADIENTS:
             raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-        if self.now > began or self.record.full:
+        if self.record.full:
+            return
+        if self.now > began:
+            if self._faults is not None and self.record.changes == changes and self.workers < _MANY_WORKERS:
+                raise FredError(self._standstill(self.record.last_ns))
             return
         if seconds < math.inf:
             raise FredError(
@@ -261,7 +308,11 @@ class Simulation:
 
     def _time_is_over(self) -> None:
         self.record.stop()
+        if len(self.env._queue) == (self._lives.expected if self._lives else 0):
+            self.standstill = self._standstill(self.record.last_ns)
 
-    def _standstill(self) -> str:
-        waiting = "; ".join(f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8])
-        return f"nothing can happen any more after {self.now / NANOSECONDS:g} s: {waiting or 'no worker is waiting'}"
+    def _standstill(self, since: int) -> str:
+        waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
+        if self._faults is not None:
+            waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
+        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or 'no worker is waiting'}"

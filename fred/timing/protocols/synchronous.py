@@ -30,7 +30,7 @@ class Synchronous(Protocol):
     def start(self, sim: Simulation) -> None:
         server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
-            server.processes.append(sim.work(worker, partial(self._work, sim, server, worker)))
+            sim.work(worker, partial(self._work, sim, server, worker))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
@@ -58,7 +58,6 @@ class _Server:
         self._needed = needed  # gradients per round
         self._interrupts = interrupts
         self._present: set[int] = set()  # workers whose gradients have arrived in this round
-        self.processes: list[simpy.Process] = []
         self.released = sim.env.event()  # happens when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
@@ -69,9 +68,9 @@ class _Server:
             return False
         self._sim.commit()
         if self._interrupts:
-            for worker, process in enumerate(self.processes):
+            for worker in range(self._sim.workers):
                 if worker not in self._present:
-                    process.interrupt()
+                    self._sim.interrupt(worker)
         self._present.clear()
         self.released.succeed()
         self.released = self._sim.env.event()
