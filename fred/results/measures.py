@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fred import registry
 from fred.results import worker_time
 from fred.running.execution import Outcome
-from fred.schedule import NONE, Schedule, Verb
+from fred.schedule import NONE, UNENDING, Schedule, Verb
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
@@ -64,13 +64,14 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
 
     An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
-    would have taken; those that the run's end left unfinished or unused are absent, so some workers may end before others.
+    would have taken, unless its worker left for good; those that the run's end left unfinished or unused are absent, so some
+    workers may end before others.
     """
     schedule = outcome.schedule
     ends = schedule["end_ns"].copy()
     ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[schedule["step"][rows] != NONE]
+    rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
     rows = rows[first]
     worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]

@@ -194,4 +194,5 @@ class Faults:
         """Who is away for good, or will be after the next time that it is there."""
         everybody: list[tuple[Kind, int]] = [("worker", worker) for worker in range(workers)]
         everybody += [("server", server) for server in range(servers)]
-        return [f"{kind} {number} does not come back" for kind, number in everybody if self.away(kind, number, now)[1] >= NEVER]
+        spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]
+        return [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.layout import Layout
-from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb, message_key
+from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Row, Schedule, Verb, message_key
 from fred.timing.held import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
@@ -153,7 +153,7 @@ class Recorder:
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect; if it is still being computed it ends now, and is never finished."""
         if gradient.end > now:
-            self._unfinished.extend((len(self), gradient.end))
+            self._unfinished.extend((len(self), min(gradient.end, UNENDING)))
         self._write(_DROP, now, gradient, replica, block, size, messages)
         if self.listener is not None:
             self._tell()

@@ -255,6 +255,7 @@ class Simulation:
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
         if self._lives is not None:
             self._lives.used(gradient)
+            gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
