@@ -4,7 +4,7 @@ from functools import partial
 
 from fred.timing.cluster import Cluster
 from fred.timing.gates import Gate, Gates, Outbox
-from fred.timing.held import Copy
+from fred.timing.held import Copy, Gradient
 from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
 
@@ -26,6 +26,9 @@ class Gated(Gates, Central):
             sim.work(worker, partial(self._work, sim, worker, *gates))
 
     def _work(self, sim: Simulation, worker: int, fetches: Gate, outbox: Outbox) -> Process:
+        def update(_: Gradient, block: int) -> None:
+            outbox.update(message, block)
+
         model: Copy | None = None
         while True:
             passes = fetches.passes()
@@ -38,7 +41,7 @@ class Gated(Gates, Central):
                 yield gradient.finished
             message = outbox.put(gradient, sends)
             if sends:
-                yield from self.deliver(sim, gradient, lambda _, block, message=message: outbox.update(message, block))
+                yield from self.deliver(sim, gradient, update)
             else:
                 for block in range(sim.blocks):
-                    outbox.update(message, block)
+                    update(gradient, block)
