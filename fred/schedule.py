@@ -132,7 +132,7 @@ class Schedule:
     blocks: int  # into which each replica is cut
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
-    unfinished: dict[int, int] = field(default_factory=dict)  # DROP row -> when the gradient would have been ready; not stored
+    unfinished: dict[int, int] = field(default_factory=dict)  # row -> when its gradient will have been computed; not stored
     standstill: str = ""  # why nothing happens any more at the end, if that is so; not stored
 
     def __len__(self) -> int:

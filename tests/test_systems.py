@@ -143,7 +143,8 @@ class TestSSP:
 
     def test_no_bound_is_asynchronous_sgd_to_the_last_bit(self):
         cluster = {"workers": 5, "compute": COMPUTE, "network": NETWORK}
-        ssp = outcome("ssp", protocol={"name": "stale-synchronous", "bound": None}, cluster=cluster)
+        no_bound = {"name": "stale-synchronous", "bound": None, "cache": False}
+        ssp = outcome("ssp", protocol=no_bound, cluster=cluster)
         asgd = outcome("asgd", cluster=cluster)
         assert ssp.schedule.digest() == asgd.schedule.digest()
         assert same(ssp, asgd)
@@ -287,9 +288,9 @@ def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "asgd", "protocol": "gated"}, "a statistic that this algorithm does not have"),
+        ({"algorithm": "asgd", "protocol": {"name": "gated", "c_push": 0.1}}, "a statistic that this algorithm does not have"),
         ({"algorithm": "sgp", "protocol": "partial", "cluster": {"workers": 3, "servers": 3}}, "cannot be divided among"),
-        ({"algorithm": "b-fasgd", "task": None}, "it needs a `task`"),
+        ({"algorithm": "b-fasgd", "protocol": {"name": "gated", "c_push": 0.1}, "task": None}, "it needs a `task`"),
         ({"algorithm": "asgd", "task": {**TASK, "replicas_start": "apart"}}, "every worker has a model of its own"),
         ({"algorithm": "wagma-sgd", "cluster": {"workers": 6}}, r"number of workers \(6\) must be a power of two"),
         ({"algorithm": "wagma-sgd", "protocol": {"name": "group-averaging", "group_size": 8}}, "must not exceed"),

@@ -200,6 +200,24 @@ def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[st
     return figure
 
 
+def copies(runs: dict[str, pd.DataFrame]) -> Picture:
+    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them."""
+    with style():
+        figure = Picture(figsize=(9.2, 3.5), layout="constrained")
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axis, (column, label) in zip(
+            axes, (("pushes", "gradients pushed"), ("fetches", "parameters fetched")), strict=True
+        ):
+            most = max(each["potential"].iloc[-1] for each in runs.values())
+            axis.plot((0, most), (0, most), color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
+            for (colour, dashes), (name, each) in zip(_lines(), runs.items(), strict=False):
+                shown = each.iloc[np.unique(np.linspace(0, len(each) - 1, 400).astype(int))]
+                axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
+            axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
+        _legend(figure, axes[0])
+    return figure
+
+
 def cutoffs(rounds: dict[str, Rounds]) -> Picture:
     """How many workers each rule waited for, round by round, above what the oracle would have."""
     with style():

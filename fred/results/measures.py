@@ -22,6 +22,14 @@ def staleness(schedule: Schedule) -> NDArray[np.int64]:
     return stale
 
 
+def staleness_by_block(schedule: Schedule) -> pd.DataFrame:
+    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block."""
+    rows = schedule.rows(Verb.PUSH, Verb.ADD)
+    stale = pd.Series(schedule["staleness"][rows]).groupby(pd.Series(schedule["block"][rows], name="block"))
+    columns = {name: stale.agg(name) for name in ("min", "mean", "median", "max")}
+    return pd.DataFrame({**columns, "std": stale.std(ddof=0), "count": stale.count()})
+
+
 def summarise(outcome: Outcome) -> dict[str, Any]:
     """One run with one seed in numbers, as summary.json holds it."""
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
@@ -44,7 +52,9 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "standstill": schedule.standstill or None,
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
         "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
+        "staleness_by_block": staleness_by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         **traffic(outcome),
+        "copies": _copies(outcome),
         "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
@@ -87,6 +97,51 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     on_server = np.isin(schedule["replica"], layout.on_servers)
     ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
     return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+
+
+def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
+    """What was sent of what could have been [Odena 2016, figure 3], a row per gradient of which servers have heard, in order.
+
+    Every gradient is an opportunity to push one copy and, before it, to fetch one. Columns, all counted up to and with that
+    gradient: seconds, updates (until then), potential, pushes, fetches, pushed_bytes, fetched_bytes.
+    """
+    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], on_servers)]
+    worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
+    _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    _, read_first = np.unique(mailbox[first[order]], return_index=True)
+    columns = {
+        "seconds": schedule["time_ns"][rows[first[order]]] / NANOSECONDS,
+        "updates": np.searchsorted(schedule.ledger.every_update, rows[first[order]]) // schedule.blocks,
+        "potential": 1 + np.arange(len(order)),
+    }
+    for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
+        up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
+        down = np.zeros(len(order))
+        down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
+        columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
+        columns |= {name: np.cumsum(columns[name]).astype(np.int64) for name in (pushed, fetched)}
+    return pd.DataFrame(columns)
+
+
+def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
+    """By mailbox, what was sent to fill it; a block counts in the first one that it becomes a part of."""
+    pulls, mixes = schedule.rows(Verb.PULL), schedule.rows(Verb.MIX)
+    fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
+    fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
+    _, first = np.unique(schedule["source"][mixes], return_index=True)
+    whole, part = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
+    np.add.at(fetched, whole, fetched[part])
+    return fetched
+
+
+def _copies(outcome: Outcome) -> dict[str, int | None]:
+    """The end of `copies`, where there are servers."""
+    on_servers = outcome.run.protocol.layout(outcome.run.cluster).on_servers
+    counted = copies(outcome.schedule, on_servers) if on_servers else pd.DataFrame()
+    names = ("potential", "pushes", "fetches")
+    return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 
 
 def _exact_sum(numbers: NDArray[np.int64]) -> int:

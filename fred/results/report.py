@@ -17,6 +17,8 @@ from fred.results.compare import Compared
 from fred.results.place import said
 from fred.running.side_by_side import Progress
 
+_BLOCKS_SHOWN = 16  # columns
+
 
 @contextmanager
 def progress(units: int = 0) -> Iterator[Progress]:
@@ -35,6 +37,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     best = outcome.with_its_best()
     if best.outcomes:
         console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
+        if best.summary["staleness_by_block"].notna().any():
+            console.print(_blocks_table(best.summary))
     for line in _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
@@ -54,6 +58,24 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
         table.add_row(str(name), *_cells(rows, seeds))
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
+    return table
+
+
+def _blocks_table(summary: pd.DataFrame) -> Table:
+    """Mean staleness in each block of the parameters, of runs whose servers hold a block each, over the seeds."""
+    cut = summary[summary["staleness_by_block"].notna()]
+    means = [
+        {"run": name, **{each["block"]: each["mean"] for each in own}}
+        for name, own in zip(cut["name"], cut["staleness_by_block"], strict=True)
+    ]
+    frame = pd.DataFrame(means).groupby("run", sort=False).mean()
+    table = Table(title="mean staleness by block, updates", title_justify="left", title_style="bold")
+    table.add_column("run", no_wrap=True)
+    shown = list(frame)[:_BLOCKS_SHOWN]
+    for block in shown:
+        table.add_column(str(block), justify="right")
+    for name, own in frame.iterrows():
+        table.add_row(str(name), *("–" if np.isnan(own[block]) else f"{own[block]:.1f}" for block in shown))
     return table
 
 

@@ -72,7 +72,7 @@ class Recorder:
         self._mailboxes = 0
         self._integers = bytearray()
         self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
-        self._unfinished = array("q")  # row and end of gradients that were dropped while they were being computed
+        self._unfinished = array("q")  # row and end of gradients that were still being computed
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
 
@@ -152,8 +152,6 @@ class Recorder:
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The message with the gradient has no effect; if it is still being computed it ends now, and is never finished."""
-        if gradient.end > now:
-            self._unfinished.extend((len(self), min(gradient.end, UNENDING)))
         self._write(_DROP, now, gradient, replica, block, size, messages)
         if self.listener is not None:
             self._tell()
@@ -164,10 +162,10 @@ class Recorder:
             self.full = True
             self._end = len(self), self.started
 
-    def statistic(self, replica: int) -> float:
-        """What the algorithm lets timing depend on, of a replica's present state: only known where there is a listener."""
+    def statistic(self, replica: int, block: int) -> float:
+        """What the algorithm lets timing depend on, of a block's present state: only known where there is a listener."""
         assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
-        return self.listener.statistic(replica * self._blocks)
+        return self.listener.statistic(replica * self._blocks + block)
 
     def watch(self, gradient: Gradient) -> None:
         """The listener, if there is one, keeps the gradient's value for as long as anybody holds it."""
@@ -246,6 +244,8 @@ class Recorder:
 
     def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         source, end = gradient.source, gradient.end
+        if end > now:
+            self._unfinished.extend((len(self), min(end, UNENDING)))
         read = gradient.copy if source is None else source
         clock = read.at(block) if read.timestamps else read.timestamp
         self._integers += _pack(
@@ -260,7 +260,7 @@ class Recorder:
             clock,
             self.clocks[replica * self._blocks + block] - clock,
             gradient.begin,
-            end if end < now else now,  # what is dropped may still have been computing
+            end if end < now else now,  # what is dropped, or sent block by block, may still be computing
             size,
             messages,
         )

@@ -40,9 +40,10 @@ class Simulation:
         self.network = network = cluster.network
         self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
-        self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
-        self._cut = recorder.layout.blocks if recorder.layout.blocks > 1 else 0  # blocks that a copy must have
-        sizes = [(self.bytes_of(block), 1) for block in range(recorder.layout.blocks)]  # and messages, of each block
+        self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
+        self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
+        self._cut = blocks if blocks > 1 else 0  # blocks that a copy must have
+        sizes = [(self.bytes_of(block), 1) for block in range(blocks)]  # and messages, of each block
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
@@ -81,7 +82,7 @@ class Simulation:
     # What a worker does, network included.
 
     def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
-        """The servers send their present parameters; ends when they have arrived."""
+        """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
         arrival = now if self._links is None else self._links.arrival(worker, size)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
@@ -89,18 +90,26 @@ class Simulation:
             yield After(self.env, arrival - now)
         return copy
 
-    def begin(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
-        """A gradient at the copy that begins now. The duration, ns, is the worker's next draw if not given."""
+    def duration(self, worker: int) -> int:
+        """How long the worker's next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
+        duration = self._durations[worker]()
+        if self._loads is None:
+            return duration
+        return self._loads.finish(worker, self._steps[worker], self.env._now, duration) - self.env._now
+
+    def begin(self, worker: int, copy: Copy, duration: int | None = None, done: int = 0) -> Gradient:
+        """A gradient at the copy that begins now, or of which `done`, ns, are over.
+
+        The duration, ns, is the worker's next draw if not given.
+        """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
             raise self._incomplete(copy)
+        if duration is None:
+            duration = self.duration(worker)
         self._steps[worker] = step + 1
         record.started += 1
-        if duration is None:
-            duration = self._durations[worker]()
-            if self._loads is not None:
-                duration = self._loads.finish(worker, step, now, duration) - now
-        gradient = Gradient(worker, step, copy, now, now + duration)
+        gradient = Gradient(worker, step, copy, now - done, now - done + duration)
         if self._lives is not None and not self._lives.hold(gradient):
             self._delay(gradient)
         if record.listener is not None:
@@ -172,7 +181,7 @@ class Simulation:
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
-        return math.ceil(self.model_bytes * self._shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
+        return math.ceil(self.model_bytes * self.shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """How often a block of a replica has been changed."""
@@ -210,8 +219,8 @@ class Simulation:
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         now = self.env._now
-        if gradient.end > now:
-            raise self._unfinished(gradient)
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
         if self._lives is not None:
             self._lives.used(gradient)
@@ -220,8 +229,8 @@ class Simulation:
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
         now = self.env._now
-        if gradient.end > now:
-            raise self._unfinished(gradient)
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
         if self._lives is not None:
             self._lives.used(gradient)
@@ -259,8 +268,10 @@ class Simulation:
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
-        """What the algorithm lets timing depend on (see Server.statistic)."""
-        return self.record.statistic(replica)
+        """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes."""
+        if self.blocks == 1:
+            return self.record.statistic(replica, 0)
+        return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
     def _incomplete(self, copy: Copy) -> FredError:
         return FredError(
@@ -268,10 +279,10 @@ class Simulation:
             "`compose` copies of all of them"
         )
 
-    def _unfinished(self, gradient: Gradient) -> FredError:
+    def _unfinished(self, gradient: Gradient, block: int) -> FredError:
         return FredError(
             f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
-            f"finished at {gradient.end / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+            f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
         )
 
     def run(self, seconds: float = math.inf) -> None:

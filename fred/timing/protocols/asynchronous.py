@@ -2,11 +2,12 @@
 
 from functools import partial
 
-from fred.timing.protocol import Protocol
+from fred.timing.held import Gradient
+from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
 
 
-class Asynchronous(Protocol):
+class Asynchronous(Central):
     """Every worker pulls, computes and pushes at its own pace; each gradient makes one update when it arrives."""
 
     def start(self, sim: Simulation) -> None:
@@ -14,9 +15,10 @@ class Asynchronous(Protocol):
             sim.work(worker, partial(self._work, sim, worker))
 
     def _work(self, sim: Simulation, worker: int) -> Process:
+        def push(gradient: Gradient, block: int) -> None:
+            sim.push(gradient, block=block)
+
         while True:
-            model = yield from sim.pull(worker)
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            yield from sim.send(gradient)
-            sim.push(gradient)
+            model = yield from self.fetch(sim, worker)
+            gradient = yield from self.compute(sim, worker, model)
+            yield from self.deliver(sim, gradient, push)
