@@ -18,9 +18,9 @@ class Exchanges:
     """All workers' exchanges of one iteration, each of the model's K-th part with all neighbours.
 
     A worker begins an exchange when the one before it is over: when its part has left for all its receivers, one after the
-    other, and all senders' parts have arrived. So the k-th ends at T_k(w) = max over senders v, itself included, of T_(k-1)(v) +
-    what the message takes: sums and maxima over arrays, without an event for each message, at mean latencies. Models are
-    delivered when the last exchange is over. It depends on workers at most K edges away: once all of them have begun, it is known.
+    other, and all senders' parts have come. So the k-th ends at T_k(w) = max over senders v, itself included, of T_(k-1)(v) +
+    what the message takes at mean latency: sums and maxima over arrays, not an event for each message. A worker's last end
+    depends on who is at most K edges away, and is known once all of these have begun. Then it gets the models.
     """
 
     def __init__(self, sim: Simulation, graphs: list[list[list[int]]], exchanges: int | Literal["global"]):

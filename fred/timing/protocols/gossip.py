@@ -39,9 +39,7 @@ class Gossip(Protocol):
     exchanges: Annotated[int, Field(ge=1)] | Literal["global"] = Field(
         1, description="in how many one after the other a model is sent, such as one for each tensor; global: all wait for all"
     )
-    overlap: int = Field(
-        0, ge=0, description="tau: iterations that a model may be on its way; 0: all wait for their neighbours'"
-    )
+    overlap: int = Field(0, ge=0, description="tau: iterations that models may be on their way; 0: all wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

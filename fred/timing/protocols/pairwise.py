@@ -19,7 +19,7 @@ from fred.timing.topology import Bipartite, Topology
 class Pairwise(Protocol):
     """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
 
-    One side of a bipartite graph is active: with each gradient that it begins, unless its last exchange is still going on, a
+    One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
     worker sends its model x to a neighbour drawn anew. When it arrives, the neighbour sends its own model y back, and its own
     becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
     nobody ever waits, and the sum of all models changes by gradients only.
@@ -44,7 +44,7 @@ class Pairwise(Protocol):
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             if exchanges:
-                exchanges.begin(worker)
+                exchanges.due(worker)
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
 
@@ -74,17 +74,25 @@ class _Exchanges:
 
     def __init__(self, sim: Simulation, topology: Topology):
         self._sim, self._topology = sim, topology
-        self._going_on = [False] * sim.workers
+        self._due = [False] * sim.workers  # whether a worker has begun a gradient since its last exchange began
+        self._busy = [False] * sim.workers
         self._number = [0] * sim.workers  # of each worker's exchanges
 
-    def begin(self, worker: int) -> None:
-        """A worker averages with a neighbour, unless it is still at it, or has none."""
+    def due(self, worker: int) -> None:
+        """A worker has begun a gradient, and averages once more, now or after the exchange that it is at."""
         partners = _partners(self._topology, worker, self._sim.workers)
-        if partners and not self._going_on[worker]:
-            self._going_on[worker] = True
+        self._due[worker] = bool(partners)
+        if partners and not self._busy[worker]:
+            self._sim.process(self._communicate(worker, partners))
+
+    def _communicate(self, worker: int, partners: Sequence[int]) -> Process:
+        self._busy[worker] = True
+        while self._due[worker]:
+            self._due[worker] = False
             word = int(streams.words(self._sim.seed, "partner", worker, self._number[worker]))
             self._number[worker] += 1
-            self._sim.process(self._average(worker, partners[word * len(partners) >> 32]))
+            yield from self._average(worker, partners[word * len(partners) >> 32])
+        self._busy[worker] = False
 
     def _average(self, worker: int, partner: int) -> Process:
         sim = self._sim
@@ -94,7 +102,6 @@ class _Exchanges:
         sim.sync(partner, sent, keep=0.5, weight=0.5)
         yield sim.transfer(partner)
         sim.sync(worker, sim.mix(worker, [(reply, 1.0), (sent, -1.0)]), keep=1.0, weight=0.5)
-        self._going_on[worker] = False
 
 
 def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
