@@ -22,9 +22,9 @@ from fred.results.result import Result
 from fred.running.execution import Outcome, execute
 from fred.schedule import NONE, Verb
 from fred.specification.shape import Run, Scenario
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
-SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging")
+SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "eager")
 MESSAGE = {"message_bytes": 1000}
 
 
@@ -39,14 +39,13 @@ def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
     applied: set[tuple] = set()
     dropped: set[tuple] = set()
     joined: dict[tuple, set[tuple]] = {}  # open rounds
-    updates, stale = 0, []
+    updates, stale = 0, stale_gradients(outcome.schedule)
     ways = ("to_workers", "to_servers", "between_workers")
     sent = {unit: dict.fromkeys(ways, 0) for unit in ("bytes", "messages")}
     for row in outcome.schedule:
         verb, gradient, cell = Verb(row.verb).name, (row.worker, row.step), (row.replica, row.block)
         if verb in ("PUSH", "ADD"):
             used.add(gradient)
-            stale.append(row.staleness)
         if verb == "PUSH":
             applied.add(gradient)
         if verb == "ADD":

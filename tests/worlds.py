@@ -40,6 +40,19 @@ def rows_of(schedule: Schedule) -> Iterable[Any]:
     return schedule.frame().itertuples()
 
 
+def stale_gradients(schedule: Schedule) -> list[int]:
+    """Updates by gradients between the read and the use of each gradient, from the history of each block's changes."""
+    history: dict[tuple[int, int], list[str]] = {}
+    stale = []
+    for row in rows_of(schedule):
+        changes = history.setdefault((row.replica, row.block), [])
+        if row.verb in ("PUSH", "ADD"):
+            stale.append(sum(verb != "SYNC" for verb in changes[row.timestamp :]))
+        if row.verb in ("PUSH", "COMMIT", "SYNC"):
+            changes.append(row.verb)
+    return stale
+
+
 def same(a: Outcome | Stored, b: Outcome | Stored) -> bool:
     """Whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
@@ -105,6 +118,8 @@ def fitting(name: str, cluster: Cluster) -> Protocol:
         "dispatcher": {"k_push": 3, "k_fetch": 2},
         "cutoff": {"rule": {"name": "elfving"}},
         "group-averaging": {"period": 3},
+        "local-steps": {"period": 3},
+        "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }
     protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))

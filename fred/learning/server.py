@@ -48,6 +48,7 @@ class Server(Component):
     """
 
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
+    protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
     has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
 

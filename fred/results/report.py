@@ -50,9 +50,9 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     best = f"the best of each run's sweep by {criterion}; " if criterion else ""
-    table.caption = f"{best}staleness: mean / largest, in updates{spread}"
+    table.caption = f"{best}staleness: mean / largest, in updates; model age: of averaged models, in iterations{spread}"
     table.add_column("run", no_wrap=True)
-    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "loss", "error", "to target"):
+    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
     for name, rows in outcome.summary.groupby("name", sort=False):
         table.add_row(str(name), *_cells(rows, seeds))
@@ -140,6 +140,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         mean("gradients_dropped", ",.0f"),
         mean("virtual_seconds", ",.1f"),
         mean("staleness_mean", ".1f") + " / " + largest("staleness_max"),
+        mean("model_age_mean", ".1f") + " / " + largest("model_age_max"),
         spread("loss", ".3f"),
         spread("error", ".3f"),
         _to_target(rows),

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures, sweeps, timeline
-from fred.results.measures import WAYS, copies, run_times, staleness, summarise
+from fred.results import figures, staleness, sweeps, timeline
+from fred.results.measures import WAYS, copies, run_times, summarise
 from fred.results.stored import Stored
 from fred.results.worker_time import KINDS
 from fred.running.execution import Outcome
@@ -127,7 +127,7 @@ class Result:
         stale: dict[str, NDArray[np.int64]] = {}  # how many gradients of each staleness
         for name, shared in names.items():
             for each in (outcome for outcome in self.outcomes if outcome.name == name):
-                counts, before = np.bincount(staleness(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
+                counts, before = np.bincount(staleness.of_gradients(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
                 size = max(len(counts), len(before))
                 stale[shared] = np.pad(counts, (0, size - len(counts))) + np.pad(before, (0, size - len(before)))
         return figures.staleness(stale)

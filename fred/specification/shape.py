@@ -96,10 +96,13 @@ class Run(Component):
     @model_validator(mode="before")
     @classmethod
     def _name_protocol(cls, options: Any) -> Any:
-        """Name the algorithm's own protocol where none is named, so that a resolved run says everything."""
-        protocol = options.get("protocol") if isinstance(options, dict) else ""
-        if protocol is None or (isinstance(protocol, dict) and "name" not in protocol):
-            options = {**options, "protocol": {"name": _usual_protocol(options.get("algorithm")), **(protocol or {})}}
+        """Name the algorithm's own protocol where none is named, with its options, so that a resolved run says everything."""
+        if not isinstance(options, dict):
+            return options
+        protocol, (name, usual) = options.get("protocol"), _usual_protocol(options.get("algorithm"))
+        given = {} if protocol is None or protocol == name else protocol
+        if isinstance(given, dict) and given.get("name", name) == name:
+            options = {**options, "protocol": {"name": name, **usual, **given}}
         return options
 
     @model_validator(mode="after")
@@ -164,12 +167,12 @@ class Scenario(Component):
         return self
 
 
-def _usual_protocol(algorithm: Any) -> str:
-    """The name of the protocol that an algorithm, given as in a scenario, is meant for."""
+def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
+    """The name of the protocol that an algorithm, given as in a scenario, is meant for, and its options."""
     if not isinstance(algorithm, Component):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
             algorithm = registry.lookup("algorithm", str(name))
         except FredError:
-            return "asynchronous"  # the field's own check reports the algorithm
-    return str(algorithm.protocol)
+            return "asynchronous", {}  # the field's own check reports the algorithm
+    return str(algorithm.protocol), algorithm.protocol_options

@@ -200,10 +200,10 @@ class Simulation:
         """The worker's own replica as it is; nothing is sent."""
         return self.read(worker, worker, sent=False)
 
-    def publish(self, worker: int, copies: int) -> Copy:
-        """The worker's own replica as it is, for so many others to whom it is sent."""
+    def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
+        """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies)
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies * parts)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""

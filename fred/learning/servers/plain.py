@@ -8,12 +8,14 @@
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |
+| LocalSGD     | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217        |
+| EagerSGD     | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2                   |
 | DPSGD        | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                         |
 | ADPSGD       | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                       |
 | WAGMASGD     | Li, Ben-Nun, Dryden, Di Girolamo, Alistarh, Hoefler 2021, algorithm 2                             |
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fred.learning.server import Server
 
@@ -52,10 +54,23 @@ class AllreduceSGD(Server):
     protocol: ClassVar[str] = "allreduce"
 
 
+class LocalSGD(Server):
+    """Every worker steps its own model; after some steps all models are averaged."""
+
+    protocol: ClassVar[str] = "local-steps"
+
+
+class EagerSGD(Server):
+    """One step with the mean over all workers of what each has ready: its gradient, some that were late, or nothing."""
+
+    protocol: ClassVar[str] = "eager"
+
+
 class DPSGD(Server):
-    """Every worker steps with its own gradient, and averages its model with its neighbours'."""
+    """Every worker averages its model with its neighbours', and steps with its gradient at the model before."""
 
     protocol: ClassVar[str] = "gossip"
+    protocol_options: ClassVar[dict[str, Any]] = {"order": "mix-first"}
 
 
 class ADPSGD(Server):

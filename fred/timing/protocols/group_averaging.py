@@ -1,7 +1,6 @@
 """Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8 and 11]."""
 
 import math
-from functools import partial
 from typing import Literal
 
 import simpy
@@ -40,7 +39,7 @@ class GroupAveraging(Protocol):
     def start(self, sim: Simulation) -> None:
         collectives = _Collectives(sim, self)
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker, collectives))
+            sim.process(self._work(sim, worker, collectives))
 
     def _work(self, sim: Simulation, worker: int, collectives: "_Collectives") -> Process:
         iteration = 0
