@@ -121,6 +121,8 @@ class Run(Component):
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
+        if not self.protocol.has_clock and self.cluster.faults:
+            raise ValueError("this protocol has no clock, and so no crashes: `cluster.faults` must be empty")
         self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:

@@ -1,5 +1,7 @@
 """Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server."""
 
+from typing import ClassVar
+
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
@@ -8,6 +10,8 @@ from fred.timing.simulation import Process, Simulation
 
 class Allreduce(Protocol):
     """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
+
+    faults: ClassVar[str] = "All wait; the lost gradient is computed anew."
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()

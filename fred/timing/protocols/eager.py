@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,10 @@ class Eager(Protocol):
     gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the same update
     with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest parameters.
     """
+
+    faults: ClassVar[str] = (
+        "The lost gradient is computed anew; others go on without it, unless it is to start the allreduce, or all wait for all."
+    )
 
     start_by: Literal["solo", "majority"] = Field(
         "majority", description="the first to arrive, or one drawn anew for each iteration: on average half are there by then"

@@ -1,6 +1,6 @@
 """Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2]: wait for your neighbours only."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ class Gossip(Protocol):
     just sent: models are sent every so many iterations, and each is added to its receiver's when it arrives, at the latest
     after so many. Weights then sum to 1 only together with what is on its way, which push-sum (SGP) accounts for.
     """
+
+    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its neighbours wait, then theirs."
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")

@@ -1,7 +1,7 @@
 """Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8 and 11]."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -21,6 +21,10 @@ class GroupAveraging(Protocol):
     worker's last finished model enters its group's allreduce. A worker that arrives later finds the mean W of its group and
     takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally.
     """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, which others average with, and computes the lost gradient anew; now and then all wait."
+    )
 
     group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
     period: int = Field(10, ge=1, description="tau: every so many iterations all models are averaged")

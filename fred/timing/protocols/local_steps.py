@@ -1,5 +1,7 @@
 """Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from fred.layout import Layout
@@ -14,6 +16,8 @@ class LocalSteps(Protocol):
 
     Post-local SGD [Lin et al. 2018, section 3] averages after every update first, and only then as seldom as that.
     """
+
+    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; at the next averaging all wait."
 
     period: int = Field(8, ge=1, description="H: updates of each worker between two averagings")
     start_after: int = Field(0, ge=0, description="so many updates at the start, after each of which models are averaged")

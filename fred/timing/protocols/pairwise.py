@@ -1,7 +1,7 @@
 """Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16]."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -23,6 +23,10 @@ class Pairwise(Protocol):
     becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
     nobody ever waits, and the sum of all models changes by gradients only.
     """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; who averages with it waits, and goes on computing."
+    )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(
         Bipartite(), description="who may average with whom: edges from one half of the workers to the other, and back"

@@ -1,7 +1,7 @@
 """Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4]."""
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -19,6 +19,10 @@ class Synchronous(Protocol):
     N is the number of workers less `backup_workers`. A late worker finishes its gradient, which is dropped on arrival, and
     then reads the newest version (`late: finish`, as in the paper), or is interrupted as soon as the round is complete.
     """
+
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; a round waits until it has enough gradients, for which backup workers stand in."
+    )
 
     backup_workers: int = Field(0, ge=0, description="b: how many of the workers a round does not wait for")
     late: Literal["finish", "interrupt"] = Field("finish", description="what a worker does that missed the round")
