@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -61,9 +61,14 @@ class Cluster(Component):
             raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
         try:
             self.loads(0)
+            self.link_loads("workers", 0)
+            self.link_loads("servers", 0)
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
         self._check_latencies()
+        named = [server for some in self.network.servers for server in some.servers] if self.network else []
+        if max(named, default=0) >= self.servers:
+            raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
         return self
 
     def _check_latencies(self) -> None:
@@ -73,9 +78,8 @@ class Cluster(Component):
         numbers = Counter(id(latency) for latency, _ in members)
         for latency in {id(latency): latency for latency, _ in members}.values():
             latency.check(numbers[id(latency)])
-        for of_messages in (self.network.latency, self.network.pull_latency) if self.network else ():
-            if of_messages:
-                of_messages.check(self.size)
+        for of_messages in self.network.latencies() if self.network else ():
+            of_messages.check(self.size)
 
     @cached_property
     def size(self) -> int:
@@ -113,6 +117,15 @@ class Cluster(Component):
         """Every contention regime at work."""
         regimes = enumerate(self.contention)
         return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
+
+    def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
+        """Every regime at work on the links of workers, or of servers."""
+        contention = self.network.contention if self.network else ()
+        regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
+        return [regime.start(seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+
+    def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
+        return self.node_of if of == "workers" else np.arange(self.servers)
 
 
 def _usual(latency: Latency | None) -> float:

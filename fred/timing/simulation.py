@@ -2,6 +2,7 @@
 
 import gc
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.held import Copy, Gradient
+from fred.timing.links import Links
 from fred.timing.loop import After, Loop
-from fred.timing.network import NOTHING, Collective, Cost, Links, Network
+from fred.timing.network import NOTHING, Collective, Cost, Network
 from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
@@ -35,7 +37,7 @@ class Simulation:
         self.record = recorder
         self.servers = cluster.servers
         self.network = network = cluster.network
-        self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
+        self._links = None if network is None else Links(self.env, cluster, seed)
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
         self._cut = recorder.layout.blocks if recorder.layout.blocks > 1 else 0  # blocks that a copy must have
@@ -107,19 +109,28 @@ class Simulation:
             return ()
         return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
-    def transfer(self, worker: int) -> simpy.Event:
+    def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
-        return self.env.after(arrival - self.now)
+        return (
+            self.env.after(0) if self._links is None else self.process(self._links.across(worker, receiver, self.model_bytes))
+        )
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
         """Do something after so long."""
         self.env.later(nanoseconds, action)
 
-    def allreduce(self, members: int, algorithm: Collective | None = None) -> Cost:
-        """What an allreduce of models among so many workers costs each of them; the algorithm is the network's if not given."""
-        network = self.network or Network()
-        return network.allreduce(members, self.model_bytes, algorithm)
+    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+        """What an allreduce of models among these workers (a number: the first so many) costs each of them.
+
+        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        """
+        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else [1] * len(workers)
+        cost = network.allreduce(tuple(spread), self.model_bytes, algorithm)
+        if self._links is None or len(workers) == 1:
+            return cost
+        begin = self.now if begin is None else begin
+        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
 
     @property
     def mean_latency(self) -> int:

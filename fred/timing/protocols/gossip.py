@@ -71,7 +71,7 @@ class Gossip(Protocol):
             model = sim.publish(worker, len(graphs[phase][worker]))
             inboxes[worker].put(iteration, worker, model)
             for receiver in graphs[phase][worker]:
-                inboxes[receiver].expect(sim.transfer(worker), iteration, worker, model)
+                inboxes[receiver].expect(sim.transfer(worker, receiver), iteration, worker, model)
             if self.order == "mix-first":
                 yield gradient.finished
             mine = weights[phase][worker]

@@ -43,8 +43,8 @@ class Pairwise(Protocol):
         partner = 2 * (word * len(passive) >> 32) + 1
         with passive[partner].request() as turn:
             yield from sim.wait(worker, turn, f"worker {partner}, which averages with another")
-            yield sim.transfer(worker)
-            yield sim.transfer(partner)
+            yield sim.transfer(worker, partner)
+            yield sim.transfer(partner, worker)
             pair = [(sim.publish(each, 1), 0.5) for each in (worker, partner)]
             mean = sim.mix(worker, pair)
             for each in (worker, partner):
