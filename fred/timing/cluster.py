@@ -86,7 +86,7 @@ class Cluster(Component):
         """Number of workers."""
         return self.workers or sum(group.workers for group in self.groups)
 
-    @cached_property
+    @property
     def node_of(self) -> NodeOf:
         """The node of each worker: [workers]."""
         if isinstance(self.nodes, int):
