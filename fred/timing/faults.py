@@ -21,6 +21,7 @@ Kind = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
+_WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
 _AT_A_TIME = 64  # draws
 
 
@@ -162,6 +163,7 @@ class Faults:
     def __init__(self, troubles: Sequence[Trouble]):
         self._away = [each.away for each in troubles if type(each).away is not Trouble.away]
         self._lateness = [each.lateness for each in troubles if type(each).lateness is not Trouble.lateness]
+        self._lost: list[str] = []  # messages, for good
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
         """The first time away that ends after then, of all faults together, ns."""
@@ -177,9 +179,12 @@ class Faults:
             now = max(ends)
         return NEVER
 
-    def lateness(self, way: Way, worker: int) -> int:
-        """By how much the next message comes late, ns; NEVER: it is lost."""
-        return min(sum(each(way, worker) for each in self._lateness), NEVER)
+    def lateness(self, way: Way, worker: int, now: int) -> int:
+        """By how much a message that is sent now comes late, ns; NEVER: it is lost for good."""
+        late = min(sum(each(way, worker) for each in self._lateness), NEVER)
+        if late >= NEVER:
+            self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
+        return late
 
     def undisturbed(self, worker: int, begin: int, work: int) -> Span:
         """When a computation of `work` ns, which starts anew after each time away, begins for the last time, and ends."""
@@ -191,8 +196,9 @@ class Faults:
             begin = away
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
-        """Who is away for good, or will be after the next time that it is there."""
+        """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""
         everybody: list[tuple[Kind, int]] = [("worker", worker) for worker in range(workers)]
         everybody += [("server", server) for server in range(servers)]
         spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]
-        return [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]
+        away = [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]
+        return away + self._lost[-8:]

@@ -70,4 +70,4 @@ class Senders:
         model = self._sim.publish(worker, len(receivers))
         self.inboxes[worker].put(number, worker, model)
         for receiver in receivers:
-            self.inboxes[receiver].expect(self._sim.transfer(worker), number, worker, model)
+            self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)

@@ -2,21 +2,23 @@
 
 import gc
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
 
 from fred.errors import FredError
-from fred.schedule import NONE
+from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.faults import Faults
 from fred.timing.held import Copy, Gradient
+from fred.timing.links import Links
 from fred.timing.lives import Lives
 from fred.timing.loop import After, Loop
-from fred.timing.network import NOTHING, Collective, Cost, Links, Network
+from fred.timing.network import NOTHING, Collective, Cost, Network
 from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
@@ -38,7 +40,8 @@ class Simulation:
         self.record = recorder
         self.servers = cluster.servers
         self.network = network = cluster.network
-        self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
+        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
+        self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
         self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
@@ -47,7 +50,6 @@ class Simulation:
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
-        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
         self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._steps = [0] * self.workers  # gradients begun by each worker
@@ -85,7 +87,7 @@ class Simulation:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
         arrival = now if self._links is None else self._links.arrival(worker, size)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
         if self._links is not None:
             yield After(self.env, arrival - now)
         return copy
@@ -153,19 +155,28 @@ class Simulation:
             return ()
         return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
-    def transfer(self, worker: int) -> simpy.Event:
+    def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
-        return self.env.after(arrival - self.now)
+        return (
+            self.env.after(0) if self._links is None else self.process(self._links.across(worker, receiver, self.model_bytes))
+        )
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
         """Do something after so long."""
         self.env.later(nanoseconds, action)
 
-    def allreduce(self, members: int, algorithm: Collective | None = None) -> Cost:
-        """What an allreduce of models among so many workers costs each of them; the algorithm is the network's if not given."""
-        network = self.network or Network()
-        return network.allreduce(members, self.model_bytes, algorithm)
+    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+        """What an allreduce of models among these workers (a number: the first so many) costs each of them.
+
+        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        """
+        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else [1] * len(workers)
+        cost = network.allreduce(tuple(spread), self.model_bytes, algorithm)
+        if self._links is None or len(workers) == 1:
+            return cost
+        begin = self.now if begin is None else begin
+        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
 
     @property
     def mean_latency(self) -> int:
@@ -194,7 +205,7 @@ class Simulation:
         now = self.env._now
         size, messages = self._whole[block] if sent else (0, 0)
         arrival = now if arrival is None else arrival
-        return self.record.pull(now, worker, replica, block, self._steps[worker], arrival, size, messages)
+        return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
     def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""

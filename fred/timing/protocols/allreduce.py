@@ -20,10 +20,11 @@ class Allreduce(Protocol):
         sim.process(self._rounds(sim))
 
     def _rounds(self, sim: Simulation) -> Process:
-        cost = sim.allreduce(sim.workers)
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
-            yield sim.env.after(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
+            last = max(gradient.end for gradient in gradients)
+            cost = sim.allreduce(sim.workers, begin=last)
+            yield sim.env.after(last + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)
             sim.commit()

@@ -100,11 +100,11 @@ class _Exchanges:
     def _average(self, worker: int, partner: int) -> Process:
         sim = self._sim
         sent = sim.publish(worker, 1)
-        yield sim.transfer(worker)
+        yield sim.transfer(worker, partner)
         yield from sim.present(partner)
         reply = sim.publish(partner, 1)
         sim.sync(partner, sent, keep=0.5, weight=0.5)
-        yield sim.transfer(partner)
+        yield sim.transfer(partner, worker)
         yield from sim.present(worker)
         sim.sync(worker, sim.mix(worker, [(reply, 1.0), (sent, -1.0)]), keep=1.0, weight=0.5)
 
