@@ -13,7 +13,7 @@ from fred.results.staleness import by_block
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.timing.cluster import Cluster
-from fred.timing.network import Links
+from fred.timing.links import Links
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.central import Central

@@ -9,7 +9,7 @@ import simpy
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load, Loads
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.faults import Faults
+from fred.timing.faults import Faults, Way
 from fred.timing.latency import Latency
 from fred.timing.loop import After
 from fred.timing.network import Network
@@ -103,13 +103,8 @@ class Links:
         self._slow_servers = self._slowness(cluster.link_loads("servers", seed), cluster.servers)
         # Where servers differ, what is for all of them travels as that many messages.
         self._singly = cluster.servers > 1 and bool(network.servers or self._slow_servers)
-        self._faults = faults or Faults([])
+        self._faults = faults
         self._lay_cards(network, cluster.size)
-        if faults is not None:
-            self._inward, self._outward = (
-                [OfServer(card, partial(faults.back, "server", server)) for server, card in enumerate(cards)]
-                for cards in (self._inward, self._outward)
-            )
         self._draw_latencies(network, cluster.size, seed)
 
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, None]:
@@ -118,7 +113,7 @@ class Links:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             yield self._env.all_of([self._env.process(part) for part in parts])
             return
-        late = self._faults.lateness("to-servers", worker, int(self._env.now))
+        late = self._late("to-servers", worker)
         yield After(self._env, self._latency(self._up, worker, server or 0) + late)
         now = int(self._env.now)
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
@@ -131,7 +126,7 @@ class Links:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
         now = int(self._env.now)
         sent = self._passed(self._outward, now, size, server)
-        late = self._faults.lateness("to-workers", worker, now)
+        late = self._late("to-workers", worker)
         return max(sent, self._downward[worker].passes(now, size)) + self._latency(self._down, worker, server or 0) + late
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
@@ -144,7 +139,7 @@ class Links:
         if self._slow_workers:
             latency = self._slow_workers.latency(receiver, latency)
         begin = done = int(self._env.now)
-        latency += self._faults.lateness("between-workers", sender, begin)
+        latency += self._late("between-workers", sender)
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
@@ -166,7 +161,7 @@ class Links:
 
     def _lay_cards(self, network: Network, workers: int) -> None:
         """Of each worker's link, each server's card and each node's: one for each direction."""
-        slow_workers, slow_servers = self._slow_workers, self._slow_servers
+        slow_workers = self._slow_workers
         of_servers = [network.server_bandwidth] * self._servers
         for some in network.servers:
             for server in some.servers:
@@ -174,7 +169,7 @@ class Links:
         within = network.within
         self._out, self._in = ([_card(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2))
         self._inward, self._outward = (
-            [_card(bandwidth, slow_servers, server) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
+            [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
         )
         self._leaving, self._entering = (
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
@@ -188,6 +183,10 @@ class Links:
             self._inner_out, self._inner_in = (
                 [_card(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
             )
+
+    def _of_server(self, server: int, bandwidth: float | None) -> Card:
+        card = _card(bandwidth, self._slow_servers, server)
+        return card if self._faults is None else OfServer(card, partial(self._faults.back, "server", server))
 
     def _draw_latencies(self, network: Network, workers: int, seed: int) -> None:
         """Each worker's draws, of messages to each server, from each server, to other workers, and to those of its node."""
@@ -219,6 +218,9 @@ class Links:
             return (self._inner_out[sender],), (self._inner_in[receiver],)
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
         return (self._out[sender], leaving), (entering, self._in[receiver])
+
+    def _late(self, way: Way, worker: int) -> int:
+        return 0 if self._faults is None else self._faults.lateness(way, worker, int(self._env.now))
 
     def _part(self, size: int) -> int:
         return round(size / self._servers)
