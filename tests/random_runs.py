@@ -119,7 +119,7 @@ def _protocol_options(
         "stale-synchronous": {"bound": between(0, 3)},
         "cutoff": {"rule": one(*CUTOFF_RULES, {"name": "static", "workers": between(1, workers)})},
         "gossip": {
-            **{"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first")},
+            **{"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first", "compute-first")},
             **one({}, {"exchanges": one(2, 7, "global")}, {"overlap": between(1, 3)}),
         },
         "pairwise": {"topology": one("bipartite", "hypercube", "star")},

@@ -33,9 +33,17 @@ def times(schedule: Schedule, verb: Verb, worker: int | None = None) -> list[flo
     return (schedule["time_ns"][rows] / 1e9).tolist()
 
 
-def slow_first_step(workers: int, seconds: float = 0.5) -> Cluster:
-    """Worker 0 alone needs longer, all the time."""
-    return Cluster(workers=workers, speeds=[1 / (1 + seconds), *[1.0] * (workers - 1)], compute=SECOND)
+def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, float]]]:
+    """Of what each worker's averages were made, by worker and its replica's clock: whose model, at which clock, its weight."""
+    read: dict[int, tuple[int, int]] = {}
+    averages: dict[int, list[tuple[int, int, float]]] = {}
+    for row in schedule:
+        if row.verb == Verb.PULL:
+            read[row.mailbox] = row.replica, row.timestamp
+        elif row.verb == Verb.MIX:
+            averages.setdefault(row.mailbox, []).append((*read[row.source], row.weight))
+    syncs = (row for row in schedule if row.verb == Verb.SYNC and row.mailbox in averages)
+    return {(row.replica, row.timestamp): averages[row.mailbox] for row in syncs}
 
 
 class TestLocalSGD:
@@ -95,7 +103,7 @@ class TestEagerSGD:
         cluster = Cluster(workers=15, compute={"name": "uniform", "low": 1.0, "high": 1.9})
         schedule = record(Eager(period=None), cluster, gradients=6000)
         commits = schedule.rows(Verb.COMMIT)
-        on_time = np.bincount(np.searchsorted(commits, schedule.rows(Verb.ADD)[stale_gradients(schedule) == 0]))
+        on_time = np.bincount(np.searchsorted(commits, schedule.rows(Verb.ADD)[np.array(stale_gradients(schedule)) == 0]))
         assert on_time[:-1].mean() == pytest.approx(8, abs=0.6)
         assert (
             times(record(Eager(start_by="solo"), cluster, gradients=6000), Verb.COMMIT)[-1] < times(schedule, Verb.COMMIT)[-1]
@@ -121,7 +129,7 @@ class TestExchanges:
         cluster=CLUSTERS,
         topology=st.sampled_from([Ring(), Complete(), Star(), Exponential(neighbours=2)]),
         exchanges=st.integers(2, 5),
-        order=st.sampled_from(["update-first", "mix-first"]),
+        order=st.sampled_from(["update-first", "mix-first", "compute-first"]),
         seed=st.integers(0, 9),
     )
     def test_times_are_those_of_a_walk_from_exchange_to_exchange(self, cluster, topology, exchanges, order, seed):
@@ -136,7 +144,7 @@ class TestExchanges:
         for iteration in range(4):
             if any((worker, iteration) not in computed for worker in range(cluster.size)):
                 return
-            now = [computed[worker, iteration][order == "update-first"] for worker in range(cluster.size)]
+            now = [computed[worker, iteration][order != "mix-first"] for worker in range(cluster.size)]
             graph = [list(topology.receivers(worker, iteration, cluster.size)) for worker in range(cluster.size)]
             for _ in range(exchanges):
                 after = [now[worker] + round(part * len(graph[worker])) for worker in range(cluster.size)]
@@ -164,9 +172,9 @@ class TestExchanges:
 
     def test_the_models_that_are_mixed_do_not_depend_on_it(self):
         cluster = Cluster(workers=6, compute=SECOND)
-        plain, *others = (record(Gossip(exchanges=each), cluster, 120) for each in (1, 4, 161, "global"))
-        for other in others:
-            assert all((plain[name] == other[name]).all() for name in plain.columns if name != "messages")
+        plain, *others = (mixed(record(Gossip(exchanges=each), cluster, 120)) for each in (1, 4, 161, "global"))
+        assert all(other == plain for other in others)
+        assert len(plain) == 114, "the last ones are not averaged any more"
 
     def test_a_global_clock_waits_for_everybody(self):
         cluster = Cluster(workers=8, compute=COMPUTE)
@@ -206,9 +214,10 @@ class TestOverlappedSGP:
         assert (staleness.of_models(schedule, range(0)) <= overlap).all()
 
     def test_communication_is_hidden_as_long_as_it_takes_no_longer_than_the_overlap(self):
+        """1.5 s a message: not at all; every second time 0.5 s too late; as long as there are two iterations for it."""
         network = {"latency": {"name": "constant", "seconds": 1.5}}
         cluster = Cluster(workers=4, compute=SECOND, network=network)
-        for overlap, seconds in ((0, 2.5), (1, 1.5), (2, 1.0), (3, 1.0)):
+        for overlap, seconds in ((0, 2.5), (1, 1.25), (2, 1.0), (3, 1.0)):
             schedule = record(Gossip(topology=Exponential(), overlap=overlap), cluster, gradients=4 * 30)
             assert np.diff(times(schedule, Verb.PUSH, 0)).mean() == pytest.approx(seconds, abs=0.03)
 
@@ -273,11 +282,9 @@ class TestADPSGD:
     def test_partners_are_neighbours_on_the_other_side(self, topology, neighbours):
         run = make_run("ad-psgd", task=None, protocol={"topology": topology}, cluster={"workers": 6, "compute": COMPUTE})
         schedule = execute("run", run.model_copy(update={"stop": {"gradients": 600}}), 0).schedule
-        replicas = schedule["replica"][schedule.rows(Verb.SYNC)].reshape(-1, 2)
         found: dict[int, set[int]] = {}
-        assert replicas.max() == 5
-        for passive, active in replicas.tolist():
-            found.setdefault(active, set()).add(passive)
+        for (active, _), average in mixed(schedule).items():
+            found.setdefault(active, set()).add(average[0][0])
         assert {worker: found[worker] for worker in neighbours} == neighbours
 
     @pytest.mark.parametrize(("topology", "workers"), [("ring", 5), ("exponential", 4), ("complete", 3)])
@@ -310,7 +317,7 @@ class TestStaleness:
 
     def test_who_meets_a_slower_worker_gets_an_old_model_and_the_other_a_new_one(self):
         schedule = record(Pairwise(), Cluster(workers=2, speeds=[4, 1], compute=SECOND), seconds=1.9)
-        assert staleness.of_models(schedule, range(0)).tolist() == [0, 0, 0, 1, 0, 2, 0, 3, 0, 3, 0, 4, 0, 5][:14]
+        assert staleness.of_models(schedule, range(0)).tolist() == [0, 1, 2, 3, 3, 4, 5, 6, *[0] * 8]
 
     def test_models_that_are_not_averaged_have_no_age(self):
         for protocol in (Allreduce(), Eager()):

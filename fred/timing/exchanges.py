@@ -1,4 +1,4 @@
-"""Blocking exchanges one after the other, in which a delay travels from neighbour to neighbour [docs/errata.md, item 19]."""
+"""Blocking exchanges one after the other, in which a delay travels from neighbour to neighbour [docs/errata.md, item 27]."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 18]."""
+"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26]."""
 
 import math
 from functools import partial

@@ -20,9 +20,11 @@ class Gossip(Protocol):
     """In each iteration every worker sends its model to its receivers, and mixes those that it gets with its own.
 
     `update-first`: the gradient is applied, then models are sent and mixed. `mix-first`: models are sent and mixed while the
-    gradient, at the model before, is being computed. Weights: a sender divides itself equally among its receivers and itself
-    (`column`: the columns sum to 1, the rows only where degrees are equal), or 1 / (1 + the larger of both degrees) for each
-    edge and the rest for itself (`metropolis`: rows and columns sum to 1; the graph must be undirected).
+    gradient, at the model before, is being computed. `compute-first`: as that, but only once it has been computed.
+
+    Weights: a sender divides itself equally among its receivers and itself (`column`: the columns sum to 1, the rows only
+    where degrees are equal), or 1 / (1 + the larger of both degrees) for each edge and the rest for itself (`metropolis`: rows
+    and columns sum to 1; the graph must be undirected).
 
     With several `exchanges` a model is sent in as many parts, and a part only after the neighbours' parts before it have
     arrived: who is late holds up those so many edges away within the same iteration. With `overlap` nobody waits for what was
@@ -34,7 +36,7 @@ class Gossip(Protocol):
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
-    order: Literal["update-first", "mix-first"] = Field(
+    order: Literal["update-first", "mix-first", "compute-first"] = Field(
         "update-first", description="what is done with a gradient when; where D-PSGD is the algorithm: mix-first"
     )
     exchanges: Annotated[int, Field(ge=1)] | Literal["global"] = Field(
@@ -73,8 +75,9 @@ class Gossip(Protocol):
     ) -> Process:
         while True:
             gradient = sim.compute(worker, sim.own(worker))
-            if self.order == "update-first":
+            if self.order != "mix-first":
                 yield gradient.finished
+            if self.order == "update-first":
                 sim.push(gradient, worker, NOTHING)
             number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
             senders.send(worker)
@@ -83,7 +86,7 @@ class Gossip(Protocol):
             yield from inbox.wait(worker, number, len(mine))
             models = inbox.take(number)
             sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
-            if self.order == "mix-first":
+            if self.order != "update-first":
                 sim.push(gradient, worker, NOTHING)
 
     def _overlapped(
