@@ -42,7 +42,7 @@ class Problem:
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size, parts)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Loss and error on the evaluation examples; where replicas are the answer, also how far apart they are, and their own."""
+        """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart."""
         do = self.arithmetic
         loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
         if len(self.layout.answer) == 1:
