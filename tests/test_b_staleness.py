@@ -82,5 +82,4 @@ def test_a_result_draws_it_and_a_run_without_a_task_has_none():
     learned = Result(Scenario(runs={"a": runs["a"]}, seeds=(3,)), outcomes[:1])
     (line,) = learned.plot_b_staleness(every=2).axes[0].get_lines()
     table = by_staleness(b_staleness(outcomes[0], every=2))
-    assert (line.get_xdata() == table["staleness"]).all()
-    assert (line.get_ydata() == table["mean"]).all()
+    assert np.array_equal(line.get_xydata(), table[["staleness", "mean"]].to_numpy())
