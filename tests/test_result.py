@@ -268,13 +268,19 @@ def test_the_summary_has_a_row_for_each_run_and_seed_with_what_was_measured_last
                 assert row[f"{group}_{key}"] == pytest.approx(value), (group, key)
         own = learned.metrics[(learned.metrics["run"] == row["name"]) & (learned.metrics["seed"] == row["seed"])]
         assert (row["loss"], row["error"]) == (own["loss"].to_list()[-1], own["error"].to_list()[-1])
+        replicas = row["replicas_loss"], row["replicas_error"]
+        if row["algorithm"] == "d-psgd":
+            assert replicas == (own["replicas_loss"].to_list()[-1], own["replicas_error"].to_list()[-1])
+        else:
+            assert np.isnan(np.array(replicas, float)).all(), "one model has no others beside it"
         assert row["gradients_applied"] == own["gradients"].to_list()[-1]
 
 
 def test_metrics_of_several_seeds_are_each_seeds_own_one_after_the_other(learned):
     metrics = learned.metrics
     assert metrics.columns.to_list() == [
-        *("run", "seed", "virtual_seconds", "updates", "gradients", "loss", "error", "disagreement"),
+        *("run", "seed", "virtual_seconds", "updates", "gradients", "loss", "error"),
+        *("disagreement", "replicas_loss", "replicas_error"),
     ]
     start = 0
     for name in ("plain", "waiting", "peers"):

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
-from fred.minibatches import Sampling
+from fred.minibatches import Division, Sampling
 from fred.specification.sweep import Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
@@ -29,7 +29,16 @@ class Task(Component):
     model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
+    division: Division = Field(
+        "shared", description="whether workers draw from all examples or a part each: at random, or in the order of the labels"
+    )
     replicas_start: Literal["equal", "apart"] = Field("equal", description="whether workers' own models are first the same")
+
+    @model_validator(mode="after")
+    def _parts_are_drawn_from(self) -> "Task":
+        if self.division != "shared" and self.sampling == "sequential":
+            raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")
+        return self
 
 
 class Stop(Component):

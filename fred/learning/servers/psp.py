@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
-from fred.learning.models.model import Params
-from fred.learning.server import Scalar, Server, State
+from pydantic import Field
+
+from fred.learning.server import Scaling, Server
 
 
 class PSPSGD(Server):
@@ -11,5 +12,4 @@ class PSPSGD(Server):
 
     protocol: ClassVar[str] = "partial"
 
-    def apply_round(self, state: State, grads: Params, timestamp: Scalar, count: Scalar) -> State:
-        return self.step(state, grads, scale=count)
+    scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")
