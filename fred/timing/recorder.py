@@ -62,7 +62,8 @@ class Recorder:
         self.layout = layout
         self.full = False
         self._blocks = layout.blocks
-        self._changes_wanted, self._gradients_wanted, self._rows_wanted = updates * layout.blocks, gradients, rows
+        self._changes_wanted, self._gradients_wanted = updates * layout.blocks, gradients
+        self._bytes_wanted = rows * _ROW.size
         self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
@@ -113,9 +114,7 @@ class Recorder:
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The gradient makes one update of the block."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
-        if not gradient.applied:
-            self._applied(gradient)
-        self._changed(replica * self._blocks + block)
+        self._changed(replica * self._blocks + block, (gradient,))
         if self.listener is not None:
             self._tell()
 
@@ -133,10 +132,7 @@ class Recorder:
         weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
         self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
         self._joined[cell] = []
-        for gradient in joined:
-            if not gradient.applied:
-                self._applied(gradient)
-        self._changed(cell)
+        self._changed(cell, joined)
         if self.listener is not None:
             self._tell()
 
@@ -220,26 +216,26 @@ class Recorder:
 
     def _mix(self, now: int, worker: int, block: int, mailbox: int, parts: Sequence[tuple[Copy, float]]) -> None:
         """The sources of a mailbox's block."""
+        table, listener = self._rows, self.listener
         for copy, weight in parts:
             clock = copy.at(block) if copy.timestamps else copy.timestamp
-            self._rows += _pack(
-                now, _MIX, worker, NONE, block, mailbox, copy.mailbox, NONE, clock, 0, now, now, 0, 0, weight, 0.0
-            )
-            if self.listener is not None:
+            table += _pack(now, _MIX, worker, NONE, block, mailbox, copy.mailbox, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
+            if listener is not None:
                 self._tell()
 
-    def _applied(self, gradient: Gradient) -> None:
-        """The gradient has taken part in an update, for the first time."""
-        gradient.applied = True
-        if gradient.step != NONE:
-            self.gradients += 1
-
-    def _changed(self, cell: int) -> None:
-        """There was an update."""
+    def _changed(self, cell: int, gradients: Sequence[Gradient]) -> None:
+        """These gradients have made an update."""
         self.clocks[cell] += 1
         self.changes += 1
-        rows = len(self) if self._rows_wanted < math.inf else 0
-        if self.changes >= self._changes_wanted or self.gradients >= self._gradients_wanted or rows >= self._rows_wanted:
+        for gradient in gradients:
+            if not gradient.applied and gradient.step != NONE:
+                gradient.applied = True
+                self.gradients += 1
+        if (
+            self.gradients >= self._gradients_wanted
+            or self.changes >= self._changes_wanted
+            or len(self._rows) >= self._bytes_wanted
+        ):
             self.stop()
 
     def _write(

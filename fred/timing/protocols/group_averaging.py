@@ -57,7 +57,8 @@ class GroupAveraging(Protocol):
             late = operation.active
             if not operation.over.processed:
                 yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
-            averaging.leave(worker, operation, late)
+            mean = operation.means[worker & operation.first]
+            sim.sync(worker, mean, *(operation.late if late else operation.on_time), operation.cost)
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
@@ -79,9 +80,10 @@ class _Operation:
 
     def __init__(self, sim: Simulation, iteration: int, bits: list[int], cost: Cost):
         self.iteration, self.bits, self.cost = iteration, bits, cost
-        self.size = 1 << len(bits)  # of each group
+        self.size = size = 1 << len(bits)  # of each group
+        self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
         self.first = ~sum(bits)  # worker & first: the first member of its group
-        self.arrived = self.left = 0  # workers
+        self.arrived = 0  # workers
         self.active = False  # whether it has begun everywhere: who arrives now is late
         self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
         self.over: simpy.Event = sim.env.event()
@@ -113,16 +115,9 @@ class _Averaging:
         operation.arrived += 1
         if operation.arrived == (self._sim.workers if everybody else 1):
             self._sim.later(0 if everybody else self._activation, partial(self._begin, operation))
+        if operation.arrived == self._sim.workers:
+            del self._operations[iteration]
         return operation
-
-    def leave(self, worker: int, operation: _Operation, late: bool) -> None:
-        """The operation is over: the worker takes its group's mean, and if it was late its own model with it."""
-        mean, size = operation.means[worker & operation.first], operation.size
-        keep, weight = (1 / (size + 1), size / (size + 1)) if late else (0.0, 1.0)
-        self._sim.sync(worker, mean, keep, weight, operation.cost)
-        operation.left += 1
-        if operation.left == self._sim.workers:
-            del self._operations[operation.iteration]
 
     def _open(self, iteration: int, everybody: bool) -> _Operation:
         workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
