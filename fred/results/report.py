@@ -74,7 +74,7 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
     shown = list(frame)[:_BLOCKS_SHOWN]
     for block in shown:
         table.add_column(str(block), justify="right")
-    for name, own in frame.iterrows():
+    for name, own in zip(frame.index, frame.to_dict("records"), strict=True):
         table.add_row(str(name), *("–" if np.isnan(own[block]) else f"{own[block]:.1f}" for block in shown))
     return table
 

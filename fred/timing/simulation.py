@@ -209,7 +209,8 @@ class Simulation:
 
     def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""
-        return self.read(worker, worker, sent=False)
+        now = self.env._now
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
     def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
         """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
@@ -253,7 +254,7 @@ class Simulation:
 
     def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
-        return self.record.mix(self.now, worker, parts, block)
+        return self.record.mix(self.env._now, worker, parts, block)
 
     def sync(
         self,
@@ -267,7 +268,7 @@ class Simulation:
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.sync(self.now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
+        self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
