@@ -7,14 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from fred import registry
+from fred import documentation, registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.learning.server import Server
@@ -61,12 +60,10 @@ class TestEveryEntry:
 
 @pytest.mark.parametrize("name", registry.REGISTRY["algorithm"])
 class TestAlgorithm:
-    def test_the_first_line_of_its_file_cites_its_source(self, name):
+    def test_it_states_its_rule_and_its_file_cites_its_source(self, name):
         cls = registry.lookup("algorithm", name)
-        text = Path(inspect.getfile(cls)).read_text(encoding="utf-8")
-        first = text.split("\n")[0]
-        in_a_table = re.search(rf"^\| {cls.__name__} .*(19|20)\d\d.* \|$", text, re.MULTILINE)
-        assert in_a_table or re.search(r"\[.*(19|20)\d\d.*\]", first), first
+        assert vars(cls).get("rule"), "no `rule`, which docs/algorithms.md prints"
+        assert re.search(r"(19|20)\d\d", documentation.source(cls)), "neither the first line nor a table of the file cites it"
 
     def test_it_learns(self, name):
         outcome = execute("run", algorithm_run(name, stop={"gradients": 400}), 0)
@@ -153,6 +150,8 @@ from fred.learning.server import Server
 
 class SignSGD(Server):
     """One step of fixed length in each coordinate."""
+
+    rule = "w <- w - 0.1 step(sign(g))"
 
     def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, jax.tree.map(jnp.sign, grads), scale=0.1)

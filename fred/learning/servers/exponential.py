@@ -1,6 +1,6 @@
 """Exponential staleness penalty [Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks"]."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -10,6 +10,8 @@ from fred.learning.server import Scalar, Server, State
 
 class ExponentialPenalty(Server):
     """Multiply each gradient's step by rho to the power of its staleness."""
+
+    rule: ClassVar[str] = "w <- w - rho^tau step(g)"
 
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
 

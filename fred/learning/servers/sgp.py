@@ -12,6 +12,10 @@ from fred.learning.server import Scalar, Server, State
 class SGP(Server):
     """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'."""
 
+    rule: ClassVar[str] = """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j"""
     protocol: ClassVar[str] = "gossip"
     divisible: ClassVar[bool] = False
 
