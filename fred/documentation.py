@@ -22,8 +22,8 @@ Printed by `fred list --markdown` from FRED's classes: change those, then `make 
 to the parameters, a *protocol* who waits for whom; an algorithm can be run with other protocols than its own.
 
 In the rules, `w` are parameters, `w_i` those of worker i where each has its own, and `g` a gradient: the mean over a minibatch,
-at the parameters that its worker had read `tau` updates before. `step(g)` is what the optimizer makes of it, rate x g with plain
-`sgd`. Operations are elementwise.
+at the parameters that its worker had read `tau` updates before. `step(g)` is what the optimizer makes of it: with plain `sgd`,
+rate x g. Operations are elementwise.
 """
 _SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
 
@@ -51,12 +51,9 @@ def source(cls: type[Component]) -> str:
 
 def _own(base: type[Component]) -> list[str]:
     """The user's classes of this kind, in the modules that were allowed."""
-    classes = [(module, own) for module in registry.imported() for own in vars(sys.modules[module]).values()]
-    return [
-        f"{module}:{own.__name__}"
-        for module, own in classes
-        if inspect.isclass(own) and issubclass(own, base) and own.__module__ == module and not inspect.isabstract(own)
-    ]
+    found = [own for module in registry.imported() for _, own in inspect.getmembers(sys.modules[module], inspect.isclass)]
+    own = [cls for cls in found if issubclass(cls, base) and cls.__module__ in registry.imported()]
+    return [f"{cls.__module__}:{cls.__name__}" for cls in own if not inspect.isabstract(cls)]
 
 
 def _entry(cls: type[Any]) -> Iterator[str]:
