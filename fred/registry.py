@@ -190,6 +190,11 @@ def lookup(kind: str, name: str) -> type[Any]:
     return _own(kind, name)
 
 
+def base(kind: str) -> type[Any]:
+    """What every class of this kind is derived from."""
+    return _load(BASES[kind])
+
+
 def name_of(kind: str, component: object) -> str:
     """The name under which a scenario finds this component's class."""
     cls = type(component)
@@ -219,9 +224,9 @@ def _own(kind: str, name: str) -> type[Any]:
     known = vars(importlib.import_module(module))
     if own not in known:
         raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
-    cls, base = known[own], _load(BASES[kind])
-    if not isinstance(cls, type) or not issubclass(cls, base):
-        raise FredError(f"`{name}` is not a class derived from {base.__module__}.{base.__name__}, as every {kind} is")
+    cls, wanted = known[own], base(kind)
+    if not isinstance(cls, type) or not issubclass(cls, wanted):
+        raise FredError(f"`{name}` is not a class derived from {wanted.__module__}.{wanted.__name__}, as every {kind} is")
     if inspect.isabstract(cls):
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")

@@ -47,10 +47,10 @@ def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
 def test_throughput_under_switching_is_the_mean_speed():
     """Work goes on at 1 / slowdown: in the long run at 2/3 x 1 + 1/3 x 1/3 = 7/9 of full speed."""
     cluster = Cluster(
-        workers=100, compute={"name": "constant", "seconds": 0.01}, contention=[{"name": "markov-switching", **SWITCHING}]
+        workers=100, compute={"name": "constant", "seconds": 0.05}, contention=[{"name": "markov-switching", **SWITCHING}]
     )
     schedule = record(Asynchronous(), cluster, seconds=60)
-    assert schedule.counts()["updates"] / 100 / 6000 == pytest.approx(7 / 9, rel=0.02)
+    assert schedule.counts()["updates"] / 100 / 1200 == pytest.approx(7 / 9, rel=0.02)
 
 
 @pytest.mark.parametrize(("of", "different"), [("worker", 8), ("node", 2), ("cluster", 1)])

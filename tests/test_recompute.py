@@ -24,7 +24,7 @@ from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 @pytest.mark.parametrize("algorithm", ["sasgd", "fasgd"])
 def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
     """Only the files are read: schedule.parquet, params.npz, and the public functions for data and minibatches."""
-    settings = ["seeds=[5]", "stop.seconds=4", "task.model.hidden=[12]"]
+    settings = ["seeds=[5]", "stop.seconds=4"]
     result_ = experiment.run(load("scenarios/quickstart.yaml", settings), only=[algorithm])
     folder.save(result_, tmp_path / "out")
     files = tmp_path / "out" / algorithm / "seed-5"

@@ -49,6 +49,7 @@ class Server(Component):
     business. All functions are pure and traced by JAX: no Python branches on array values. What is left as it is costs nothing.
     """
 
+    rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block

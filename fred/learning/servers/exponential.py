@@ -1,6 +1,6 @@
 """Exponential staleness penalty [Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks"]."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -11,6 +11,8 @@ from fred.learning.servers.sasgd import weighed
 
 class ExponentialPenalty(Server):
     """Multiply each gradient's step by rho to the power of its staleness; in a round, each gradient by its own."""
+
+    rule: ClassVar[str] = "w <- w - rho^tau step(g)"
 
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
 

@@ -1,6 +1,6 @@
 """Faster asynchronous SGD [Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it]."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,12 @@ class FASGD(Server):
     `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
     In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 18).
     """
+
+    rule: ClassVar[str] = """\
+n <- gamma n + (1 - gamma) g^2
+b <- gamma b + (1 - gamma) g
+v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
+w <- w - step(g / v) / max(tau, 1)"""
 
     variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
     gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")

@@ -23,11 +23,14 @@ from fred.learning.server import Server
 class SSGD(Server):
     """One step with the mean gradient of each round."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the round's g)"
     protocol: ClassVar[str] = "synchronous"
 
 
 class ASGD(Server):
     """One step with every gradient as it arrives, however stale."""
+
+    rule: ClassVar[str] = "w <- w - step(g)"
 
 
 class Softsync(Server):
@@ -39,18 +42,21 @@ class Softsync(Server):
 class SSP(Server):
     """One step with each gradient when it arrives; the protocol bounds how stale it can be."""
 
+    rule: ClassVar[str] = "w <- w - step(g)"
     protocol: ClassVar[str] = "stale-synchronous"
 
 
 class CutoffSGD(Server):
     """One step with the mean of the gradients that made the cutoff."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the first c of n g)"
     protocol: ClassVar[str] = "cutoff"
 
 
 class AllreduceSGD(Server):
     """One step with the mean of all workers' gradients, made by every worker alike."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of all n g)"
     protocol: ClassVar[str] = "allreduce"
 
 
@@ -69,6 +75,9 @@ class EagerSGD(Server):
 class DPSGD(Server):
     """Every worker averages its model with its neighbours', and steps with its gradient at the model before."""
 
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)"""
     protocol: ClassVar[str] = "gossip"
     protocol_options: ClassVar[dict[str, Any]] = {"order": "mix-first"}
 
@@ -76,10 +85,18 @@ class DPSGD(Server):
 class ADPSGD(Server):
     """Every worker steps its own model with a gradient at an older copy of it, between averagings with one other worker."""
 
+    rule: ClassVar[str] = """\
+w_i, w_j <- (w_i + w_j) / 2    (while i computes; j is drawn)
+w_i <- w_i - step(g_i)"""
     protocol: ClassVar[str] = "pairwise"
 
 
 class WAGMASGD(Server):
     """Every worker steps its own model, and averages it with its group's, wherever the others have got to."""
 
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- W                        (the mean of its group of S, if it is in time)
+w_i <- (S W + w_i) / (S + 1)    (if it is late; in W is an older model of its own)
+w_i <- mean of all w            (every `period` iterations)"""
     protocol: ClassVar[str] = "group-averaging"

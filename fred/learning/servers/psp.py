@@ -8,8 +8,9 @@ from fred.learning.server import Scaling, Server
 
 
 class PSPSGD(Server):
-    """Each server steps with the mean of the d gradients that it got, d times as long: w <- w - d eta update(g / d)."""
+    """Each server steps with the mean of the d gradients that it got, d times as long."""
 
+    rule: ClassVar[str] = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
     protocol: ClassVar[str] = "partial"
 
     scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")

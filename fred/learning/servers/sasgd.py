@@ -1,6 +1,6 @@
 """Staleness-aware asynchronous SGD [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2]."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,8 @@ def weighed(message: Message, weight: Scalar) -> Message:
 
 class SASGD(Server):
     """Divide each gradient's step by its staleness, counted in server updates; in a round, each gradient by its own."""
+
+    rule: ClassVar[str] = "w <- w - step(g) / max(tau, 1)"
 
     divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
 

@@ -15,6 +15,10 @@ class SGP(Server):
     What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there.
     """
 
+    rule: ClassVar[str] = """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j"""
     protocol: ClassVar[str] = "gossip"
     divisible: ClassVar[bool] = False
 
