@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from fred.cli import main
 from fred.prediction.planning import expected_arrivals, iterations_at, mean_arrivals, plan
-from fred.results.measures import arrivals
+from fred.results.planning import arrivals
 from fred.timing.cluster import Cluster
 from fred.timing.latency import Bimodal, Exponential, Pareto, Uniform
 from fred.timing.protocols.synchronous import Synchronous

@@ -22,22 +22,6 @@ def staleness(schedule: Schedule) -> NDArray[np.int64]:
     return stale
 
 
-def arrivals(schedule: Schedule) -> NDArray[np.float64]:
-    """When each round's first to last gradient arrived, s after the round before was complete [rounds, gradients].
-
-    Of the first block, and of complete rounds. Raises ValueError if there is none, or if they differ in size.
-    """
-    first = schedule["block"] == 0
-    adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
-    round_of = np.searchsorted(commits, adds)
-    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
-    if len(set(sizes.tolist())) != 1:
-        raise ValueError("expected complete rounds of as many gradients each")
-    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
-    arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
-    return (arrived - began[:, None]) / NANOSECONDS
-
-
 def summarise(outcome: Outcome) -> dict[str, Any]:
     """One run with one seed in numbers, as summary.json holds it."""
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics

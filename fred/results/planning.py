@@ -17,8 +17,9 @@ from fred.places import check_places
 from fred.prediction.planning import Plan, mean_arrivals, plan
 from fred.results import figures
 from fred.results.folder import load_result
-from fred.results.measures import arrivals
 from fred.results.result import Result, summary_of
+from fred.schedule import Schedule, Verb
+from fred.timing.durations import NANOSECONDS
 from fred.timing.protocols.synchronous import Synchronous
 from fred.traces import options as trace_options
 
@@ -66,6 +67,22 @@ def run(options: argparse.Namespace) -> int:
         picture(found).save(options.out)
     print(_json(found)) if options.json else _print(found, str(options.trace))
     return 0
+
+
+def arrivals(schedule: Schedule) -> NDArray[np.float64]:
+    """When each round's first to last gradient arrived, s after the round before was complete [rounds, gradients].
+
+    Of the first block, and of complete rounds. Raises ValueError if there is none, or if they differ in size.
+    """
+    first = schedule["block"] == 0
+    adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
+    round_of = np.searchsorted(commits, adds)
+    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
+    if len(set(sizes.tolist())) != 1:
+        raise ValueError("expected complete rounds of as many gradients each")
+    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
+    arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
+    return (arrived - began[:, None]) / NANOSECONDS
 
 
 def rounds_of(result: Result) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ import pandas as pd
 
 import fred
 from fred.results import figures
-from fred.results.measures import arrivals
+from fred.results.planning import arrivals
 from reproductions.common import RESULTS, ROOT, quiet
 
 SCENARIOS = ROOT / "scenarios" / "backup-workers"
