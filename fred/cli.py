@@ -15,6 +15,7 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
     "cutoffs": ("fred.prediction.command", "what every rule for the cutoff would make of a recorded trace"),
     "fit": ("fred.fitting.command", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "plan": ("fred.results.planning", "how many of N + b workers to wait for, so that training is done first"),
     "train-cutoff": ("fred.prediction.deep.command", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
 _UNREAD = 141  # as of any program whose reader is gone
