@@ -25,6 +25,7 @@ from fred.timing.protocols.softsync import Softsync
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Process, Simulation
+from tests import worlds
 from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, largest_relative_error
 from tests.test_recompute import by_plain
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
@@ -123,7 +124,7 @@ class TestServersWithClocksOfTheirOwn:
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):
         cluster = {"workers": 5, "servers": 2, "compute": COMPUTE, "network": NETWORK}
-        run = make_run(algorithm, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
+        run = make_run(algorithm, task=worlds.LAYERS, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
         replayed, inline = (execute("run", run, 2, each) for each in (False, True))
         assert same(replayed, inline)
         initial = {name: array.astype(float) for name, array in replayed.initial.items()}
