@@ -64,6 +64,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "complete": "fred.timing.topology:Complete",
         "star": "fred.timing.topology:Star",
         "exponential": "fred.timing.topology:Exponential",
+        "hypercube": "fred.timing.topology:Hypercube",
+        "edges": "fred.timing.topology:Edges",
     },
     "selection": {
         "uniform": "fred.timing.selection:Uniform",
