@@ -157,9 +157,9 @@ class Simulation:
 
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        return (
-            self.env.after(0) if self._links is None else self.process(self._links.across(worker, receiver, self.model_bytes))
-        )
+        if self._links is None:
+            return self.env.after(0)
+        return self.process(self._links.across(worker, receiver, self.model_bytes))
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
         """Do something after so long."""
@@ -171,9 +171,9 @@ class Simulation:
         The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
         """
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
-        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else [1] * len(workers)
-        cost = network.allreduce(tuple(spread), self.model_bytes, algorithm)
-        if self._links is None or len(workers) == 1:
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
+        cost = network.allreduce(spread, self.model_bytes, algorithm)
+        if self._links is None:
             return cost
         begin = self.now if begin is None else begin
         return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
