@@ -23,7 +23,7 @@ from fred.timing.protocols.group_averaging import GroupAveraging, differing, mem
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.worlds import CLUSTERS, COMPUTE, TASK, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
@@ -169,7 +169,7 @@ class TestGossip:
 
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
-        task, workers = {**TASK, "replicas_start": "apart"}, 5
+        task, workers = {**LAYERS, "replicas_start": "apart"}, 5
         options: dict[str, Any] = {"task": task, "protocol": {"name": "gossip", "topology": topology}}
         options |= {"stop": {"updates": 60 * workers}, "cluster": {"workers": workers, "compute": COMPUTE}}
         sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
