@@ -50,7 +50,8 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     best = f"the best of each run's sweep by {criterion}; " if criterion else ""
-    table.caption = f"{best}staleness: mean / largest, in updates; model age: of averaged models, in iterations{spread}"
+    aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
+    table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
