@@ -99,7 +99,10 @@ class Links:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             yield self._env.all_of([self._env.process(part) for part in parts])
             return
-        yield After(self._env, self._latency(self._up, worker, server or 0))
+        latency = self._up[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        yield After(self._env, latency)
         now = int(self._env.now)
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
@@ -111,7 +114,10 @@ class Links:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
         now = int(self._env.now)
         sent = self._passed(self._outward, now, size, server)
-        return max(sent, self._downward[worker].passes(now, size)) + self._latency(self._down, worker, server or 0)
+        latency = self._down[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        return max(sent, self._downward[worker].passes(now, size)) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
@@ -120,7 +126,7 @@ class Links:
         """
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = (self._inside if inside else self._across)[sender]()
-        if self._slow_workers:
+        if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
         begin = done = int(self._env.now)
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
@@ -186,10 +192,6 @@ class Links:
                     self._up[server] = draws(f"uplink, server {server}", some.latency)
                 if (latency := some.pull_latency or some.latency) is not None:
                     self._down[server] = draws(f"downlink, server {server}", latency)
-
-    def _latency(self, draws: list[list[Callable[[], int]]], worker: int, server: int) -> int:
-        drawn = draws[server][worker]()
-        return drawn if self._slow_servers is None else self._slow_servers.latency(server, drawn)
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """The cards that a message passes before it travels, and after."""
