@@ -9,7 +9,7 @@ import simpy
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load, Loads
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.faults import Faults, Way
+from fred.timing.faults import Faults
 from fred.timing.latency import Latency
 from fred.timing.loop import After
 from fred.timing.network import Network
@@ -113,8 +113,12 @@ class Links:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             yield self._env.all_of([self._env.process(part) for part in parts])
             return
-        late = self._late("to-servers", worker)
-        yield After(self._env, self._latency(self._up, worker, server or 0) + late)
+        latency = self._up[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is not None:
+            latency += self._faults.lateness("to-servers", worker, int(self._env.now))
+        yield After(self._env, latency)
         now = int(self._env.now)
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
@@ -126,8 +130,12 @@ class Links:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
         now = int(self._env.now)
         sent = self._passed(self._outward, now, size, server)
-        late = self._late("to-workers", worker)
-        return max(sent, self._downward[worker].passes(now, size)) + self._latency(self._down, worker, server or 0) + late
+        latency = self._down[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is not None:
+            latency += self._faults.lateness("to-workers", worker, now)
+        return max(sent, self._downward[worker].passes(now, size)) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
@@ -136,10 +144,11 @@ class Links:
         """
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = (self._inside if inside else self._across)[sender]()
-        if self._slow_workers:
+        if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
         begin = done = int(self._env.now)
-        latency += self._late("between-workers", sender)
+        if self._faults is not None:
+            latency += self._faults.lateness("between-workers", sender, begin)
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
@@ -208,19 +217,12 @@ class Links:
                 if (latency := some.pull_latency or some.latency) is not None:
                     self._down[server] = draws(f"downlink, server {server}", latency)
 
-    def _latency(self, draws: list[list[Callable[[], int]]], worker: int, server: int) -> int:
-        drawn = draws[server][worker]()
-        return drawn if self._slow_servers is None else self._slow_servers.latency(server, drawn)
-
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """The cards that a message passes before it travels, and after."""
         if inside:
             return (self._inner_out[sender],), (self._inner_in[receiver],)
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
         return (self._out[sender], leaving), (entering, self._in[receiver])
-
-    def _late(self, way: Way, worker: int) -> int:
-        return 0 if self._faults is None else self._faults.lateness(way, worker, int(self._env.now))
 
     def _part(self, size: int) -> int:
         return round(size / self._servers)
