@@ -25,7 +25,7 @@ class Op(IntEnum):
     ADD = 2  # the block's sum <- sum + message
     COLLECT = 3  # ADD to the sums of all blocks
     COMMIT = 4  # block <- apply_round(block, weight x total)
-    MIX = 5  # register <- [register +] weighted sum of registers
+    MIX = 5  # register <- weighted sum of registers
     SYNC = 6  # block <- synchronize(block, register)
     PUBLISH = 7  # register <- publish(block)
     BEGIN = 8  # kept <- the beginning of a gradient at the parameters in registers
@@ -49,10 +49,9 @@ class Kind(NamedTuple):
     op: Op
     how: How = How.NOTHING
     group: int = 0  # of the block
-    members: int = 1  # minibatches in one gradient, sources of one mix
+    members: int = 1  # minibatches in one gradient, sources that all mixes have
     masked: bool = False  # a flat batch: only the first members are real
     weighted: bool = False  # ADD
-    continues: bool = False  # MIX: adds to what is there
 
 
 _APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
