@@ -342,7 +342,7 @@ def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(tmp_path, 
     assert [lines[name] for name in runs] == [fetches[name] for name in runs]
     print_summary(both, tmp_path)
     printed = capsys.readouterr().out
-    means = staleness_by_block(both.outcome("sharded").schedule)["mean"]
+    means = by_block(both.outcome("sharded").schedule)["mean"]
     assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed.split("staleness by block")[1])
     everything = experiment.run(validated({"runs": {"sharded": written["sharded"]}}, str))
     assert "copies" not in everything.pictures()
