@@ -118,6 +118,12 @@ def _protocol_options(
         "synchronous": {"backup_workers": between(0, workers - 1)},
         "stale-synchronous": {"bound": between(0, 3)},
         "cutoff": {"rule": one(*CUTOFF_RULES, {"name": "static", "workers": between(1, workers)})},
-        "gossip": {"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first")},
+        "gossip": {
+            **{"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first", "compute-first")},
+            **one({}, {"exchanges": one(2, 7, "global")}, {"overlap": between(1, 3)}),
+        },
+        "pairwise": {"topology": one("bipartite", "hypercube", "star")},
+        "local-steps": {"period": between(1, 5), "start_after": between(0, 3)},
+        "eager": {"start_by": one("solo", "majority"), "period": one(None, 2, 5)},
         "group-averaging": {"group_size": one(1, 2, 4), "period": between(1, 6)},
     }.get(protocol, {})

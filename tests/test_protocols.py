@@ -15,6 +15,8 @@ from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.dispatcher import Dispatcher
+from fred.timing.protocols.eager import Eager
+from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.selection import Shifting, Softmax
 from fred.timing.simulation import Process, Simulation
@@ -33,8 +35,8 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
     assert counts["in_flight"] == len(begun - applied - dropped)
     assert counts["gradients"] >= 80
     blocks = protocol.layout(cluster).blocks
-    if blocks == 1:  # else a worker may go on while blocks of earlier gradients are under way
-        assert counts["in_flight"] <= cluster.size
+    if blocks == 1 and not isinstance(protocol, Eager):  # else a worker may go on while earlier gradients are under way
+        assert counts["in_flight"] <= cluster.size * getattr(protocol, "k_push", 1)
     clocks = [0] * (schedule.replicas * schedule.blocks)
     mailboxes: dict = {}  # number -> block -> the row of its PULL, or of the last of its MIXes
     for row in rows_of(schedule):
@@ -48,7 +50,8 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
             assert row.begin_ns <= row.end_ns <= row.time_ns
             origin = mailboxes[row.mailbox][row.block]
             assert (origin.worker, origin.timestamp) == (row.worker, row.timestamp)
-            assert origin.end_ns <= row.begin_ns, "computed before it arrived"
+            needed = row.end_ns if getattr(protocol, "overlap", False) else row.begin_ns
+            assert origin.end_ns <= needed, "computed before it arrived"
             assert len(mailboxes[row.mailbox]) == blocks, "computed at a part of the parameters"
         elif row.verb == "MIX":
             assert mailboxes[row.source][row.block].timestamp == row.timestamp
@@ -104,6 +107,8 @@ def test_bytes_are_messages_times_their_size_and_weights_of_a_mix_conserve_the_m
         gradients = schedule.rows(Verb.ADD, Verb.DROP)
         assert set(schedule["bytes"][gradients]) == {cost.bytes}
         assert set(schedule["messages"][gradients]) == {cost.messages}
+    if isinstance(protocol, Pairwise):
+        return  # adds half of a difference: see tests/test_peers.py
     mixes = schedule.rows(Verb.MIX)
     sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes], minlength=schedule["mailbox"].max() + 1)
     complete = sums[np.unique(schedule["mailbox"][schedule.rows(Verb.SYNC)])]

@@ -20,7 +20,6 @@ from fred.schedule import Verb
 from fred.specification.loading import validated
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.group_averaging import GroupAveraging, differing, members
-from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
@@ -143,7 +142,8 @@ class TestSSP:
 
     def test_no_bound_is_asynchronous_sgd_to_the_last_bit(self):
         cluster = {"workers": 5, "compute": COMPUTE, "network": NETWORK}
-        ssp = outcome("ssp", protocol={"name": "stale-synchronous", "bound": None}, cluster=cluster)
+        no_bound = {"name": "stale-synchronous", "bound": None, "cache": False}
+        ssp = outcome("ssp", protocol=no_bound, cluster=cluster)
         asgd = outcome("asgd", cluster=cluster)
         assert ssp.schedule.digest() == asgd.schedule.digest()
         assert same(ssp, asgd)
@@ -161,9 +161,9 @@ class TestSSP:
 
 class TestGossip:
     def test_push_sum_with_doubly_stochastic_weights_is_d_psgd(self):
-        complete = {"name": "gossip", "topology": "complete"}  # 4 workers: weights 1/4, exact
+        complete = {"name": "gossip", "topology": "complete", "order": "update-first"}  # 4 workers: weights 1/4, exact
         assert same(outcome("sgp", protocol=complete), outcome("d-psgd", protocol=complete))
-        ring = {"name": "gossip", "topology": "ring"}
+        ring = {"name": "gossip", "topology": "ring", "order": "update-first"}
         five = {"workers": 5, "compute": COMPUTE}
         assert close(outcome("sgp", protocol=ring, cluster=five), outcome("d-psgd", protocol=ring, cluster=five))
 
@@ -189,31 +189,10 @@ class TestGossip:
     def test_mixing_first_hides_communication_behind_the_computation(self):
         network = {"latency": {"name": "constant", "seconds": 0.06}}
         cluster = {**EQUAL, "network": network}
-        for order, seconds in (("update-first", 0.16), ("mix-first", 0.1)):
+        for order, seconds in (("update-first", 0.16), ("mix-first", 0.1), ("compute-first", 0.16)):
             schedule = outcome("d-psgd", protocol={"name": "gossip", "order": order}, cluster=cluster).schedule
             times = np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)])
             assert (np.diff(times) == seconds * 1e9).all()
-
-
-class TestADPSGD:
-    @given(cluster=CLUSTERS, seed=st.integers(0, 99))
-    def test_it_never_stands_still_and_conserves_the_mean(self, cluster, seed):
-        schedule = record(Pairwise(), cluster, gradients=60, seed=seed)
-        syncs = schedule.rows(Verb.SYNC)
-        partners = schedule["worker"][syncs].reshape(-1, 2)
-        assert ((partners % 2) == (0, 1)).all(), "an active and a passive worker"
-        assert (np.diff(syncs.reshape(-1, 2)) == 1).all(), "both at once"
-        mixes = schedule.rows(Verb.MIX)
-        assert (schedule["weight"][mixes] == 0.5).all()
-
-    def test_each_active_worker_averages_once_per_gradient_with_evenly_drawn_partners(self):
-        schedule = record(Pairwise(), Cluster(workers=8, compute=COMPUTE), gradients=4000)
-        syncs = schedule["worker"][schedule.rows(Verb.SYNC)]
-        pushes = schedule["worker"][schedule.rows(Verb.PUSH)]
-        for worker in range(0, 8, 2):
-            assert abs((syncs == worker).sum() - (pushes == worker).sum()) <= 1
-        passive = np.array([(syncs == worker).sum() for worker in range(1, 8, 2)])
-        assert (abs(passive / passive.sum() - 0.25) < 0.05).all()
 
 
 class TestWAGMA:
@@ -287,9 +266,9 @@ def test_digests_do_not_depend_on_the_order_in_which_runs_are_listed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "asgd", "protocol": "gated"}, "a statistic that this algorithm does not have"),
+        ({"algorithm": "asgd", "protocol": {"name": "gated", "c_push": 0.1}}, "a statistic that this algorithm does not have"),
         ({"algorithm": "sgp", "protocol": "partial", "cluster": {"workers": 3, "servers": 3}}, "cannot be divided among"),
-        ({"algorithm": "b-fasgd", "task": None}, "it needs a `task`"),
+        ({"algorithm": "b-fasgd", "protocol": {"name": "gated", "c_push": 0.1}, "task": None}, "it needs a `task`"),
         ({"algorithm": "asgd", "task": {**TASK, "replicas_start": "apart"}}, "every worker has a model of its own"),
         ({"algorithm": "wagma-sgd", "cluster": {"workers": 6}}, r"number of workers \(6\) must be a power of two"),
         ({"algorithm": "wagma-sgd", "protocol": {"name": "group-averaging", "group_size": 8}}, "must not exceed"),

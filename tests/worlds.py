@@ -20,9 +20,10 @@ from fred.timing.simulation import Simulation
 
 TASK: dict[str, Any] = {
     "data": {"name": "synthetic-classification", "examples": 600, "evaluation": 100, "features": 8, "classes": 4},
-    "model": {"name": "mlp", "hidden": [6]},
+    "model": "softmax",  # compiled twice as fast as a network
     "batch_size": 4,
 }
+LAYERS: dict[str, Any] = {**TASK, "model": {"name": "mlp", "hidden": [6]}}
 COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
 
 
@@ -38,6 +39,19 @@ def make_run(algorithm: Any = "asgd", **options: Any) -> Run:
 def rows_of(schedule: Schedule) -> Iterable[Any]:
     """The rows of a schedule's table, as named tuples."""
     return schedule.frame().itertuples()
+
+
+def stale_gradients(schedule: Schedule) -> list[int]:
+    """Updates by gradients between the read and the use of each gradient, from the history of each block's changes."""
+    history: dict[tuple[int, int], list[str]] = {}
+    stale = []
+    for row in rows_of(schedule):
+        changes = history.setdefault((row.replica, row.block), [])
+        if row.verb in ("PUSH", "ADD"):
+            stale.append(sum(verb != "SYNC" for verb in changes[row.timestamp :]))
+        if row.verb in ("PUSH", "COMMIT", "SYNC"):
+            changes.append(row.verb)
+    return stale
 
 
 def same(a: Outcome | Stored, b: Outcome | Stored) -> bool:
@@ -91,7 +105,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now)
+    return recorder.schedule(simulation.now, simulation.standstill)
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:
@@ -99,9 +113,14 @@ def fitting(name: str, cluster: Cluster) -> Protocol:
     options = {
         "gated": {"c_push": 0.1, "c_fetch": 0.1},
         "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
-        "stale-synchronous": {"bound": 2},
+        "stale-synchronous": {"bound": 2, "clocks": "each", "cut": "layers", "overlap": True},
+        "softsync": {"n": 2, "clocks": "each"},
+        "fixed-lag": {"lag": 3, "ramp": 5},
+        "dispatcher": {"k_push": 3, "k_fetch": 2},
         "cutoff": {"rule": {"name": "elfving"}},
         "group-averaging": {"period": 3},
+        "local-steps": {"period": 3},
+        "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }
     protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))

@@ -28,6 +28,11 @@ class Hooks(NamedTuple):
     publishes: bool = False
     synchronizes: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether messages are gradients and rounds are their sums, so that a round can be one batch."""
+        return not (self.sends or self.remembers or self.contributes or self.publishes)
+
 
 @dataclass
 class Mix:

@@ -173,6 +173,21 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
     return figure
 
 
+def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
+    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness."""
+    with style():
+        figure = Picture(figsize=(5.6, 3.5), layout="constrained")
+        axis = figure.subplots()
+        for (colour, dashes), (name, own) in zip(_lines(), means.items(), strict=False):
+            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1)
+            sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
+            axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
+        axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _legend(figure, axis)
+    return figure
+
+
 def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
     """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own."""
     shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name
@@ -197,6 +212,24 @@ def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[st
         axis.invert_yaxis()
         if left.any():
             figure.legend(loc="outside lower right", ncols=4)
+    return figure
+
+
+def copies(runs: dict[str, pd.DataFrame]) -> Picture:
+    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them."""
+    with style():
+        figure = Picture(figsize=(9.2, 3.5), layout="constrained")
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axis, (column, label) in zip(
+            axes, (("pushes", "gradients pushed"), ("fetches", "parameters fetched")), strict=True
+        ):
+            most = max(each["potential"].iloc[-1] for each in runs.values())
+            axis.plot((0, most), (0, most), color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
+            for (colour, dashes), (name, each) in zip(_lines(), runs.items(), strict=False):
+                shown = each.iloc[np.unique(np.linspace(0, len(each) - 1, 400).astype(int))]
+                axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
+            axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
+        _legend(figure, axes[0])
     return figure
 
 

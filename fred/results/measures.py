@@ -7,26 +7,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import registry
-from fred.results import worker_time
+from fred.results import staleness, worker_time
 from fred.running.execution import Outcome
-from fred.schedule import NONE, Schedule, Verb
+from fred.schedule import NONE, UNENDING, Schedule, Verb
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")
 
 
-def staleness(schedule: Schedule) -> NDArray[np.int64]:
-    """Staleness of every gradient that took part in an update (or waits in an open round), updates."""
-    stale: NDArray[np.int64] = schedule["staleness"][schedule.rows(Verb.PUSH, Verb.ADD)]
-    return stale
-
-
 def summarise(outcome: Outcome) -> dict[str, Any]:
     """One run with one seed in numbers, as summary.json holds it."""
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
-    stale = staleness(schedule)
+    layout = run.protocol.layout(run.cluster)
     measured = "loss" in metrics
     return {
         "name": outcome.name,
@@ -41,16 +35,26 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
             "dropped": counts["dropped"],
             "in_flight": counts["in_flight"],
         },
+        "standstill": schedule.standstill or None,
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
-        "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
+        "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
+        "staleness": _mean_and_max(staleness.of_gradients(schedule)),
+        "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
         **traffic(outcome),
+        "copies": _copies(outcome),
         "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
+        "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
         "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
+    return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
 
 
 def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
@@ -63,13 +67,14 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
 
     An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
-    would have taken; those that the run's end left unfinished or unused are absent, so some workers may end before others.
+    would have taken, unless its worker left for good; those that the run's end left unfinished or unused are absent, so some
+    workers may end before others.
     """
     schedule = outcome.schedule
     ends = schedule["end_ns"].copy()
     ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[schedule["step"][rows] != NONE]
+    rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
     rows = rows[first]
     worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]
@@ -85,6 +90,51 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     on_server = np.isin(schedule["replica"], layout.on_servers)
     ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
     return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+
+
+def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
+    """What was sent of what could have been [Odena 2016, figure 3], a row per gradient of which servers have heard, in order.
+
+    Every gradient is an opportunity to push one copy and, before it, to fetch one. Columns, all counted up to and with that
+    gradient: seconds, updates (until then), potential, pushes, fetches, pushed_bytes, fetched_bytes.
+    """
+    rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], on_servers)]
+    worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
+    _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    _, read_first = np.unique(mailbox[first[order]], return_index=True)
+    columns = {
+        "seconds": schedule["time_ns"][rows[first[order]]] / NANOSECONDS,
+        "updates": np.searchsorted(schedule.ledger.every_update, rows[first[order]]) // schedule.blocks,
+        "potential": 1 + np.arange(len(order)),
+    }
+    for unit, (pushed, fetched) in {"messages": ("pushes", "fetches"), "bytes": ("pushed_bytes", "fetched_bytes")}.items():
+        up = np.bincount(gradient, schedule[unit][rows], len(order))[order]
+        down = np.zeros(len(order))
+        down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
+        columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
+        columns |= {name: np.cumsum(columns[name]).astype(np.int64) for name in (pushed, fetched)}
+    return pd.DataFrame(columns)
+
+
+def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
+    """By mailbox, what was sent to fill it; a block counts in the first one that it becomes a part of."""
+    pulls, mixes = schedule.rows(Verb.PULL), schedule.rows(Verb.MIX)
+    fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
+    fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
+    _, first = np.unique(schedule["source"][mixes], return_index=True)
+    whole, part = schedule["mailbox"][mixes[first]], schedule["source"][mixes[first]]
+    np.add.at(fetched, whole, fetched[part])
+    return fetched
+
+
+def _copies(outcome: Outcome) -> dict[str, int | None]:
+    """The end of `copies`, where there are servers."""
+    on_servers = outcome.run.protocol.layout(outcome.run.cluster).on_servers
+    counted = copies(outcome.schedule, on_servers) if on_servers else pd.DataFrame()
+    names = ("potential", "pushes", "fetches")
+    return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 
 
 def _exact_sum(numbers: NDArray[np.int64]) -> int:

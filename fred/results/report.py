@@ -17,6 +17,8 @@ from fred.results.compare import Compared
 from fred.results.place import said
 from fred.running.side_by_side import Progress
 
+_BLOCKS_SHOWN = 16  # columns
+
 
 @contextmanager
 def progress(units: int = 0) -> Iterator[Progress]:
@@ -35,7 +37,9 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     best = outcome.with_its_best()
     if best.outcomes:
         console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
-    for line in _divergences(outcome.summary):
+        if best.summary["staleness_by_block"].notna().any():
+            console.print(_blocks_table(best.summary))
+    for line in _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
 
@@ -46,14 +50,32 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     best = f"the best of each run's sweep by {criterion}; " if criterion else ""
-    table.caption = f"{best}staleness: mean / largest, in updates{spread}"
+    table.caption = f"{best}staleness: mean / largest, in updates; model age: of averaged models, in iterations{spread}"
     table.add_column("run", no_wrap=True)
-    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "loss", "error", "to target"):
+    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
     for name, rows in outcome.summary.groupby("name", sort=False):
         table.add_row(str(name), *_cells(rows, seeds))
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
+    return table
+
+
+def _blocks_table(summary: pd.DataFrame) -> Table:
+    """Mean staleness in each block of the parameters, of runs whose servers hold a block each, over the seeds."""
+    cut = summary[summary["staleness_by_block"].notna()]
+    means = [
+        {"run": name, **{each["block"]: each["mean"] for each in own}}
+        for name, own in zip(cut["name"], cut["staleness_by_block"], strict=True)
+    ]
+    frame = pd.DataFrame(means).groupby("run", sort=False).mean()
+    table = Table(title="mean staleness by block, updates", title_justify="left", title_style="bold")
+    table.add_column("run", no_wrap=True)
+    shown = list(frame)[:_BLOCKS_SHOWN]
+    for block in shown:
+        table.add_column(str(block), justify="right")
+    for name, own in zip(frame.index, frame.to_dict("records"), strict=True):
+        table.add_row(str(name), *("–" if np.isnan(own[block]) else f"{own[block]:.1f}" for block in shown))
     return table
 
 
@@ -87,6 +109,15 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
     ]
 
 
+def _standstills(summary: pd.DataFrame) -> list[str]:
+    """A warning for every run in which nothing happens any more before its time is over."""
+    still = summary[summary["standstill"].notna()]
+    return [
+        f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
+        for name, rows in still.groupby("name", sort=False)
+    ]
+
+
 def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
     def mean(column: str, form: str) -> str:
         values = rows[column].astype(float) if column in rows else pd.Series([np.nan])
@@ -109,6 +140,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         mean("gradients_dropped", ",.0f"),
         mean("virtual_seconds", ",.1f"),
         mean("staleness_mean", ".1f") + " / " + largest("staleness_max"),
+        mean("model_age_mean", ".1f") + " / " + largest("model_age_max"),
         spread("loss", ".3f"),
         spread("error", ".3f"),
         _to_target(rows),

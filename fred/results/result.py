@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures, sweeps, timeline
-from fred.results.measures import WAYS, run_times, staleness, summarise
+from fred.results import figures, staleness, sweeps, timeline
+from fred.results.b_staleness import b_staleness, by_staleness
+from fred.results.measures import WAYS, copies, run_times, summarise
 from fred.results.stored import Stored
 from fred.results.worker_time import KINDS
 from fred.running.execution import Outcome
@@ -74,6 +75,10 @@ class Result:
         outcome = self.outcome(run, seed)
         return outcome.run_times if isinstance(outcome, Stored) else run_times(outcome)
 
+    def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
+        """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew."""
+        return b_staleness(self.outcome(run, seed), every)
+
     def outcome(self, run: str, seed: int | None = None) -> Outcome | Stored:
         """Everything about one run with one seed. Raises FredError for an unknown one."""
         for each in self.outcomes:
@@ -102,6 +107,17 @@ class Result:
         megabytes = _means(self.outcomes, "bytes", WAYS, 1e-6)
         return figures.stacked(megabytes, "sent over the network, MB")
 
+    def plot_copies(self) -> figures.Picture:
+        """What was pushed and fetched of what could have been, with the first seed. Raises FredError where no server is."""
+        drawn: dict[str, pd.DataFrame] = {}
+        for name in dict.fromkeys(each.name for each in self.outcomes):
+            own = self.outcome(name)
+            if summary_of(own)["copies"]["potential"]:
+                drawn[name] = copies(own.schedule, own.run.protocol.layout(own.run.cluster).on_servers)
+        if not drawn:
+            raise FredError("nothing to plot: in these runs nothing is pushed to a server")
+        return figures.copies(drawn)
+
     def plot_workers_time(self) -> figures.Picture:
         """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock."""
         clocked = [each for each in self.outcomes if each.run.protocol.has_clock]
@@ -116,10 +132,14 @@ class Result:
         stale: dict[str, NDArray[np.int64]] = {}  # how many gradients of each staleness
         for name, shared in names.items():
             for each in (outcome for outcome in self.outcomes if outcome.name == name):
-                counts, before = np.bincount(staleness(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
+                counts, before = np.bincount(staleness.of_gradients(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
                 size = max(len(counts), len(before))
                 stale[shared] = np.pad(counts, (0, size - len(counts))) + np.pad(before, (0, size - len(before)))
         return figures.staleness(stale)
+
+    def plot_b_staleness(self, every: int = 1) -> figures.Picture:
+        """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew."""
+        return figures.b_staleness({name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs})
 
     def plot_timeline(self) -> figures.Picture:
         """What each worker did at the start of each run, with the first seed."""
@@ -143,6 +163,8 @@ class Result:
         if "disagreement" in self.metrics:
             drawn["disagreement"] = self.plot_disagreement
         drawn |= {"traffic": self.plot_traffic, "staleness": self.plot_staleness}
+        if any(_suppressed(**summary_of(each)["copies"]) for each in self.outcomes):
+            drawn["copies"] = self.plot_copies
         if any(each.run.protocol.has_clock for each in self.outcomes):
             drawn |= {"workers-time": self.plot_workers_time, "timeline": self.plot_timeline}
         return drawn
@@ -176,6 +198,11 @@ class Result:
 def summary_of(outcome: Outcome | Stored) -> dict[str, Any]:
     """One run with one seed in numbers."""
     return outcome.summary if isinstance(outcome, Stored) else summarise(outcome)
+
+
+def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:
+    """Whether some, but not all, of what could have been sent was not."""
+    return bool(potential and pushes and fetches) and (pushes, fetches) != (potential, potential)
 
 
 def _means(outcomes: Sequence[Outcome | Stored], fact: str, parts: Sequence[str], unit: float) -> dict[str, dict[str, float]]:

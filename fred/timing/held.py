@@ -29,7 +29,7 @@ class Copy:
 class Gradient:
     """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
 
-    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "source", "step", "worker")
+    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "ready", "source", "step", "worker")
 
     def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
@@ -37,5 +37,10 @@ class Gradient:
         self.copy = copy  # what it is computed at; of a difference, where it ends
         self.source = source  # of a difference: where it starts
         self.begin, self.end = begin, end  # ns
+        self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, where that is not all at the end
         self.finished: Any = None  # the event that the protocol waits for
         self.applied = False  # whether it took part in an update
+
+    def ready_at(self, block: int) -> int:
+        """From when on a block of it can be used, ns."""
+        return self.ready[block] if self.ready else self.end

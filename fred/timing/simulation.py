@@ -2,25 +2,30 @@
 
 import gc
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
 
 from fred.errors import FredError
-from fred.schedule import NONE
+from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.faults import Faults
 from fred.timing.held import Copy, Gradient
+from fred.timing.links import Links
+from fred.timing.lives import Lives
 from fred.timing.loop import After, Loop
-from fred.timing.network import NOTHING, Collective, Cost, Links, Network
+from fred.timing.network import NOTHING, Collective, Cost, Network
 from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant
+_MANY_WORKERS = 10_000  # of whom a round may take as many events
 _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
 
 
@@ -35,16 +40,21 @@ class Simulation:
         self.record = recorder
         self.servers = cluster.servers
         self.network = network = cluster.network
-        self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
+        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
+        self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
-        self._shares = shares or (1 / recorder.layout.blocks,) * recorder.layout.blocks  # of the blocks in that
-        self._cut = recorder.layout.blocks if recorder.layout.blocks > 1 else 0  # blocks that a copy must have
-        sizes = [(self.bytes_of(block), 1) for block in range(recorder.layout.blocks)]  # and messages, of each block
+        self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
+        self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
+        self._cut = blocks if blocks > 1 else 0  # blocks that a copy must have
+        sizes = [(self.bytes_of(block), 1) for block in range(blocks)]  # and messages, of each block
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
+        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
+        self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._steps = [0] * self.workers  # gradients begun by each worker
         self._waiting: dict[str, str] = {}  # who -> what it waits for
+        self.standstill = ""  # why nothing happens any more when the time is over
 
     @property
     def now(self) -> int:
@@ -55,33 +65,55 @@ class Simulation:
         """Start a process."""
         return self.env.process(generator)
 
-    def work(self, worker: int, process: Callable[[], Process]) -> simpy.Process:
-        """Start a worker's process."""
-        return self.env.process(process())
+    def work(self, worker: int, process: Callable[[], Process]) -> None:
+        """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
+
+        The gradients of a worker without one are only delayed: each is computed anew from the same copy.
+        """
+        if self._lives is None:
+            self._processes[worker] = self.env.process(process())
+        else:
+            self._lives.start(worker, process)
+
+    def interrupt(self, worker: int) -> None:
+        """Interrupt a worker's main process, unless the worker is away."""
+        process = self._processes[worker] if self._lives is None else self._lives.process(worker)
+        if process is not None:
+            process.interrupt()
 
     # What a worker does, network included.
 
     def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
-        """The servers send their present parameters; ends when they have arrived."""
+        """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
         arrival = now if self._links is None else self._links.arrival(worker, size)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
         if self._links is not None:
             yield After(self.env, arrival - now)
         return copy
 
-    def begin(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
-        """A gradient at the copy that begins now. The duration, ns, is the worker's next draw if not given."""
+    def duration(self, worker: int) -> int:
+        """How long the worker's next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
+        duration = self._durations[worker]()
+        if self._loads is None:
+            return duration
+        return self._loads.finish(worker, self._steps[worker], self.env._now, duration) - self.env._now
+
+    def begin(self, worker: int, copy: Copy, duration: int | None = None, done: int = 0) -> Gradient:
+        """A gradient at the copy that begins now, or of which `done`, ns, are over.
+
+        The duration, ns, is the worker's next draw if not given.
+        """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
             raise self._incomplete(copy)
+        if duration is None:
+            duration = self.duration(worker)
         self._steps[worker] = step + 1
         record.started += 1
-        if duration is None:
-            duration = self._durations[worker]()
-            if self._loads is not None:
-                duration = self._loads.finish(worker, step, now, duration) - now
-        gradient = Gradient(worker, step, copy, now, now + duration)
+        gradient = Gradient(worker, step, copy, now - done, now - done + duration)
+        if self._lives is not None and not self._lives.hold(gradient):
+            self._delay(gradient)
         if record.listener is not None:
             record.watch(gradient)
         return gradient
@@ -89,8 +121,24 @@ class Simulation:
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """Begin a gradient; wait for its `finished`."""
         gradient = self.begin(worker, copy, duration)
-        gradient.finished = After(self.env, gradient.end - gradient.begin)
+        gradient.finished = After(self.env, gradient.end - self.env._now)
         return gradient
+
+    def _delay(self, gradient: Gradient) -> None:
+        """Begin a gradient anew after each time away."""
+        assert self._faults is not None
+        work = gradient.end - gradient.begin  # contention included
+        gradient.begin, gradient.end = self._faults.undisturbed(gradient.worker, gradient.begin, work)
+
+    def _lose(self, gradient: Gradient) -> None:
+        """Its worker has crashed."""
+        self.drop(gradient, cost=NOTHING)
+
+    def present(self, worker: int) -> Process:
+        """Wait until a worker is there."""
+        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
+        if back > self.now:
+            yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
@@ -107,19 +155,28 @@ class Simulation:
             return ()
         return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
-    def transfer(self, worker: int) -> simpy.Event:
+    def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
-        return self.env.after(arrival - self.now)
+        return (
+            self.env.after(0) if self._links is None else self.process(self._links.across(worker, receiver, self.model_bytes))
+        )
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
         """Do something after so long."""
         self.env.later(nanoseconds, action)
 
-    def allreduce(self, members: int, algorithm: Collective | None = None) -> Cost:
-        """What an allreduce of models among so many workers costs each of them; the algorithm is the network's if not given."""
-        network = self.network or Network()
-        return network.allreduce(members, self.model_bytes, algorithm)
+    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+        """What an allreduce of models among these workers (a number: the first so many) costs each of them.
+
+        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        """
+        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else [1] * len(workers)
+        cost = network.allreduce(tuple(spread), self.model_bytes, algorithm)
+        if self._links is None or len(workers) == 1:
+            return cost
+        begin = self.now if begin is None else begin
+        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
 
     @property
     def mean_latency(self) -> int:
@@ -135,7 +192,7 @@ class Simulation:
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
-        return math.ceil(self.model_bytes * self._shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
+        return math.ceil(self.model_bytes * self.shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """How often a block of a replica has been changed."""
@@ -148,16 +205,17 @@ class Simulation:
         now = self.env._now
         size, messages = self._whole[block] if sent else (0, 0)
         arrival = now if arrival is None else arrival
-        return self.record.pull(now, worker, replica, block, self._steps[worker], arrival, size, messages)
+        return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
     def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""
-        return self.read(worker, worker, sent=False)
+        now = self.env._now
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
-    def publish(self, worker: int, copies: int) -> Copy:
-        """The worker's own replica as it is, for so many others to whom it is sent."""
+    def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
+        """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies)
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies * parts)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
@@ -173,17 +231,21 @@ class Simulation:
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         now = self.env._now
-        if gradient.end > now:
-            raise self._unfinished(gradient)
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
         now = self.env._now
-        if gradient.end > now:
-            raise self._unfinished(gradient)
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
@@ -192,7 +254,7 @@ class Simulation:
 
     def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
-        return self.record.mix(self.now, worker, parts, block)
+        return self.record.mix(self.env._now, worker, parts, block)
 
     def sync(
         self,
@@ -206,17 +268,22 @@ class Simulation:
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.sync(self.now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
+        self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
+            gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
-        """What the algorithm lets timing depend on (see Server.statistic)."""
-        return self.record.statistic(replica)
+        """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes."""
+        if self.blocks == 1:
+            return self.record.statistic(replica, 0)
+        return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
     def _incomplete(self, copy: Copy) -> FredError:
         return FredError(
@@ -224,10 +291,10 @@ class Simulation:
             "`compose` copies of all of them"
         )
 
-    def _unfinished(self, gradient: Gradient) -> FredError:
+    def _unfinished(self, gradient: Gradient, block: int) -> FredError:
         return FredError(
             f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
-            f"finished at {gradient.end / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+            f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
         )
 
     def run(self, seconds: float = math.inf) -> None:
@@ -244,12 +311,16 @@ class Simulation:
 
     def _go_on(self, seconds: float) -> None:
         """Many events. Raises FredError if nothing comes of them."""
-        began, rows = self.now, len(self.record)
+        began, rows, changes = self.now, len(self.record), self.record.changes
         if not self.env.happen(_MANY_EVENTS, self.record):
-            raise FredError(self._standstill())
+            raise FredError(self._standstill(self.now))
         if self.record.started > MOST_GRADIENTS:
             raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-        if self.now > began or self.record.full:
+        if self.record.full:
+            return
+        if self.now > began:
+            if self._faults is not None and self.record.changes == changes and self.workers < _MANY_WORKERS:
+                raise FredError(self._standstill(self.record.last_ns))
             return
         if seconds < math.inf:
             raise FredError(
@@ -261,7 +332,11 @@ class Simulation:
 
     def _time_is_over(self) -> None:
         self.record.stop()
+        if len(self.env._queue) == (self._lives.expected if self._lives else 0):
+            self.standstill = self._standstill(self.record.last_ns)
 
-    def _standstill(self) -> str:
-        waiting = "; ".join(f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8])
-        return f"nothing can happen any more after {self.now / NANOSECONDS:g} s: {waiting or 'no worker is waiting'}"
+    def _standstill(self, since: int) -> str:
+        waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
+        if self._faults is not None:
+            waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
+        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or 'no worker is waiting'}"

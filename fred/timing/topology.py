@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from pydantic import Field
 
@@ -12,7 +13,7 @@ class Topology(Component):
     """A directed graph on the workers for each iteration; everybody also keeps its own model."""
 
     @abstractmethod
-    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
         """To whom a worker sends in this iteration; never itself."""
 
     def period(self, workers: int) -> int:
@@ -53,3 +54,18 @@ class Exponential(Topology):
 
     def period(self, workers: int) -> int:
         return max(1, math.ceil(math.log2(workers)))
+
+
+class Bipartite(Topology):
+    """Even workers send to all odd ones, odd workers to all even ones."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
+        return range(1 - worker % 2, workers, 2)
+
+
+class Hypercube(Topology):
+    """Workers whose numbers differ in one bit send to each other."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        others = (worker ^ 1 << bit for bit in range(max(1, workers - 1).bit_length()))
+        return sorted(other for other in others if other < workers)

@@ -1,22 +1,27 @@
 """Asynchronous SGD's protocol [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]: nobody waits for anybody."""
 
 from functools import partial
+from typing import ClassVar
 
-from fred.timing.protocol import Protocol
+from fred.timing.held import Gradient
+from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
 
 
-class Asynchronous(Protocol):
+class Asynchronous(Central):
     """Every worker pulls, computes and pushes at its own pace; each gradient makes one update when it arrives."""
+
+    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, worker))
 
     def _work(self, sim: Simulation, worker: int) -> Process:
+        def push(gradient: Gradient, block: int) -> None:
+            sim.push(gradient, block=block)
+
         while True:
-            model = yield from sim.pull(worker)
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            yield from sim.send(gradient)
-            sim.push(gradient)
+            model = yield from self.fetch(sim, worker)
+            gradient = yield from self.compute(sim, worker, model)
+            yield from self.deliver(sim, gradient, push)

@@ -6,15 +6,17 @@ from pydantic import Field
 
 from fred.component import OneOf
 from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
+from fred.timing.gates import Gates
+from fred.timing.held import Copy
 from fred.timing.selection import Selection, Uniform
 from fred.timing.simulation import Process, Simulation
 
 
-class Dispatcher(Protocol):
+class Dispatcher(Gates):
     """One worker after another is selected, pushes the gradient at its copy of the parameters, and gets a new copy.
 
-    Compute times and the network of the cluster are not used: only the order of events is meant.
+    Compute times and the network of the cluster are not used: only the order of events is meant. What is pushed and fetched
+    passes through the gates of `gated`, all open unless told otherwise.
     """
 
     has_clock = False
@@ -28,9 +30,17 @@ class Dispatcher(Protocol):
         sim.process(self._dispatch(sim))
 
     def _dispatch(self, sim: Simulation) -> Process:
-        models = [sim.read(worker) for worker in range(sim.workers)]
+        workers, models = range(sim.workers), dict[int, Copy]()
+        gates, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
+
+        def fetch(worker: int) -> None:
+            if gates[worker].passes():
+                models[worker] = sim.read(worker)
+
+        for worker in workers:
+            fetch(worker)
         for worker in self.selection.choices(sim.seed, sim.workers):
             gradient = sim.compute(worker, models[worker], duration=0)
             yield gradient.finished
-            sim.push(gradient)
-            models[worker] = sim.read(worker)
+            outboxes[worker].update(outboxes[worker].put(gradient, outboxes[worker].sends()))
+            fetch(worker)

@@ -1,64 +1,50 @@
-"""Bandwidth-aware gates [Odena 2016, section 2.3, eq. 9]: a message is sent with a probability that follows the gradients."""
+"""Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous, with fewer messages."""
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar
 
-from pydantic import Field
-
-from fred import streams
-from fred.timing.held import Gradient
-from fred.timing.network import NOTHING
-from fred.timing.protocol import Protocol
+from fred.timing.cluster import Cluster
+from fred.timing.gates import Gate, Gates, Outbox
+from fred.timing.held import Copy, Gradient
+from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
 
-_BLOCK = 64  # draws made at a time
 
+class Gated(Gates, Central):
+    """As asynchronous, but what workers push and fetch passes through gates.
 
-class Gated(Protocol):
-    """As asynchronous, but messages pass with probability 1 / (1 + c / (v + epsilon)), v a statistic of the server's state.
-
-    A fetch that does not pass leaves the worker with the parameters it has. For a gradient that does not pass, the server
-    applies the worker's last one again, with its old timestamp. Neither takes time on the network.
+    The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
+    statistic of the server's state. What becomes of gradients that do not pass, `unsent` says; a fetch that does not leaves
+    the worker with the parameters it has. Neither takes time on the network.
     """
 
-    needs_values: ClassVar[bool] = True
+    faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
 
-    c_push: float = Field(0.0, ge=0, description="how hard pushing is restrained; 0: not at all", examples=[0.01])
-    c_fetch: float = Field(0.0, ge=0, description="how hard fetching is restrained; 0: not at all", examples=[0.1])
-    epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
+    def check(self, cluster: Cluster) -> None:
+        Central.check(self, cluster)
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker))
+            gates = self.fetches(sim, worker), self.pushes(sim, worker)
+            sim.work(worker, partial(self._work, sim, worker, *gates))
 
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        fetches = self._gate(sim, "fetch gate", worker, self.c_fetch)
-        pushes = self._gate(sim, "push gate", worker, self.c_push)
-        last: Gradient | None = None
+    def _work(self, sim: Simulation, worker: int, fetches: Gate, outbox: Outbox) -> Process:
+        def update(_: Gradient, block: int) -> None:
+            outbox.update(message, block)
+
+        model: Copy | None = None
         while True:
-            if last is None or fetches():
-                model = yield from sim.pull(worker)
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            if last is None or pushes():
-                yield from sim.send(gradient)
-                sim.push(gradient)
-                last = gradient
+            passes = fetches.passes()
+            if passes or model is None:
+                model = yield from self.fetch(sim, worker)
+            gradient = yield from self.compute(sim, worker, model)
+            model = gradient.copy
+            sends = outbox.sends()
+            if not sends:
+                yield gradient.finished
+            message = outbox.put(gradient, sends)
+            if sends:
+                yield from self.deliver(sim, gradient, update)
             else:
-                sim.drop(gradient, cost=NOTHING)
-                sim.push(last, cost=NOTHING)
-
-    def _gate(self, sim: Simulation, purpose: str, worker: int, c: float) -> Callable[[], bool]:
-        """Whether the worker's next message of this purpose passes."""
-        if c == 0:
-            return lambda: True
-        draws = _draws(sim.seed, purpose, worker)
-        return lambda: next(draws) < 1 / (1 + c / (sim.statistic() + self.epsilon))
-
-
-def _draws(seed: int, purpose: str, worker: int) -> Iterator[float]:
-    position = 0
-    while True:
-        yield from streams.uniforms(seed, purpose, worker, position, _BLOCK).tolist()
-        position += _BLOCK
+                for block in range(sim.blocks):
+                    update(gradient, block)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -22,12 +22,19 @@ class Partial(Protocol):
     """Each server updates its block with the first c gradients; each worker goes on with the first b % of the blocks.
 
     Both wait a time-out longer, counted from the moment at which they have enough, or until they have everything. A worker
-    goes on with the newest version of which it has enough blocks; for the others it keeps what it had. A server drops
-    gradients of versions older than its own. At the start everybody has the initial parameters.
+    goes on with the newest version of which it has enough blocks; for the others it keeps what it had. It drops blocks of
+    versions older than the one that it waits for: what arrives while it computes at version t must be of t + 1, so that a
+    server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
+    server drops gradients of versions older than its own. At the start everybody has the initial parameters.
     """
+
+    faults: ClassVar[str] = (
+        "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
+    )
 
     gradients: int | None = Field(None, ge=1, description="c: gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
+    late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
     push_timeout: Seconds = Field(0.0, description="tau_1: for how long a server waits for further gradients, s")
     pull_timeout: Seconds = Field(0.0, description="tau_2: for how long a worker waits for further blocks, s")
 
@@ -42,7 +49,7 @@ class Partial(Protocol):
         workers = [_Worker(sim, self, number) for number in range(sim.workers)]
         servers = [_Server(sim, self, number, workers) for number in range(sim.servers)]
         for worker in workers:
-            sim.process(worker.work(servers))
+            sim.work(worker.number, partial(worker.work, servers))
         for server in servers:
             sim.process(server.serve())
 
@@ -78,29 +85,30 @@ class _Worker:
     def __init__(self, sim: Simulation, protocol: Partial, number: int):
         self._sim, self._protocol, self.number = sim, protocol, number
         self._needed = math.ceil(protocol.blocks_percent / 100 * sim.servers)
-        self._version = 0  # t
+        self._version = 0  # t: that it waits for
         self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
         self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
         self._arrivals = _Arrivals(sim, lambda: self._having(self._version) == sim.servers, number, self._reason)
 
     def receive(self, server: int, block: Copy) -> None:
         """A server's block has arrived."""
-        if block.timestamp > self._newest[server].timestamp:
+        late = block.timestamp < self._version and self._protocol.late_blocks == "drop"
+        if block.timestamp > self._newest[server].timestamp and not late:
             self._newest[server] = block
             self._arrivals.announce()
 
     def work(self, servers: "list[_Server]") -> Process:
-        sim = self._sim
+        sim, self._version = self._sim, 0  # who comes back goes on with the newest version that it has
         while True:
             yield from _enough_then_all(
                 sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout
             )
-            self._version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
+            version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
+            self._version = version + 1  # what arrives from now on is for the next gradient
             gradient = sim.compute(self.number, self._compose())
             yield gradient.finished
             for server in servers:
-                sim.process(server.bring(gradient, self._version))
-            self._version += 1
+                sim.process(server.bring(gradient, version))
 
     def _having(self, version: int) -> int:
         return sum(block.timestamp >= version for block in self._newest)

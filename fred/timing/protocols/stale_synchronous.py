@@ -2,20 +2,31 @@
 
 from collections import Counter
 from functools import partial
+from typing import ClassVar
 
 from pydantic import Field
 
-from fred.timing.protocol import Protocol
+from fred.timing.held import Copy, Gradient
+from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
 
 
-class StaleSynchronous(Protocol):
+class StaleSynchronous(Central):
     """As asynchronous, but a worker that is more than `bound` steps ahead of the slowest waits for it.
 
-    Bound 0 is bulk-synchronous: nobody begins step k before everybody has finished step k - 1. No bound is asynchronous.
+    In step c a worker needs parameters with everybody's updates of steps up to c - bound - 1. With a cache it goes on with
+    those that it has until they lack one of these, and then fetches new ones; without, it fetches in every step.
+
+    Bound 0 is bulk-synchronous: nobody begins step k before everybody has finished step k - 1. No bound and no cache is
+    asynchronous; no bound with a cache, asynchronous on the first parameters for ever.
     """
 
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; the others wait once they are as far ahead as the bound allows."
+    )
+
     bound: int | None = Field(3, ge=0, description="s: steps; null: no bound")
+    cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")
 
     def start(self, sim: Simulation) -> None:
         progress = _Progress(sim)
@@ -23,30 +34,39 @@ class StaleSynchronous(Protocol):
             sim.work(worker, partial(self._work, sim, progress, worker))
 
     def _work(self, sim: Simulation, progress: "_Progress", worker: int) -> Process:
-        step = 0
+        def push(gradient: Gradient, block: int) -> None:
+            sim.push(gradient, block=block)
+
+        model: Copy | None = None
+        includes = 0  # everybody's steps, as many as the parameters are sure to have in them
         while True:
-            while self.bound is not None and step - progress.slowest > self.bound:
-                yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
-            model = yield from sim.pull(worker)
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            yield from sim.send(gradient)
-            sim.push(gradient)
-            progress.finish(step)
-            step += 1
+            step = progress.steps[worker]
+            needed = 0 if self.bound is None else step - self.bound
+            if model is None or not self.cache or includes < needed:
+                while progress.slowest < needed:
+                    yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
+                includes = progress.slowest
+                model = yield from self.fetch(sim, worker)
+            gradient = yield from self.compute(sim, worker, model)
+            model = gradient.copy
+            yield from self.deliver(sim, gradient, push)
+            progress.finish(worker)
 
 
 class _Progress:
-    """How far the slowest worker is."""
+    """How far the workers are."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim
         self._finished: Counter[int] = Counter()  # step -> workers that have finished it
+        self.steps = [0] * sim.workers  # that each worker has finished
         self.slowest = 0  # steps that every worker has finished
         self.advanced = sim.env.event()
 
-    def finish(self, step: int) -> None:
-        """One more worker has finished this step."""
+    def finish(self, worker: int) -> None:
+        """A worker has finished one more step."""
+        step = self.steps[worker]
+        self.steps[worker] += 1
         self._finished[step] += 1
         if self._finished[step] == self._sim.workers:
             self.slowest += 1
