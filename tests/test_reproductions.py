@@ -3,7 +3,7 @@
 import pytest
 
 from fred.specification.loading import load
-from reproductions import fasgd
+from reproductions.fasgd import curves as fasgd
 
 
 @pytest.mark.parametrize("number", fasgd.FIGURES)
