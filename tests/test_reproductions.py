@@ -8,7 +8,6 @@ from fred.specification.loading import load
 from reproductions.__main__ import PAGES
 from reproductions.fasgd import curves as fasgd
 from reproductions.wagma import paper, throughput
-from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize("number", fasgd.FIGURES)
@@ -40,13 +39,6 @@ def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
 def test_every_page_measures_its_timing_and_its_training_and_reports(name):
     module = importlib.import_module(f"reproductions.{name}")
     assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
-
-
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "scenarios").glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
-def test_every_scenario_can_be_read(path):
-    assert load(path).runs
 
 
 def test_what_wagmas_paper_says_is_of_runs_that_there_are():
