@@ -16,8 +16,12 @@ BEST = 96  # figure 6
 
 
 def measure() -> None:
-    """Updates to the target of each run and seed."""
-    result = run(fred.load(SCENARIOS / "figure5.yaml"), "backup-workers/figure5")
+    """Run figure 5."""
+    record(run(fred.load(SCENARIOS / "figure5.yaml"), "backup-workers/figure5"))
+
+
+def record(result: fred.Result) -> None:
+    """Write the updates to the target of each run and seed."""
     iterations_of(result)  # refuses runs that did not get there
     summary = result.summary
     waited_for = summary["name"].str.removeprefix("n-").astype(int)
