@@ -42,6 +42,12 @@ class Central(Protocol):
         if self.overlap and (self.clocks, self.cut) != ("each", "layers"):
             raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
 
+    def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
+        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model."""
+        gradient = yield from self.compute(sim, worker, model or (yield from self.fetch(sim, worker)))
+        yield from self.deliver(sim, gradient, use)
+        return gradient.copy
+
     def fetch(self, sim: Simulation, worker: int) -> Process:
         """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way."""
         return sim.pull(worker) if sim.blocks == 1 else self._fetch(sim, worker)
