@@ -22,6 +22,28 @@ def staleness(schedule: Schedule) -> NDArray[np.int64]:
     return stale
 
 
+def model_ages(schedule: Schedule) -> NDArray[np.int64]:
+    """Of each model that was averaged with others: how many local steps it lacks against the replica that first takes the mean.
+
+    That is what WAGMA-SGD's tau bounds [Li et al. 2021, section 4]. Means that nobody took, and means of means, are left out.
+    """
+    pushes, stride = schedule.rows(Verb.PUSH), len(schedule) + 1
+    keys = np.sort(schedule["replica"][pushes] * stride + pushes)
+
+    def steps(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of the replica that each row is about, before it."""
+        first = schedule["replica"][rows] * stride
+        return np.searchsorted(keys, first + rows) - np.searchsorted(keys, first)
+
+    pulls, syncs, mixes = (schedule.rows(verb) for verb in (Verb.PULL, Verb.SYNC, Verb.MIX))
+    read, taken = (np.full(int(schedule["mailbox"].max(initial=NONE)) + 1, NONE) for _ in range(2))
+    read[schedule["mailbox"][pulls]] = steps(pulls)
+    taken[schedule["mailbox"][syncs[::-1]]] = steps(syncs[::-1])  # the first of several is written last
+    had, now = read[schedule["source"][mixes]], taken[schedule["mailbox"][mixes]]
+    known = (had != NONE) & (now != NONE)
+    return now[known] - had[known]
+
+
 def summarise(outcome: Outcome) -> dict[str, Any]:
     """One run with one seed in numbers, as summary.json holds it."""
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
