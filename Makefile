@@ -1,5 +1,5 @@
 # make quickstart: install FRED and run its main example.   make test: install everything and run the tests.
-# make golden: write anew what tests compare with (the editors' schema, pinned digests), after an intended change.
+# make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios (an hour or two). make kills: 200 interruptions.
 # make portable: the pinned runs on emulated CPUs (an hour or two; needs qemu's user-mode emulator).
@@ -48,6 +48,7 @@ portable: $(TEST)
 
 golden: $(TEST)
 	$(BIN)/python -m fred schema > scenarios/schema.json
+	cd docs && ../$(BIN)/python -m fred list --markdown ../scenarios > algorithms.md
 	$(BIN)/python -m tests.golden
 
 reproduce: $(RUNTIME)

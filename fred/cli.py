@@ -15,6 +15,7 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
     "cutoffs": ("fred.prediction.command", "what every rule for the cutoff would make of a recorded trace"),
     "fit": ("fred.fitting.command", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "plan": ("fred.results.planning", "how many of N + b workers to wait for, so that training is done first"),
     "train-cutoff": ("fred.prediction.deep.command", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
 _UNREAD = 141  # as of any program whose reader is gone
@@ -92,6 +93,14 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     known = commands.add_parser("list", help="list what a scenario can name")
     known.set_defaults(command=_list)
     known.add_argument("kind", nargs="?", choices=sorted(registry.REGISTRY), help="one kind only")
+    known.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="DIR",
+        help="print a page of all algorithms and protocols instead, "
+        "with their rules and options; DIR has the scenarios to which it links",
+    )
+    registry.add_import_option(known, "the page and its scenarios")
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
     schema.set_defaults(command=_schema)
@@ -174,6 +183,12 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    if options.markdown:
+        from fred.documentation import page
+
+        registry.allow_import(options.imports)
+        print(page(options.markdown), end="")
+        return 0
     for kind in [options.kind] if options.kind else registry.REGISTRY:
         print(f"{kind}:")
         for name, target in registry.REGISTRY[kind].items():

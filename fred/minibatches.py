@@ -1,7 +1,7 @@
 """Which training examples each gradient sees: a function of (seed, worker, step), so that anyone can recompute it."""
 
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,6 +9,22 @@ from numpy.typing import ArrayLike, NDArray
 from fred import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
+Division = Literal["shared", "divided", "by-label"]
+
+
+class Parts(NamedTuple):
+    """What part of the training examples each worker has: a run of them in some order."""
+
+    order: NDArray[np.int32]  # [examples]
+    begins: NDArray[np.int64]  # [workers + 1]: where in it each worker's part begins, and the last one ends
+
+
+def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = None) -> Parts:
+    """Disjoint parts, equal but for one example, drawn at random; with `labels` [examples], in the order of the labels."""
+    order = np.argsort(streams.words(seed, "division", 0, np.arange(examples)), kind="stable")
+    if labels is not None:
+        order = order[np.argsort(np.asarray(labels)[order], kind="stable")]
+    return Parts(order.astype(np.int32), np.arange(workers + 1) * examples // workers)
 
 
 def batch_indices(
@@ -21,6 +37,7 @@ def batch_indices(
     sampling: Sampling = "replacement",
     workers: int = 1,
     ordinal: ArrayLike = 0,
+    parts: Parts | None = None,
 ) -> NDArray[np.int32]:
     """Indices of the training examples of each worker's minibatch `step`: shape of worker and step + [batch_size].
 
@@ -30,11 +47,16 @@ def batch_indices(
 
     Worker w's minibatch is the part [w x batch_size, (w + 1) x batch_size) of the step's examples; so n workers with
     batches of m see together what one worker with batches of n x m sees.
+
+    With `parts` (`divide`), `replacement` draws from the worker's own part, and `shuffled` goes through it in one random order
+    after another.
     """
     worker, step, ordinal = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (worker, step, ordinal)))
     if sampling == "sequential":
         first = ordinal % max(1, examples // batch_size) * batch_size
         return ((first[..., None] + np.arange(batch_size)) % examples).astype(np.int32)
+    if parts is not None:
+        return _of_part(seed, worker, step, batch_size, sampling, parts)
     if sampling == "shuffled":
         first = (step * workers + worker) * batch_size
         return _shuffled(seed, first[..., None] + np.arange(batch_size), examples)
@@ -47,10 +69,11 @@ class Minibatches:
 
     _BLOCK = 64  # steps of a worker drawn ahead when minibatches are wanted one at a time
 
-    def __init__(self, seed: int, batch_size: int, examples: int, sampling: Sampling, workers: int):
+    def __init__(self, seed: int, batch_size: int, examples: int, sampling: Sampling, workers: int, parts: Parts | None = None):
         self.batch_size = batch_size
         self._sampling = sampling
-        self._draw = partial(batch_indices, seed, batch_size=batch_size, examples=examples, sampling=sampling, workers=workers)
+        how = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)
+        self._draw = partial(how, seed, examples=examples)
         self._ahead: dict[int, tuple[int, NDArray[np.int32]]] = {}  # worker -> first step drawn ahead, indices
 
     def indices(self, worker: ArrayLike, step: ArrayLike, ordinal: ArrayLike) -> NDArray[np.int32]:
@@ -76,3 +99,32 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
         order = np.argsort(streams.words(seed, "shuffle", number, np.arange(examples)), kind="stable")
         indices[epoch == number] = order[rank[epoch == number]]
     return indices
+
+
+def _of_part(
+    seed: int, worker: NDArray[np.int64], step: NDArray[np.int64], batch_size: int, sampling: Sampling, parts: Parts
+) -> NDArray[np.int32]:
+    """Minibatches from each worker's own part."""
+    begin, size = parts.begins[worker], np.diff(parts.begins)[worker]
+    if sampling == "shuffled":
+        position = (step * batch_size)[..., None] + np.arange(batch_size)
+        epoch, rank = position // size[..., None], position % size[..., None]
+        return _in_own_order(seed, np.broadcast_to(worker[..., None], position.shape), epoch, rank, parts)
+    word = streams.word_runs(seed, "minibatch", step, worker * batch_size, batch_size)
+    rank = (word * size[..., None].astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    return parts.order[begin[..., None] + rank]
+
+
+def _in_own_order(
+    seed: int, worker: NDArray[np.int64], epoch: NDArray[np.int64], rank: NDArray[np.int64], parts: Parts
+) -> NDArray[np.int32]:
+    """The rank-th example of a worker's part, in the random order of an epoch of its own."""
+    indices = np.empty(rank.size, np.int32)
+    key = (epoch * (len(parts.begins) - 1) + worker).ravel()
+    sort = np.argsort(key, kind="stable")
+    for group in np.split(sort, np.flatnonzero(np.diff(key[sort])) + 1):
+        number, who = divmod(int(key[group[0]]), len(parts.begins) - 1)
+        own = parts.order[parts.begins[who] : parts.begins[who + 1]]
+        order = np.argsort(streams.words(seed, "shuffle", number, own), kind="stable")
+        indices[group] = own[order[rank.ravel()[group]]]
+    return indices.reshape(rank.shape)

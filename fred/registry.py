@@ -28,6 +28,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "ssp": "fred.learning.servers.plain:SSP",
         "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
         "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
+        "local-sgd": "fred.learning.servers.plain:LocalSGD",
+        "eager-sgd": "fred.learning.servers.plain:EagerSGD",
         "d-psgd": "fred.learning.servers.plain:DPSGD",
         "sgp": "fred.learning.servers.sgp:SGP",
         "ad-psgd": "fred.learning.servers.plain:ADPSGD",
@@ -44,6 +46,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "stale-synchronous": "fred.timing.protocols.stale_synchronous:StaleSynchronous",
         "cutoff": "fred.timing.protocols.cutoff:Cutoff",
         "allreduce": "fred.timing.protocols.allreduce:Allreduce",
+        "local-steps": "fred.timing.protocols.local_steps:LocalSteps",
+        "eager": "fred.timing.protocols.eager:Eager",
         "gossip": "fred.timing.protocols.gossip:Gossip",
         "pairwise": "fred.timing.protocols.pairwise:Pairwise",
         "group-averaging": "fred.timing.protocols.group_averaging:GroupAveraging",
@@ -67,6 +71,9 @@ REGISTRY: dict[str, dict[str, str]] = {
         "complete": "fred.timing.topology:Complete",
         "star": "fred.timing.topology:Star",
         "exponential": "fred.timing.topology:Exponential",
+        "bipartite": "fred.timing.topology:Bipartite",
+        "hypercube": "fred.timing.topology:Hypercube",
+        "edges": "fred.timing.topology:Edges",
     },
     "selection": {
         "uniform": "fred.timing.selection:Uniform",
@@ -81,6 +88,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "diurnal": "fred.timing.regimes:Diurnal",
         "random-delays": "fred.timing.contention:RandomDelays",
         "rare-delays": "fred.timing.regimes:RareDelays",
+    },
+    "fault": {
+        "outage": "fred.timing.faults:Outage",
+        "crashes": "fred.timing.faults:Crashes",
+        "lost-messages": "fred.timing.faults:LostMessages",
     },
     "latency": {
         "constant": "fred.timing.latency:Constant",
@@ -119,6 +131,7 @@ BASES = {  # what a user's own class must be a kind of
     "topology": "fred.timing.topology:Topology",
     "selection": "fred.timing.selection:Selection",
     "contention": "fred.timing.contention:Contention",
+    "fault": "fred.timing.faults:Fault",
     "latency": "fred.timing.latency:Latency",
     "model": "fred.learning.models.model:Model",
     "data": "fred.learning.data.dataset:Data",
@@ -178,6 +191,11 @@ def lookup(kind: str, name: str) -> type[Any]:
     return _own(kind, name)
 
 
+def base(kind: str) -> type[Any]:
+    """What every class of this kind is derived from."""
+    return _load(BASES[kind])
+
+
 def name_of(kind: str, component: object) -> str:
     """The name under which a scenario finds this component's class."""
     cls = type(component)
@@ -207,9 +225,9 @@ def _own(kind: str, name: str) -> type[Any]:
     known = vars(importlib.import_module(module))
     if own not in known:
         raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
-    cls, base = known[own], _load(BASES[kind])
-    if not isinstance(cls, type) or not issubclass(cls, base):
-        raise FredError(f"`{name}` is not a class derived from {base.__module__}.{base.__name__}, as every {kind} is")
+    cls, wanted = known[own], base(kind)
+    if not isinstance(cls, type) or not issubclass(cls, wanted):
+        raise FredError(f"`{name}` is not a class derived from {wanted.__module__}.{wanted.__name__}, as every {kind} is")
     if inspect.isabstract(cls):
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")

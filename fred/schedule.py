@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 NONE = -1  # in a column that does not apply to the row's verb
+UNENDING = 2**63 - 1  # ns: when a gradient would have been ready whose worker never came back
 
 
 class Verb(IntEnum):
@@ -132,6 +133,7 @@ class Schedule:
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
     unfinished: dict[int, int] = field(default_factory=dict)  # row -> when its gradient will have been computed; not stored
+    standstill: str = ""  # why nothing happens any more at the end, if that is so; not stored
 
     def __len__(self) -> int:
         return len(self.columns["verb"])

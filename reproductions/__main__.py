@@ -1,24 +1,45 @@
-"""`python -m reproductions [--report] [NAME ...]`: measure the named papers or all, or only report what was measured."""
+"""`python -m reproductions [--timing | --report] [NAME ...]`: measure the named papers or all, or only report on them."""
 
 import argparse
 import importlib
 import sys
+import textwrap
 
 from fred.errors import FredError
 
-NAMES = ("psp", "wagma", "cutoff", "predictors", "fasgd")  # quick ones first
+PAGES = {  # quick ones first
+    "psp": "PSP-SGD: table 1, figure 3",
+    "wagma": "WAGMA-SGD: figures 4, 5, 7, 8, 10, ablations",
+    "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
+    "cutoff": "Cutoff SGD: figures 2 to 4",
+    "predictors": "every rule for the cutoff, on synthetic clusters and recorded traces",
+    "fasgd": "FASGD: figures 1 to 3",
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m reproductions")
-    parser.add_argument("names", nargs="*", choices=[[], *NAMES], help=f"which, of {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--report", action="store_true", help="write the report from the last measurements, measure nothing")
+    """Measure, and write the pages; the exit code."""
+    pages = "\n".join(f"  {name:<16}{what}" for name, what in PAGES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m reproductions",
+        description=f"The papers' figures and tables, measured again, into results/reproductions:\n\n{pages}",
+        epilog=textwrap.fill("Pages are made from the measurements (CSV files) that lie beside them.", 100),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which pages (default: all)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--timing", action="store_true", help="measure only what needs no training: minutes")
+    which.add_argument("--report", action="store_true", help="measure nothing: pages from the last measurements")
     options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in PAGES]:
+        parser.error(f"no page `{unknown[0]}`; expected some of {', '.join(PAGES)}")
     try:
-        for name in options.names or NAMES:
+        for name in options.names or PAGES:
             module = importlib.import_module(f"reproductions.{name}")
             if not options.report:
-                module.measure()
+                module.timing()
+            if not options.report and not options.timing:
+                module.training()
             print(f"wrote {module.report()}")
     except FredError as error:
         print(f"reproductions: {error}", file=sys.stderr)

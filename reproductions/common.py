@@ -31,3 +31,32 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     numeric = [all(row[i][:1].isdigit() or row[i][:1] in ".-–+" for row in cells) for i in range(len(header))]
     rule = ["---:" if right else "---" for right in numeric]
     return "\n".join("| " + " | ".join(row) + " |" for row in (list(header), rule, *cells))
+
+
+Claim = tuple[
+    str, str, str, bool | None, str
+]  # what, in the paper, in FRED, whether they agree (None: not compared), calibrated
+
+
+def claims(rows: Iterable[Claim]) -> str:
+    """A table of what a paper says, what was measured, whether they agree, and what was calibrated on it."""
+    verdict = {True: "yes", False: "no", None: "–"}
+    cells = [(what, paper, fred, verdict[agrees], calibrated) for what, paper, fred, agrees, calibrated in rows]
+    return table(("claim", "paper", "FRED", "agrees", "calibrated"), cells)
+
+
+def near(measured: float, paper: float, share: float) -> bool:
+    """Whether a number is within this share of the paper's."""
+    return abs(measured - paper) <= share * abs(paper)
+
+
+def write(page: str, text: str) -> str:
+    """Write a page; its path, from the repository on."""
+    path = RESULTS / f"{page}.md"
+    path.write_text(text, encoding="utf-8")
+    return str(path.relative_to(ROOT))
+
+
+def quiet(scenario: Scenario, only: Sequence[str] = ()) -> fred.Result:
+    """A scenario of timing alone, in memory; a line for each run that is done."""
+    return fred.run(scenario, only, progress=lambda run, seed, done: say(f"{run}, seed {seed}") if done == 1.0 else None)

@@ -1,4 +1,7 @@
-"""Shared by all tests: FRED is imported before jax, and what is compiled once is not compiled again."""
+"""Shared by all tests: FRED is imported before jax, and what one process has compiled, none compiles again.
+
+JAX writes an entry of its cache once; who reads it while it is being written finds it damaged, says so, and compiles.
+"""
 
 import os
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-_COMPILED = Path(__file__).parent.parent / ".pytest_cache" / f"compiled-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
+_COMPILED = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # on some CPUs XLA says of each that it will compile it anew

@@ -7,7 +7,10 @@ import pandas as pd
 
 
 def gradient(params: dict, inputs: np.ndarray, answers: np.ndarray) -> dict:
-    """Gradient of the mean cross-entropy of a ReLU network with layers `layer0`, `layer1`, ..., in double precision."""
+    """Gradient of the mean cross-entropy of a ReLU network with layers `layer0`, `layer1`, ..., or one alone, in double precision."""
+    if "weights" in params:
+        alone = gradient({f"layer0/{name}": values for name, values in params.items()}, inputs, answers)
+        return {name: alone[f"layer0/{name}"] for name in params}
     depth = len(params) // 2
     activations = [inputs.reshape(len(inputs), -1).astype(float)]
     for i in range(depth):

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fred.errors import FredError
 from fred.running.execution import execute
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
-from fred.timing.contention import FOREVER, MarkovSwitching
+from fred.timing.contention import FOREVER, MarkovSwitching, RandomDelays
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.synchronous import Synchronous
 from tests.worlds import make_run, record
@@ -46,10 +47,10 @@ def test_markov_switching_keeps_its_share_of_time_and_its_dwell_times():
 def test_throughput_under_switching_is_the_mean_speed():
     """Work goes on at 1 / slowdown: in the long run at 2/3 x 1 + 1/3 x 1/3 = 7/9 of full speed."""
     cluster = Cluster(
-        workers=100, compute={"name": "constant", "seconds": 0.01}, contention=[{"name": "markov-switching", **SWITCHING}]
+        workers=100, compute={"name": "constant", "seconds": 0.05}, contention=[{"name": "markov-switching", **SWITCHING}]
     )
     schedule = record(Asynchronous(), cluster, seconds=60)
-    assert schedule.counts()["updates"] / 100 / 6000 == pytest.approx(7 / 9, rel=0.02)
+    assert schedule.counts()["updates"] / 100 / 1200 == pytest.approx(7 / 9, rel=0.02)
 
 
 @pytest.mark.parametrize(("of", "different"), [("worker", 8), ("node", 2), ("cluster", 1)])
@@ -83,6 +84,42 @@ def test_so_many_workers_are_delayed_at_each_step_each_equally_often():
     steps = np.bincount(schedule["step"][rows], late)
     assert (steps == 2).all()
     assert np.bincount(schedule["worker"][rows], late) / 1000 == pytest.approx(np.full(8, 0.25), abs=4 * np.sqrt(3 / 16 / 1000))
+
+
+def delayed(draw: str, workers: int, steps: int) -> np.ndarray:
+    """Whether each worker is delayed at each step: [steps, workers]."""
+    regime = RandomDelays(workers=2, seconds=0.32, draw=draw)
+    load = regime.start(7, "contention 0", np.zeros(workers, int))
+    return np.array([[load.delay(worker, step) for worker in range(workers)] for step in range(steps)]) / 0.32e9
+
+
+def test_independent_delays_hit_each_worker_with_the_same_probability_whoever_else_is_hit():
+    hit = delayed("independent", 8, 4000)
+    assert set(np.unique(hit)) == {0.0, 1.0}
+    share = np.bincount(hit.sum(axis=1).astype(int), minlength=9) / 4000
+    assert share == pytest.approx(stats.binom(8, 2 / 8).pmf(np.arange(9)), abs=4 * np.sqrt(0.25 / 4000))
+    assert hit.mean(axis=0) == pytest.approx(np.full(8, 0.25), abs=4 * np.sqrt(0.1875 / 4000))
+
+
+def test_published_delays_are_those_of_the_papers_code():
+    """`rank == randint(P) or rank == randint(P)` with the same seed on every rank, acted out."""
+    steps, workers = 3000, 16
+    ranks = [np.random.default_rng(3) for _ in range(workers)]
+    code = np.array(
+        [[r == rng.integers(workers) or r == rng.integers(workers) for r, rng in enumerate(ranks)] for _ in range(steps)]
+    )
+    hit = delayed("published", workers, steps)
+    error = 4 * np.sqrt(2 * 2 / steps)
+    assert hit.sum(axis=1).mean() == pytest.approx(code.sum(axis=1).mean(), abs=error)
+    assert hit.sum(axis=1).mean() == pytest.approx(workers * (1 - (1 - 1 / workers) ** 2), abs=error)
+    assert (hit.sum(axis=1) == 0).mean() == pytest.approx((code.sum(axis=1) == 0).mean(), abs=0.04)
+    assert hit[0].sum() in (1, 2), "at first all draw the same"
+
+
+def test_clusters_that_slow_down_can_be_compared():
+    regime = {"name": "job", "nodes": [0], "slowdown": 2.0}
+    one, same, other = (Cluster(workers=4, contention=[{**regime, "begin": begin}]) for begin in (1.0, 1.0, 2.0))
+    assert one == same != other
 
 
 def test_no_contention_and_a_regime_that_does_nothing_are_the_same():

@@ -16,7 +16,7 @@ import pytest
 
 from fred import environment
 from tests.conftest import ROOT
-from tests.golden import GOLDEN, all_digests, locked, training
+from tests.golden import GOLDEN, digests, locked, names, training
 
 PROGRAM = """
 import json, fred
@@ -38,31 +38,32 @@ def reference() -> list:
     return run()
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
-        {"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
-        {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
-        {
-            "JAX_THREEFRY_PARTITIONABLE": "0",
-            "JAX_DEFAULT_PRNG_IMPL": "rbg",
-            "JAX_RANDOM_SEED_OFFSET": "7",
-            "ONEDNN_MAX_CPU_ISA": "SSE41",
-            "OPENBLAS_CORETYPE": "Nehalem",
-            "NPY_DISABLE_CPU_FEATURES": "X86_V4",
-        },
-    ],
-    ids=str,
-)
+SETTINGS = [
+    {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX2"},
+    {"PYTHONHASHSEED": "77", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "OMP_NUM_THREADS": "1"},
+    {"XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2 --xla_cpu_enable_platform_dependent_math=true"},
+    {
+        "JAX_THREEFRY_PARTITIONABLE": "0",
+        "JAX_DEFAULT_PRNG_IMPL": "rbg",
+        "JAX_RANDOM_SEED_OFFSET": "7",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V4",
+    },
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", SETTINGS, ids=str)
 def test_digests_do_not_depend_on(reference, variables):
     assert run(**variables) == reference
 
 
-def test_digests_do_not_depend_on_the_number_of_cores(reference):
+def test_digests_do_not_depend_on_the_number_of_cores_nor_on_all_of_it_at_once(reference):
     if not shutil.which("taskset") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs taskset and two cores")
-    assert run(("taskset", "-c", str(min(os.sched_getaffinity(0))))) == reference
+    together = {name: value for each in SETTINGS for name, value in each.items()}
+    assert run(("taskset", "-c", str(min(os.sched_getaffinity(0)))), **together) == reference
 
 
 def test_jax_loaded_first_is_warned_about():
@@ -109,16 +110,27 @@ def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
         np.testing.assert_array_equal(np.asarray(computed), np.arange(rows, dtype=dtype) ** 2)
 
 
-def test_digests_are_the_pinned_ones():
+QUICK = ("quickstart", "systems/wagma-sgd")  # one server, and a replica for each worker
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow) for name in names()]
+)
+def test_digests_are_the_pinned_ones(name):
     """In the locked environment to the bit; elsewhere the test says so and checks that two runs agree."""
     pinned = json.loads(GOLDEN.read_text())
     differences = locked(pinned["environment"])
     if differences:
-        assert all_digests() == all_digests()
+        assert digests(name) == digests(name)
         pytest.skip(f"not the locked environment ({'; '.join(differences)}): two runs agree, the pinned digests do not apply")
-    assert all_digests() == pinned["digests"]
+    assert digests(name) == pinned["digests"][name]
 
 
+def test_no_run_is_pinned_that_is_not_looked_at():
+    assert set(names()) == json.loads(GOLDEN.read_text())["digests"].keys()
+
+
+@pytest.mark.slow
 def test_training_and_decisions_are_the_pinned_ones():
     """Of a deep Markov model, in the locked environment; elsewhere two runs agree."""
     pinned, first = json.loads(GOLDEN.read_text()), training()

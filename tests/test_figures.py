@@ -21,7 +21,7 @@ from fred.results import experiment, folder
 from fred.results.figures import Picture
 from fred.results.result import Result
 from fred.specification.shape import Scenario
-from tests.worlds import COMPUTE, make_run
+from tests.worlds import COMPUTE, make_run, stale_gradients
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}
 CLUSTER = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
@@ -139,9 +139,8 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
     for axis, (run, name) in zip(axes, shared.items(), strict=True):
         counts: dict[int, int] = {}
         for seed in (3, 1):
-            for row in untrained.schedule(run, seed).itertuples():
-                if row.verb in ("PUSH", "ADD"):
-                    counts[int(row.staleness)] = counts.get(int(row.staleness), 0) + 1
+            for stale in stale_gradients(untrained.outcome(run, seed).schedule):
+                counts[stale] = counts.get(stale, 0) + 1
         total = sum(counts.values())
         mean = sum(stale * count for stale, count in counts.items()) / total
         assert axis.get_title() == f"{name}\nmean {mean:.1f}, max {max(counts)}"

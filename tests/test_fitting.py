@@ -14,7 +14,7 @@ from fred.fitting.candidates import Composed, fit_composed, fit_independent
 from fred.fitting.delays import Delayed, fit_delayed
 from fred.fitting.description import describe
 from fred.fitting.filtering import Noise, Series, Switching, log_likelihood
-from fred.fitting.fit import fit
+from fred.fitting.fit import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
@@ -54,6 +54,11 @@ def trace(seconds: np.ndarray) -> Trace:
 @pytest.fixture(scope="module")
 def slowed() -> np.ndarray:
     return simulated([*NOISE, SWITCHING], 1500)
+
+
+@pytest.fixture(scope="module")
+def fitted(slowed) -> Fitted:
+    return fit(trace(slowed))
 
 
 def autoregressive(noise: Noise, iterations: int) -> np.ndarray:
@@ -125,19 +130,18 @@ def test_the_parameters_of_noise_are_recovered():
     assert np.exp(model.levels.mean() - model.levels) == pytest.approx(np.array(SPEEDS), rel=0.05)
 
 
-def test_the_parameters_of_switching_are_recovered(slowed):
+def test_the_parameters_of_switching_are_recovered(slowed, fitted):
     model = fit_composed(slowed, NODE_OF, True, True, True)
     assert model.switching is not None
     assert np.exp(model.switching.slowdown) == pytest.approx(2.0, rel=0.05)
-    fitted = fit(trace(slowed))
     block = fitted.block.options["contention"][-1]
     assert block["slowdown"] == pytest.approx(2.0, rel=0.05)
     assert block["fast_seconds"] == pytest.approx(80, rel=0.3)
     assert block["slow_seconds"] == pytest.approx(30, rel=0.3)
 
 
-def test_what_made_the_trace_is_found_and_ranked_first(slowed):
-    assert fit(trace(slowed)).ranking[0].name == "lognormal, node switching, worker and node noise"
+def test_what_made_the_trace_is_found_and_ranked_first(fitted):
+    assert fitted.ranking[0].name == "lognormal, node switching, worker and node noise"
     noisy = fit(trace(simulated(NOISE, 1000))).ranking
     assert noisy[0].name == "lognormal, worker and node noise"
     plain = {each.name: each.unseen for each in fit(trace(simulated([], 600))).ranking}
@@ -147,11 +151,11 @@ def test_what_made_the_trace_is_found_and_ranked_first(slowed):
 
 
 @pytest.mark.parametrize("regimes", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("none", "noise")), "all"])
-def test_the_block_simulated_again_looks_like_the_trace(regimes, slowed):
-    seconds = {"none": lambda: simulated([], 600), "noise": lambda: simulated(NOISE, 1500), "all": lambda: slowed}[regimes]()
-    fitted = fit(trace(seconds))
+def test_the_block_simulated_again_looks_like_the_trace(regimes, fitted):
+    if regimes != "all":
+        fitted = fit(trace(simulated([], 600) if regimes == "none" else simulated(NOISE, 1500)))
     cluster = Cluster.model_validate(json.loads(json.dumps(fitted.block.options)))
-    again = describe(run_times(cluster, len(seconds)), cluster.node_of)
+    again = describe(run_times(cluster, 600 if regimes == "none" else 1500), cluster.node_of)
     look = fitted.description
     assert again.mean == pytest.approx(look.mean, rel=0.08)
     assert again.deviation == pytest.approx(look.deviation, rel=0.15)

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -234,15 +235,19 @@ def test_missing_file_is_named(tmp_path):
 SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
 
 
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return scenario_schema()
+
+
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_every_scenario_of_the_project_is_valid_and_says_what_to_look_for(path):
+def test_every_scenario_of_the_project_is_valid_and_says_what_to_look_for(path, schema):
     assert path.read_text().startswith("# Look for: ")
     assert load(path).title
-    jsonschema.validate(YAML(typ="safe").load(path), scenario_schema())
+    jsonschema.validate(YAML(typ="safe").load(path), schema)
 
 
-def test_the_schema_for_editors_is_current_and_finds_mistakes():
-    schema = scenario_schema()
+def test_the_schema_for_editors_is_current_and_finds_mistakes(schema):
     assert json.loads((ROOT / "scenarios" / "schema.json").read_text()) == json.loads(json.dumps(schema)), (
         "run: python -m fred schema > scenarios/schema.json"
     )

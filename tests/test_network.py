@@ -1,15 +1,23 @@
 """Messages: transfer times, and the queue at a server's card against queueing theory."""
 
+from collections.abc import Generator
+from typing import Any
+
 import numpy as np
 import pytest
 import simpy
 
+from fred.errors import FredError
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
-from fred.timing.network import Card, Links, Network
+from fred.timing.links import Card, Links
+from fred.timing.loop import Loop
+from fred.timing.network import Network
+from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.synchronous import Synchronous
-from tests.worlds import record
+from tests.worlds import make_run, record
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9])
@@ -24,8 +32,8 @@ def test_card_queues_like_m_d_1(load):
 
 def transfer_times(network: Network, size: int) -> tuple[float, float]:
     """Seconds of one upload and of one download, alone on the network."""
-    env = simpy.Environment()
-    links = Links(env, network, workers=1, servers=1, seed=0)
+    env = Loop()
+    links = Links(env, Cluster(workers=1, network=network), seed=0)
     down = links.arrival(0, size)
     env.run(env.process(links.upload(0, size)))
     return env.now / 1e9, down / 1e9
@@ -79,7 +87,8 @@ def test_synchronous_round_pays_for_both_ways():
         ("recursive-doubling", 8, 3 * (0.01 + 0.5), 3, 3 * 500_000),
         ("rabenseifner", 8, 6 * 0.01 + 14 / 8 * 0.5, 6, 14 / 8 * 500_000),
         ("ring", 1, 0, 0, 0),
-        ("recursive-doubling", 5, 3 * (0.01 + 0.5), 3, 3 * 500_000),
+        ("recursive-doubling", 5, 4 * (0.01 + 0.5), 2, 2 * 500_000),
+        ("tree", 5, 6 * (0.01 + 0.5), 2, 8 / 5 * 500_000),
     ],
 )
 def test_collectives_cost_what_the_formulas_say(collective, members, seconds, messages, moved):
@@ -92,15 +101,161 @@ def test_collectives_cost_what_the_formulas_say(collective, members, seconds, me
 def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
     """Half of 500 kB through each card of 1 MB/s."""
     network = Network(server_bandwidth=1e6)
-    env = simpy.Environment(initial_time=0)
-    links = Links(env, network, 1, 2, seed=0)
+    env = Loop()
+    links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
     assert links.arrival(0, 500_000) == 0.25e9
     env.run(env.process(links.upload(0, 500_000)))
     assert env.now == 0.25e9
     assert links.arrival(0, 250_000, server=1) == (0.25 + 0.25) * 1e9, "a message to one server is not shared"
 
 
+CONSTANT = {"name": "constant", "seconds": 0.1}
+HALF = 500_000  # bytes: half a second at 1 MB/s
+
+
+def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, int], float], **cluster: Any) -> list[float]:
+    """When half a megabyte has arrived, s, for each (sender, receiver), all sent at once, in this order, or at given times."""
+    env = Loop()
+    links = Links(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
+    times = dict.fromkeys(range(len(messages)), 0.0)
+
+    def send(number: int, sender: int, receiver: int, at: float) -> Generator[simpy.Event, Any, None]:
+        if at:
+            yield env.timeout(round(at * 1e9))
+        yield from links.across(sender, receiver, HALF)
+        times[number] = env.now / 1e9
+
+    begins = list(messages.values()) if isinstance(messages, dict) else [0.0] * len(messages)
+    for number, (sender, receiver) in enumerate(messages):
+        env.process(send(number, sender, receiver, begins[number]))
+    env.run()
+    return list(times.values())
+
+
 def test_what_a_worker_sends_to_others_leaves_it_one_after_the_other():
-    network = Network(latency={"name": "constant", "seconds": 0.1}, bandwidth=1e6)
-    links = Links(simpy.Environment(initial_time=0), network, 2, 1, seed=0)
-    assert [links.across(0, 500_000), links.across(0, 500_000), links.across(1, 500_000)] == [0.6e9, 1.1e9, 0.6e9]
+    network = {"latency": CONSTANT, "bandwidth": 1e6}
+    assert arrivals(network, [(0, 2), (0, 3), (1, 2)]) == [0.6, 1.1, 1.1], "and what worker 2 gets comes to it one by one"
+    assert arrivals({"latency": CONSTANT}, [(0, 2), (0, 3), (1, 2)]) == [0.1] * 3
+
+
+def test_who_receives_serves_first_whatever_reaches_it_first():
+    """Worker 0 sends its second message to 3 at 0.5 s: by then 2's, sent later but begun at 0.2 s, is passing."""
+    network = {"latency": CONSTANT, "bandwidth": 1e6}
+    times = arrivals(network, {(0, 1): 0.0, (0, 3): 0.0, (2, 3): 0.2})
+    assert times == pytest.approx([0.6, 1.3, 0.8])
+
+
+@pytest.mark.parametrize("workers", [3, 9])
+def test_a_stars_hub_takes_as_long_as_all_its_messages(workers):
+    """After 1 s of computing everybody sends; the hub, whose card takes 0.25 s for a model, gets n - 1 of them."""
+    cluster = Cluster(workers=workers, network={"bandwidth": 4e3, "message_bytes": 1000})
+    schedule = record(Gossip(topology="star"), cluster, gradients=5 * workers)
+    rows = schedule.rows(Verb.SYNC)
+    first = [schedule["time_ns"][rows][schedule["worker"][rows] == worker][0] / 1e9 for worker in range(workers)]
+    assert first[0] == pytest.approx(1 + (workers - 1) * 0.25)
+    assert first[1:] == pytest.approx([1 + place * 0.25 for place in range(1, workers)]), "as the hub's models leave it"
+
+
+def test_messages_inside_a_node_take_what_is_said_of_these_and_others_share_the_nodes_card():
+    """Workers 0 and 1 on a node, 2 and 3 on another: 0.05 s inside; between, links of 1 MB/s behind a card of 1 MB/s."""
+    network = {"latency": CONSTANT, "bandwidth": 1e6, "within": {"bandwidth": 1e7}, "node_bandwidth": 1e6}
+    assert arrivals(network, [(0, 1), (1, 0)], nodes=2) == pytest.approx([0.05, 0.05])
+    assert arrivals(network, [(0, 2), (1, 3)], nodes=2) == pytest.approx([0.6, 1.1]), "the card of both senders' node"
+    assert arrivals(network, [(0, 2), (1, 3)], nodes=4) == pytest.approx([0.6, 0.6])
+    assert arrivals(network, [(0, 3), (1, 3)], nodes=[1, 1, 2]) == pytest.approx([0.6, 1.1])
+    assert arrivals({**network, "node_bandwidth": 2e6}, [(0, 2), (1, 3)], nodes=2) == pytest.approx([0.6, 0.85])
+
+
+def test_messages_to_servers_pass_the_nodes_card():
+    network = {"bandwidth": 1e6, "node_bandwidth": 1e6}
+    env = Loop()
+    links = Links(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
+    assert [links.arrival(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
+    env.run(env.all_of([env.process(links.upload(worker, HALF)) for worker in range(2)]))
+    assert env.now == 1e9
+
+
+def test_servers_may_be_reached_in_other_ways_than_the_rest():
+    """Parts of 0.25 MB of what is sent to both: server 0 after 0.1 s + 0.25 s, server 1 after 0.4 s + 0.5 s."""
+    slow = {"servers": [1], "latency": {"name": "constant", "seconds": 0.4}, "bandwidth": 5e5}
+    network = {"latency": CONSTANT, "server_bandwidth": 1e6, "servers": [slow]}
+
+    def sent(server: int | None, size: int) -> tuple[float, float]:
+        env = Loop()
+        links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
+        down = links.arrival(0, size, server)
+        env.run(env.process(links.upload(0, size, server)))
+        return env.now / 1e9, down / 1e9
+
+    assert sent(0, HALF) == pytest.approx((0.6, 0.6))
+    assert sent(1, HALF) == pytest.approx((1.4, 1.4))
+    assert sent(None, HALF) == pytest.approx((0.9, 0.9))
+
+
+def test_a_slow_server_draws_from_a_stream_of_its_own():
+    """The other servers' messages take what they would have taken without it."""
+    latency, slow = ({"name": "exponential", "scale": scale} for scale in (0.1, 0.3))
+
+    def drawn(**options: Any) -> list[list[int]]:
+        cluster = Cluster(workers=1, servers=3, network={"latency": latency, **options})
+        links = Links(Loop(), cluster, seed=0)
+        return [[links.arrival(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
+
+    (_, _, _), alone = drawn(), drawn(servers=[{"servers": [2], "latency": slow}])
+    usual = drawn()
+    assert alone[1] + alone[2] == usual[0] + usual[1]
+    assert alone[0] != usual[0]
+
+
+JOB = {"name": "job", "nodes": [0], "slowdown": 3.0, "begin": 0.25, "end": 10.0}
+
+
+def test_links_of_workers_are_slow_for_as_long_as_a_regime_says():
+    """Half of 0.5 s is done when the job comes, the other half takes 3 x 0.25 s; latencies are drawn out, too."""
+    network = {"bandwidth": 1e6, "contention": [{"of": "workers", "regime": JOB}]}
+    assert arrivals(network, [(0, 1), (2, 3)], nodes=4) == pytest.approx([1.0, 0.5])
+    assert arrivals(network, {(1, 0): 0.25}, nodes=4) == pytest.approx([0.25 + 1.5]), "the receiver's, too"
+    late = {**network, "latency": CONSTANT}
+    assert arrivals(late, {(0, 1): 1.0, (2, 3): 1.0}, nodes=4) == pytest.approx([1.0 + 0.3 + 1.5, 1.6])
+
+
+def test_servers_are_slow_for_as_long_as_a_regime_says():
+    regime = {"of": "servers", "regime": {**JOB, "nodes": [1], "begin": 0.0}}
+    cluster = Cluster(workers=2, servers=2, network={"latency": CONSTANT, "server_bandwidth": 1e6, "contention": [regime]})
+    for server, seconds in ((0, 0.6), (1, 1.8), (None, 0.3 + 0.75)):
+        env = Loop()
+        links = Links(env, cluster, seed=0)
+        assert links.arrival(1, HALF, server) / 1e9 == pytest.approx(seconds)
+        env.run(env.process(links.upload(0, HALF, server)))
+        assert env.now / 1e9 == pytest.approx(seconds)
+
+
+def test_delays_of_links_are_added_to_a_message_once():
+    delays = {"name": "rare-delays", "probability": 1.0, "seconds": {"name": "constant", "seconds": 2.0}}
+    network = {"latency": CONSTANT, "bandwidth": 1e6, "contention": [{"of": "servers", "regime": delays}]}
+    env = Loop()
+    links = Links(env, Cluster(workers=1, network=network), seed=0)
+    assert links.arrival(0, HALF) / 1e9 == pytest.approx(2.6)
+
+
+def test_a_collective_waits_for_its_slowest_link():
+    """Two steps of a ring of 0.25 s and 1 s of computing; from 2 s on worker 1's link is slow by 4."""
+    job = {"of": "workers", "regime": {"name": "job", "nodes": [1], "slowdown": 4.0, "begin": 2.5}}
+    network = {"bandwidth": 4e3, "message_bytes": 1000, "contention": [job]}
+    schedule = record(Allreduce(), Cluster(workers=2, nodes=2, network=network), gradients=8)
+    assert schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9 == pytest.approx([1.25, 2.5, 4.5, 6.5])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"servers": [{"servers": [4]}]}, "`network.servers` names server 4; there are 4, numbered from 0"),
+        ({"servers": [{"servers": [1, 2]}, {"servers": [2]}]}, "`servers` names 2 more than once"),
+        ({"contention": [{"regime": {**JOB, "nodes": [7]}}]}, "there are 1 nodes, numbered from 0; `nodes` names 7"),
+        ({"contention": [{"of": "servers", "regime": {**JOB, "nodes": [7]}}]}, "there are 4 nodes, .* `nodes` names 7"),
+        ({"collective": "star"}, "collective"),
+    ],
+)
+def test_impossible_networks_are_refused(options, message):
+    with pytest.raises(FredError, match=message):
+        make_run("asgd", cluster={"workers": 4, "servers": 4, "network": options})

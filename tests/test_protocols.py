@@ -15,6 +15,8 @@ from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.dispatcher import Dispatcher
+from fred.timing.protocols.eager import Eager
+from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.selection import Shifting, Softmax
 from fred.timing.simulation import Process, Simulation
@@ -33,7 +35,7 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
     assert counts["in_flight"] == len(begun - applied - dropped)
     assert counts["gradients"] >= 80
     blocks = protocol.layout(cluster).blocks
-    if blocks == 1:  # else a worker may go on while blocks of earlier gradients are under way
+    if blocks == 1 and not isinstance(protocol, Eager):  # else a worker may go on while earlier gradients are under way
         assert counts["in_flight"] <= cluster.size * getattr(protocol, "k_push", 1)
     clocks = [0] * (schedule.replicas * schedule.blocks)
     mailboxes: dict = {}  # number -> block -> the row of its PULL, or of the last of its MIXes
@@ -101,10 +103,12 @@ def test_bytes_are_messages_times_their_size_and_weights_of_a_mix_conserve_the_m
     assert not schedule["messages"][schedule.rows(Verb.COMMIT, Verb.MIX)].any()
     assert collective or not schedule["messages"][schedule.rows(Verb.SYNC)].any()
     if isinstance(protocol, (Allreduce, Cutoff)):  # every gradient takes part in an allreduce among all
-        cost = (cluster.network or Network()).allreduce(cluster.size, 1000)
+        cost = (cluster.network or Network()).allreduce(np.bincount(cluster.node_of).tolist(), 1000)
         gradients = schedule.rows(Verb.ADD, Verb.DROP)
         assert set(schedule["bytes"][gradients]) == {cost.bytes}
         assert set(schedule["messages"][gradients]) == {cost.messages}
+    if isinstance(protocol, Pairwise):
+        return  # adds half of a difference: see tests/test_peers.py
     mixes = schedule.rows(Verb.MIX)
     sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes], minlength=schedule["mailbox"].max() + 1)
     complete = sums[np.unique(schedule["mailbox"][schedule.rows(Verb.SYNC)])]

@@ -1,9 +1,13 @@
 """What reproductions run is what they say."""
 
+import importlib
+
 import pytest
 
 from fred.specification.loading import load
-from reproductions import fasgd
+from reproductions.__main__ import PAGES
+from reproductions.fasgd import curves as fasgd
+from reproductions.wagma import paper, throughput
 
 
 @pytest.mark.parametrize("number", fasgd.FIGURES)
@@ -29,3 +33,20 @@ def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
     assert len(scenario.points) == len(fasgd.ALGORITHMS) * len(fasgd.FIGURE_1) * 2 * 16
     rates = {point.values["algorithm.learning_rate"] for point in scenario.points.values()}
     assert rates == {2.0**k for k in range(-13, 3)}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_measures_its_timing_and_its_training_and_reports(name):
+    module = importlib.import_module(f"reproductions.{name}")
+    assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
+
+
+def test_what_wagmas_paper_says_is_of_runs_that_there_are():
+    four, seven, ten = (load(throughput.SCENARIOS / f"figure{number}.yaml").runs for number in (4, 7, 10))
+    where = {"figure 7": seven, "figure 8": seven, "figure 10": ten}
+    for fact in (*paper.FASTER, *paper.TRAINING_TIME, *paper.STEPS_PER_SECOND, *paper.MINUTES):
+        assert fact.run in where.get(fact.what, four), fact
+    five = load(throughput.SCENARIOS / "figure5.yaml").runs
+    assert {fact.run for fact in (*paper.ACCURACY, *paper.ACCURACY_EVEN)} <= set(five)
+    for case in throughput.CASES:
+        assert case.workers & (case.workers - 1) == 0, "WAGMA's groups need a power of two"

@@ -22,9 +22,9 @@ from fred.results.result import Result
 from fred.running.execution import Outcome, execute
 from fred.schedule import NONE, Verb
 from fred.specification.shape import Run, Scenario
-from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run
+from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
-SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging")
+SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "eager")
 MESSAGE = {"message_bytes": 1000}
 
 
@@ -39,14 +39,13 @@ def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
     applied: set[tuple] = set()
     dropped: set[tuple] = set()
     joined: dict[tuple, set[tuple]] = {}  # open rounds
-    updates, stale = 0, []
+    updates, stale = 0, stale_gradients(outcome.schedule)
     ways = ("to_workers", "to_servers", "between_workers")
     sent = {unit: dict.fromkeys(ways, 0) for unit in ("bytes", "messages")}
     for row in outcome.schedule:
         verb, gradient, cell = Verb(row.verb).name, (row.worker, row.step), (row.replica, row.block)
         if verb in ("PUSH", "ADD"):
             used.add(gradient)
-            stale.append(row.staleness)
         if verb == "PUSH":
             applied.add(gradient)
         if verb == "ADD":
@@ -269,13 +268,19 @@ def test_the_summary_has_a_row_for_each_run_and_seed_with_what_was_measured_last
                 assert row[f"{group}_{key}"] == pytest.approx(value), (group, key)
         own = learned.metrics[(learned.metrics["run"] == row["name"]) & (learned.metrics["seed"] == row["seed"])]
         assert (row["loss"], row["error"]) == (own["loss"].to_list()[-1], own["error"].to_list()[-1])
+        replicas = row["replicas_loss"], row["replicas_error"]
+        if row["algorithm"] == "d-psgd":
+            assert replicas == (own["replicas_loss"].to_list()[-1], own["replicas_error"].to_list()[-1])
+        else:
+            assert np.isnan(np.array(replicas, float)).all(), "one model has no others beside it"
         assert row["gradients_applied"] == own["gradients"].to_list()[-1]
 
 
 def test_metrics_of_several_seeds_are_each_seeds_own_one_after_the_other(learned):
     metrics = learned.metrics
     assert metrics.columns.to_list() == [
-        *("run", "seed", "virtual_seconds", "updates", "gradients", "loss", "error", "disagreement"),
+        *("run", "seed", "virtual_seconds", "updates", "gradients", "loss", "error"),
+        *("disagreement", "replicas_loss", "replicas_error"),
     ]
     start = 0
     for name in ("plain", "waiting", "peers"):

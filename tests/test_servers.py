@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from fred.errors import FredError
 from fred.results import experiment
-from fred.results.measures import copies, run_times, staleness_by_block, summarise
+from fred.results.measures import copies, run_times, summarise
 from fred.results.report import print_summary
+from fred.results.staleness import by_block
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.specification.loading import validated
 from fred.timing.cluster import Cluster
-from fred.timing.network import Links
+from fred.timing.links import Links
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.central import Central
@@ -28,6 +29,7 @@ from fred.timing.protocols.softsync import Softsync
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Process, Simulation
+from tests import worlds
 from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, largest_relative_error
 from tests.test_recompute import by_plain
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
@@ -99,7 +101,7 @@ class TestServersWithClocksOfTheirOwn:
     def test_the_top_layer_is_fresher_by_what_the_paper_measured(self):
         """Chen et al. 2017, table 1: of 18 layers and 40 workers, 14.54 at the top and 38.97 at the bottom."""
         cluster = Cluster(workers=40, servers=18, compute=COMPUTE)
-        found = staleness_by_block(record(Asynchronous(**LAYERS), cluster, gradients=2000))
+        found = by_block(record(Asynchronous(**LAYERS), cluster, gradients=2000))
         passed = 1 / 3 + 2 / 3 * (18 - np.arange(18)) / 18  # of a step, when the block is pushed; in all of it there are 39
         assert found["mean"].to_numpy() == pytest.approx(39 * passed, rel=0.03)
         assert found["mean"].iloc[[17, 0]].to_numpy() == pytest.approx([14.54, 38.97], rel=0.03)
@@ -126,13 +128,13 @@ class TestServersWithClocksOfTheirOwn:
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):
         cluster = {"workers": 5, "servers": 2, "compute": COMPUTE, "network": NETWORK}
-        run = make_run(algorithm, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
+        run = make_run(algorithm, task=worlds.LAYERS, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
         replayed, inline = (execute("run", run, 2, each) for each in (False, True))
         assert same(replayed, inline)
         initial = {name: array.astype(float) for name, array in replayed.initial.items()}
         parts = by_plain(replayed, [PlainLayers(initial, 0.1, block, 2) for block in range(2)])
         assert largest_relative_error(replayed.final, PlainLayers.join(parts, initial)) < 1e-4
-        assert np.ptp(staleness_by_block(replayed.schedule)["mean"]) > 0.3
+        assert np.ptp(by_block(replayed.schedule)["mean"]) > 0.3
         assert [each["block"] for each in summarise(replayed)["staleness_by_block"]] == [0, 1]
 
     @pytest.mark.parametrize("options", [{"overlap": True}, {"overlap": True, "clocks": "each"}])
@@ -298,7 +300,7 @@ def test_a_server_that_is_always_late_is_never_heard_by_who_drops_late_blocks(mo
     monkeypatch.setattr(Links, "arrival", delayed)
     cluster = Cluster(workers=8, servers=8, compute=COMPUTE, network={"latency": {"name": "constant", "seconds": 0.002}})
     schedule = record(Partial(blocks_percent=75, late_blocks=late), cluster, gradients=400 * 8)
-    assert staleness_by_block(schedule)["max"].tolist() == pytest.approx([0] * 7 + [oldest], abs=1)
+    assert by_block(schedule)["max"].tolist() == pytest.approx([0] * 7 + [oldest], abs=1)
 
 
 class TestCopies:
@@ -340,7 +342,7 @@ def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(tmp_path, 
     assert [lines[name] for name in runs] == [fetches[name] for name in runs]
     print_summary(both, tmp_path)
     printed = capsys.readouterr().out
-    means = staleness_by_block(both.outcome("sharded").schedule)["mean"]
+    means = by_block(both.outcome("sharded").schedule)["mean"]
     assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed.split("staleness by block")[1])
     everything = experiment.run(validated({"runs": {"sharded": written["sharded"]}}, str))
     assert "copies" not in everything.pictures()

@@ -20,11 +20,10 @@ from fred.schedule import Verb
 from fred.specification.loading import validated
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.group_averaging import GroupAveraging, differing, members
-from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.worlds import CLUSTERS, COMPUTE, TASK, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
@@ -162,15 +161,15 @@ class TestSSP:
 
 class TestGossip:
     def test_push_sum_with_doubly_stochastic_weights_is_d_psgd(self):
-        complete = {"name": "gossip", "topology": "complete"}  # 4 workers: weights 1/4, exact
+        complete = {"name": "gossip", "topology": "complete", "order": "update-first"}  # 4 workers: weights 1/4, exact
         assert same(outcome("sgp", protocol=complete), outcome("d-psgd", protocol=complete))
-        ring = {"name": "gossip", "topology": "ring"}
+        ring = {"name": "gossip", "topology": "ring", "order": "update-first"}
         five = {"workers": 5, "compute": COMPUTE}
         assert close(outcome("sgp", protocol=ring, cluster=five), outcome("d-psgd", protocol=ring, cluster=five))
 
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
-        task, workers = {**TASK, "replicas_start": "apart"}, 5
+        task, workers = {**LAYERS, "replicas_start": "apart"}, 5
         options: dict[str, Any] = {"task": task, "protocol": {"name": "gossip", "topology": topology}}
         options |= {"stop": {"updates": 60 * workers}, "cluster": {"workers": workers, "compute": COMPUTE}}
         sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
@@ -190,31 +189,10 @@ class TestGossip:
     def test_mixing_first_hides_communication_behind_the_computation(self):
         network = {"latency": {"name": "constant", "seconds": 0.06}}
         cluster = {**EQUAL, "network": network}
-        for order, seconds in (("update-first", 0.16), ("mix-first", 0.1)):
+        for order, seconds in (("update-first", 0.16), ("mix-first", 0.1), ("compute-first", 0.16)):
             schedule = outcome("d-psgd", protocol={"name": "gossip", "order": order}, cluster=cluster).schedule
             times = np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)])
             assert (np.diff(times) == seconds * 1e9).all()
-
-
-class TestADPSGD:
-    @given(cluster=CLUSTERS, seed=st.integers(0, 99))
-    def test_it_never_stands_still_and_conserves_the_mean(self, cluster, seed):
-        schedule = record(Pairwise(), cluster, gradients=60, seed=seed)
-        syncs = schedule.rows(Verb.SYNC)
-        partners = schedule["worker"][syncs].reshape(-1, 2)
-        assert ((partners % 2) == (0, 1)).all(), "an active and a passive worker"
-        assert (np.diff(syncs.reshape(-1, 2)) == 1).all(), "both at once"
-        mixes = schedule.rows(Verb.MIX)
-        assert (schedule["weight"][mixes] == 0.5).all()
-
-    def test_each_active_worker_averages_once_per_gradient_with_evenly_drawn_partners(self):
-        schedule = record(Pairwise(), Cluster(workers=8, compute=COMPUTE), gradients=4000)
-        syncs = schedule["worker"][schedule.rows(Verb.SYNC)]
-        pushes = schedule["worker"][schedule.rows(Verb.PUSH)]
-        for worker in range(0, 8, 2):
-            assert abs((syncs == worker).sum() - (pushes == worker).sum()) <= 1
-        passive = np.array([(syncs == worker).sum() for worker in range(1, 8, 2)])
-        assert (abs(passive / passive.sum() - 0.25) < 0.05).all()
 
 
 class TestWAGMA:

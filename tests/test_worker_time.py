@@ -54,7 +54,7 @@ def test_an_allreduce_is_on_the_network_and_the_rest_is_waiting():
 def test_who_gets_models_from_neighbours_waits_for_them():
     """Each iteration: 1 s of computing, and 0.25 s until the neighbours' models are here."""
     network = {"latency": {"name": "constant", "seconds": 0.25}}
-    found = of("gossip", {"workers": 4, "network": network}, stop={"updates": 400}, algorithm="d-psgd")
+    found = of("gossip", {"workers": 4, "network": network}, stop={"updates": 400}, algorithm="sgp")
     assert found == pytest.approx({"computing": 0.8, "in_vain": 0.0, "network": 0.0, "waiting": 0.2}, abs=0.01)
 
 

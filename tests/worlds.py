@@ -20,9 +20,10 @@ from fred.timing.simulation import Simulation
 
 TASK: dict[str, Any] = {
     "data": {"name": "synthetic-classification", "examples": 600, "evaluation": 100, "features": 8, "classes": 4},
-    "model": {"name": "mlp", "hidden": [6]},
+    "model": "softmax",  # compiled twice as fast as a network
     "batch_size": 4,
 }
+LAYERS: dict[str, Any] = {**TASK, "model": {"name": "mlp", "hidden": [6]}}
 COMPUTE = {"name": "lognormal", "median": 0.1, "sigma": 0.4}
 
 
@@ -40,6 +41,19 @@ def rows_of(schedule: Schedule) -> Iterable[Any]:
     return schedule.frame().itertuples()
 
 
+def stale_gradients(schedule: Schedule) -> list[int]:
+    """Updates by gradients between the read and the use of each gradient, from the history of each block's changes."""
+    history: dict[tuple[int, int], list[str]] = {}
+    stale = []
+    for row in rows_of(schedule):
+        changes = history.setdefault((row.replica, row.block), [])
+        if row.verb in ("PUSH", "ADD"):
+            stale.append(sum(verb != "SYNC" for verb in changes[row.timestamp :]))
+        if row.verb in ("PUSH", "COMMIT", "SYNC"):
+            changes.append(row.verb)
+    return stale
+
+
 def same(a: Outcome | Stored, b: Outcome | Stored) -> bool:
     """Whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
@@ -54,18 +68,33 @@ LATENCIES = st.sampled_from(
         {"name": "bimodal", "fast": 0.1, "slow": 2.0, "slow_fraction": 0.1},
     ]
 )
+_SLOW = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}
 NETWORKS = st.none() | st.fixed_dictionaries(
-    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)}
+    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)},
+    optional={
+        "within": st.fixed_dictionaries({"latency": LATENCIES}),
+        "node_bandwidth": st.just(1e5),
+        "servers": st.just([{"servers": [0], "latency": {"name": "constant", "seconds": 0.3}}]),
+        "contention": st.sampled_from([[{"of": of, "regime": _SLOW}] for of in ("workers", "servers")]),
+        "collective": st.sampled_from(["recursive-doubling", "tree"]),
+    },
 )
 CLUSTERS = st.builds(
-    lambda speeds, compute, network, servers, contention: Cluster(
-        workers=len(speeds), speeds=speeds, compute=compute, network=network, servers=servers, contention=contention
+    lambda speeds, compute, network, servers, nodes, contention: Cluster(
+        workers=len(speeds),
+        speeds=speeds,
+        compute=compute,
+        network=network,
+        servers=servers,
+        nodes=min(nodes, len(speeds)),
+        contention=contention,
     ),
     st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=1, max_size=7),
     LATENCIES.filter(lambda latency: latency.get("seconds") != 0),
     NETWORKS,
     st.sampled_from([1, 1, 3]),
-    st.sampled_from([[], [], [{"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}]]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([[], [], [_SLOW]]),
 )
 PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
 
@@ -91,7 +120,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now)
+    return recorder.schedule(simulation.now, simulation.standstill)
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:
@@ -105,6 +134,8 @@ def fitting(name: str, cluster: Cluster) -> Protocol:
         "dispatcher": {"k_push": 3, "k_fetch": 2},
         "cutoff": {"rule": {"name": "elfving"}},
         "group-averaging": {"period": 3},
+        "local-steps": {"period": 3},
+        "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }
     protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))

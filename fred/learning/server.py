@@ -1,6 +1,6 @@
 """What every algorithm is: a server that says what an update does to the parameters."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,10 @@ from fred.component import Component
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
+from fred.learning.rates import Schedule
 
 Rate = Annotated[float, Field(gt=0)]
+Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
 Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them
 
@@ -47,13 +49,25 @@ class Server(Component):
     business. All functions are pure and traced by JAX: no Python branches on array values. What is left as it is costs nothing.
     """
 
+    rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
+    protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
     has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
         (Transformation(name="sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
+    )
+    schedule: Schedule = Field((), description="optax schedule, or a list of them, by whose product the rate is multiplied")
+    counts: Literal["updates", "gradients"] = Field(
+        "updates", description="what a schedule counts: a replica's updates, or the gradients in them (but no averagings)"
+    )
+    scaling: Scaling = Field(
+        "none", description="linear scaling: the rate is multiplied by the gradients in each update, or by all workers"
+    )
+    average: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        None, description="decay of a moving average of the parameters, which is evaluated in their place"
     )
 
     @field_validator("optimizer")
@@ -66,7 +80,8 @@ class Server(Component):
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update."""
         memory = optimizers.build(self.optimizer, 1.0).init(params)
-        return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(self.learning_rate))
+        rate = self.learning_rate * (workers if self.scaling == "workers" else 1)
+        return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(rate))
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`."""
@@ -101,7 +116,11 @@ class Server(Component):
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state whose parameters meet a mailbox."""
-        return state.replace(params=jax.tree.map(lambda own, other: keep * own + weight * other, state.params, mixed))
+
+        def met(own: jax.Array, other: jax.Array) -> jax.Array:
+            return jnp.where(keep == 0, weight * other, keep * own + weight * other)
+
+        return state.replace(params=jax.tree.map(met, state.params, mixed))
 
     def evaluated(self, state: State) -> Params:
         """The model whose loss is measured, and which the run comes to; of the mean state, where there are several replicas."""
@@ -111,10 +130,13 @@ class Server(Component):
         """A number that a protocol may let timing depend on; a run that does is computed while it is simulated."""
         raise NotImplementedError
 
-    def step(self, state: State, grads: Params, scale: float | Scalar = 1.0) -> State:
-        """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient."""
+    def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
+        """One step of the optimizer, `scale` times as long: the learning rate is modulated, not the gradient.
+
+        `model`: what the optimizer decays or measures, if not the parameters themselves.
+        """
         transformation = optimizers.build(self.optimizer, state.rate)
-        updates, memory = transformation.update(grads, state.optimizer, state.params)
+        updates, memory = transformation.update(grads, state.optimizer, state.params if model is None else model)
         params = optax.apply_updates(state.params, jax.tree.map(lambda update: scale * update, updates))
         return state.replace(params=params, clock=state.clock + 1, optimizer=memory)
 

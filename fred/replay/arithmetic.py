@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fred.layout import Layout
+from fred.learning import beside
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss
 from fred.learning.server import Message, Scalar, Server, State
@@ -62,7 +63,7 @@ class Arithmetic:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
-            [self.given.init(self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
+            [beside.start(self.given, self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
             for cut in cuts
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
@@ -80,7 +81,8 @@ class Arithmetic:
     def hooks(self) -> Hooks:
         """Which of the server's functions are its own."""
         own = self.server.overrides
-        return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), own("synchronize"))
+        synchronizes = own("synchronize") or self.server.average is not None
+        return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), synchronizes)
 
     def shapes(self, model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
         """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
@@ -151,12 +153,13 @@ class Arithmetic:
     @sealed
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One update with one message."""
-        return self.server.apply_update(state, message, timestamp, worker)
+        return beside.updated(self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1)
 
     @sealed
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
         """One update with weight x what joined a round."""
-        return self.server.apply_round(state, _scaled(total, weight), state.clock, count)
+        total = _scaled(total, weight)
+        return beside.updated(self.server, lambda due: self.server.apply_round(due, total, due.clock, count), state, count)
 
     @sealed
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
@@ -172,7 +175,7 @@ class Arithmetic:
     @sealed
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state that has met a mailbox."""
-        return self.server.synchronize(state, mixed, keep, weight)
+        return beside.averaged(self.server, self.server.synchronize(state, mixed, keep, weight))
 
     @sealed
     def add(self, total: Message, message: Message) -> Message:
@@ -190,7 +193,18 @@ class Arithmetic:
     @partial(jax.jit, static_argnums=0)
     def answer(self, states: Sequence[State]) -> Params:
         """The model that a run has come to, from its blocks' states, each stacked over the replicas that are the answer."""
-        return self.blocks.join([self.server.evaluated(jax.tree.map(_mean, state)) for state in states])
+        return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
+
+    @partial(jax.jit, static_argnums=0)
+    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array) -> jax.Array:
+        """Mean of [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
+
+        def measured(own: tuple[Sequence[State], jax.Array]) -> jax.Array:
+            states, indices = own
+            model = self.blocks.join([beside.answer(self.server, state) for state in states])
+            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]))
+
+        return jax.lax.map(measured, (list(states), indices)).mean(0)
 
     @partial(jax.jit, static_argnums=0)
     def disagreement(self, replicas: Params) -> jax.Array:

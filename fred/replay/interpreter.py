@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
@@ -41,7 +42,7 @@ class Interpreter:
         self._told = 0  # statistics
         self._row = 0
         self._shapes = lambda: arithmetic.shapes(models[0], examples)[2]  # of what joins rounds
-        self._together = not any(arithmetic.hooks) and replicas * arithmetic.blocks.count == 1
+        self._together = arithmetic.hooks.plain and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:
         """Do what the row says."""
@@ -132,6 +133,13 @@ class Interpreter:
             self.memory.statistics.append(float(self._do["statistic"](self.memory.states[cell])))
         self._told += 1
         return self.memory.statistics[self._told - 1]
+
+    def meeting(self, row: Row) -> tuple[Sequence[Params], Sequence[Params], NDArray[np.int32]]:
+        """Of a gradient about to be used: the blocks it is made of, those of the replica it meets, and its minibatch."""
+        count = self._arithmetic.blocks.count
+        present = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
+        ordinal = self.memory.ordinals.get(_key(row), self.memory.used)
+        return self._model(row.mailbox), present, self._batches.one(row.worker, row.step, ordinal)
 
     def states(self, replicas: Sequence[int]) -> list[State]:
         """The states of these replicas: of each block, stacked over the replicas."""

@@ -26,7 +26,7 @@ class Messages:
         between = np.stack([schedule[name][self.rows[self.differs]] for name in ("worker", "source", "mailbox")])
         self.gradients[self.differs] = len(ledger.workers) + np.unique(between, axis=1, return_inverse=True)[1].ravel()
         self.adds = schedule["verb"][self.rows] == Verb.ADD
-        simple = not any(hooks) and schedule.replicas * schedule.blocks == 1
+        simple = hooks.plain and schedule.replicas * schedule.blocks == 1
         self.flat = self._flat(versions) if simple else np.zeros(len(self.rows), bool)
         single = np.flatnonzero(~self.flat)  # uses of messages by themselves
         self.known, first, self._which, self._times = np.unique(

@@ -173,6 +173,21 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
     return figure
 
 
+def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
+    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness."""
+    with style():
+        figure = Picture(figsize=(5.6, 3.5), layout="constrained")
+        axis = figure.subplots()
+        for (colour, dashes), (name, own) in zip(_lines(), means.items(), strict=False):
+            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1)
+            sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
+            axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
+        axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _legend(figure, axis)
+    return figure
+
+
 def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
     """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own."""
     shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name

@@ -7,34 +7,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import registry
-from fred.results import worker_time
+from fred.results import staleness, worker_time
 from fred.running.execution import Outcome
-from fred.schedule import NONE, Schedule, Verb
+from fred.schedule import NONE, UNENDING, Schedule, Verb
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")
 
 
-def staleness(schedule: Schedule) -> NDArray[np.int64]:
-    """Staleness of every gradient that took part in an update (or waits in an open round), updates."""
-    stale: NDArray[np.int64] = schedule["staleness"][schedule.rows(Verb.PUSH, Verb.ADD)]
-    return stale
-
-
-def staleness_by_block(schedule: Schedule) -> pd.DataFrame:
-    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block."""
-    rows = schedule.rows(Verb.PUSH, Verb.ADD)
-    stale = pd.Series(schedule["staleness"][rows]).groupby(pd.Series(schedule["block"][rows], name="block"))
-    columns = {name: stale.agg(name) for name in ("min", "mean", "median", "max")}
-    return pd.DataFrame({**columns, "std": stale.std(ddof=0), "count": stale.count()})
-
-
 def summarise(outcome: Outcome) -> dict[str, Any]:
     """One run with one seed in numbers, as summary.json holds it."""
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
-    stale = staleness(schedule)
+    layout = run.protocol.layout(run.cluster)
     measured = "loss" in metrics
     return {
         "name": outcome.name,
@@ -49,18 +35,26 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
             "dropped": counts["dropped"],
             "in_flight": counts["in_flight"],
         },
+        "standstill": schedule.standstill or None,
         "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
-        "staleness": {"mean": float(stale.mean()), "max": int(stale.max())} if len(stale) else {"mean": None, "max": None},
-        "staleness_by_block": staleness_by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
+        "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
+        "staleness": _mean_and_max(staleness.of_gradients(schedule)),
+        "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
         **traffic(outcome),
         "copies": _copies(outcome),
         "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
+        "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
         "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
+    return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
 
 
 def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
@@ -73,13 +67,14 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
 
     An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
-    would have taken; those that the run's end left unfinished or unused are absent, so some workers may end before others.
+    would have taken, unless its worker left for good; those that the run's end left unfinished or unused are absent, so some
+    workers may end before others.
     """
     schedule = outcome.schedule
     ends = schedule["end_ns"].copy()
     ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[schedule["step"][rows] != NONE]
+    rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
     rows = rows[first]
     worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]

@@ -39,7 +39,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
         if best.summary["staleness_by_block"].notna().any():
             console.print(_blocks_table(best.summary))
-    for line in _divergences(outcome.summary):
+    for line in _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
 
@@ -50,9 +50,10 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     best = f"the best of each run's sweep by {criterion}; " if criterion else ""
-    table.caption = f"{best}staleness: mean / largest, in updates{spread}"
+    aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
+    table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
-    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "loss", "error", "to target"):
+    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
     for name, rows in outcome.summary.groupby("name", sort=False):
         table.add_row(str(name), *_cells(rows, seeds))
@@ -108,6 +109,15 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
     ]
 
 
+def _standstills(summary: pd.DataFrame) -> list[str]:
+    """A warning for every run in which nothing happens any more before its time is over."""
+    still = summary[summary["standstill"].notna()]
+    return [
+        f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
+        for name, rows in still.groupby("name", sort=False)
+    ]
+
+
 def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
     def mean(column: str, form: str) -> str:
         values = rows[column].astype(float) if column in rows else pd.Series([np.nan])
@@ -130,6 +140,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         mean("gradients_dropped", ",.0f"),
         mean("virtual_seconds", ",.1f"),
         mean("staleness_mean", ".1f") + " / " + largest("staleness_max"),
+        mean("model_age_mean", ".1f") + " / " + largest("model_age_max"),
         spread("loss", ".3f"),
         spread("error", ".3f"),
         _to_target(rows),

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures, sweeps, timeline
-from fred.results.measures import WAYS, copies, run_times, staleness, summarise
+from fred.results import figures, staleness, sweeps, timeline
+from fred.results.b_staleness import b_staleness, by_staleness
+from fred.results.measures import WAYS, copies, run_times, summarise
 from fred.results.stored import Stored
 from fred.results.worker_time import KINDS
 from fred.running.execution import Outcome
@@ -74,6 +75,10 @@ class Result:
         outcome = self.outcome(run, seed)
         return outcome.run_times if isinstance(outcome, Stored) else run_times(outcome)
 
+    def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
+        """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew."""
+        return b_staleness(self.outcome(run, seed), every)
+
     def outcome(self, run: str, seed: int | None = None) -> Outcome | Stored:
         """Everything about one run with one seed. Raises FredError for an unknown one."""
         for each in self.outcomes:
@@ -127,10 +132,14 @@ class Result:
         stale: dict[str, NDArray[np.int64]] = {}  # how many gradients of each staleness
         for name, shared in names.items():
             for each in (outcome for outcome in self.outcomes if outcome.name == name):
-                counts, before = np.bincount(staleness(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
+                counts, before = np.bincount(staleness.of_gradients(each.schedule)), stale.get(shared, np.zeros(0, np.int64))
                 size = max(len(counts), len(before))
                 stale[shared] = np.pad(counts, (0, size - len(counts))) + np.pad(before, (0, size - len(before)))
         return figures.staleness(stale)
+
+    def plot_b_staleness(self, every: int = 1) -> figures.Picture:
+        """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew."""
+        return figures.b_staleness({name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs})
 
     def plot_timeline(self) -> figures.Picture:
         """What each worker did at the start of each run, with the first seed."""

@@ -50,9 +50,10 @@ def check_server(server: Server, params: Params, workers: int) -> None:
         raise FredError(f"`init` of `{name}` returns {type(state).__name__}; expected the State that `super().init` makes")
     model = server.model(state.params)
     message, _ = server.send(server.memory(params), model, jax.tree.map(jnp.zeros_like, model))
+    joined = server.contribute(state, message, state.clock, 0)
     update: dict[str, Callable[[State], Any]] = {
         "apply_update": lambda state: server.apply_update(state, message, state.clock, 0),
-        "apply_round": lambda state: server.apply_round(state, message, state.clock, 1),
+        "apply_round": lambda state: server.apply_round(state, joined, state.clock, 1),
     }
     for hook in [each for each in update if server.overrides(each)]:
         _check_update(f"`{hook}` of `{name}`", update[hook], state.replace(clock=jnp.int32(_CLOCK)))

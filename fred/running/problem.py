@@ -7,14 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred import streams
+from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset
 from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
 from fred.learning.server import State
-from fred.minibatches import Minibatches
+from fred.minibatches import Minibatches, Parts, divide
 from fred.replay.arithmetic import Arithmetic
 from fred.running.checks import check_divisible, check_outputs, check_server
 from fred.specification.shape import Run, Task
 
+_JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point
 Measured = list[dict[str, float]]  # what was measured at each point
 
 
@@ -35,16 +37,41 @@ class Problem:
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # of one model
         self.examples, self.evaluation = _arrays(self.data)
-        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size)
+        self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
+        parts = _parts(task, self.data, seed, run.cluster.size)
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size, parts)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Loss and error on the evaluation examples; how far the replicas that are the answer are apart."""
+        """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart."""
         do = self.arithmetic
         loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
         if len(self.layout.answer) == 1:
             return {"loss": loss, "error": error}
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        return {"loss": loss, "error": error, "disagreement": float(plain(do.disagreement(replicas)))}
+        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged)).tolist()
+        apart = float(plain(do.disagreement(replicas)))
+        return {"loss": loss, "error": error, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
+
+
+def _judged(examples: int, replicas: int) -> NDArray[np.int32]:
+    """Which evaluation examples each replica is judged by: all, if that is cheap, else a part each, together all of them.
+
+    So a point costs about the larger of one evaluation and `_JUDGEMENTS`, however many replicas there are.
+    """
+    number = min(examples, max(-(-examples // replicas), _JUDGEMENTS // replicas))
+    begins = np.arange(replicas) * examples // replicas
+    return ((begins[:, None] + np.arange(number)) % examples).astype(np.int32)
+
+
+def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
+    """Each worker's part of the examples, if they are divided. Raises FredError where they cannot be."""
+    if task.division == "shared":
+        return None
+    if len(data.train) < workers:
+        raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
+    if task.division == "by-label" and not data.classifies:
+        raise FredError("`division: by-label` needs classes, and these data are values to predict: take `divided`")
+    return divide(seed, len(data.train), workers, data.train.answers if task.division == "by-label" else None)
 
 
 def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:

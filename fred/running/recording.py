@@ -49,7 +49,7 @@ class Recording:
             simulation = Simulation(self._run.cluster, recorder, self._seed, self._model_bytes, self._shares)
             self._run.protocol.start(simulation)
             simulation.run(seconds or math.inf)
-            return recorder.schedule(simulation.now)
+            return recorder.schedule(simulation.now, simulation.standstill)
 
 
 class _Told(Listener):

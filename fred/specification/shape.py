@@ -10,13 +10,13 @@ from pydantic import Field, field_validator, model_validator
 from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
-from fred.minibatches import Sampling
+from fred.minibatches import Division, Sampling
 from fred.specification.sweep import Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
 from fred.timing.protocol import Protocol
-from fred.timing.simulation import MOST_GRADIENTS, MOST_POINTS
+from fred.timing.world import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
@@ -29,7 +29,16 @@ class Task(Component):
     model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
+    division: Division = Field(
+        "shared", description="whether workers draw from all examples or a part each: at random, or in the order of the labels"
+    )
     replicas_start: Literal["equal", "apart"] = Field("equal", description="whether workers' own models are first the same")
+
+    @model_validator(mode="after")
+    def _parts_are_drawn_from(self) -> "Task":
+        if self.division != "shared" and self.sampling == "sequential":
+            raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")
+        return self
 
 
 class Stop(Component):
@@ -96,10 +105,13 @@ class Run(Component):
     @model_validator(mode="before")
     @classmethod
     def _name_protocol(cls, options: Any) -> Any:
-        """Name the algorithm's own protocol where none is named, so that a resolved run says everything."""
-        protocol = options.get("protocol") if isinstance(options, dict) else ""
-        if protocol is None or (isinstance(protocol, dict) and "name" not in protocol):
-            options = {**options, "protocol": {"name": _usual_protocol(options.get("algorithm")), **(protocol or {})}}
+        """Name the algorithm's own protocol where none is named, with its options, so that a resolved run says everything."""
+        if not isinstance(options, dict):
+            return options
+        protocol, (name, usual) = options.get("protocol"), _usual_protocol(options.get("algorithm"))
+        given = {} if protocol is None or protocol == name else protocol
+        if isinstance(given, dict) and given.get("name", name) == name:
+            options = {**options, "protocol": {"name": name, **usual, **given}}
         return options
 
     @model_validator(mode="after")
@@ -118,6 +130,8 @@ class Run(Component):
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
+        if not self.protocol.has_clock and self.cluster.faults:
+            raise ValueError("this protocol has no clock, and so no crashes: `cluster.faults` must be empty")
         self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
@@ -164,12 +178,12 @@ class Scenario(Component):
         return self
 
 
-def _usual_protocol(algorithm: Any) -> str:
-    """The name of the protocol that an algorithm, given as in a scenario, is meant for."""
+def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
+    """The name of the protocol that an algorithm, given as in a scenario, is meant for, and its options."""
     if not isinstance(algorithm, Component):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:
             algorithm = registry.lookup("algorithm", str(name))
         except FredError:
-            return "asynchronous"  # the field's own check reports the algorithm
-    return str(algorithm.protocol)
+            return "asynchronous", {}  # the field's own check reports the algorithm
+    return str(algorithm.protocol), algorithm.protocol_options

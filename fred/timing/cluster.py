@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from fred.component import Component, OneOf
 from fred.timing.contention import Contention, Load, NodeOf
 from fred.timing.durations import NANOSECONDS, check_median
+from fred.timing.faults import Fault, Trouble
 from fred.timing.latency import AnyLatency, Constant, Latency, Positive
 from fred.timing.network import Network
 
@@ -41,6 +42,7 @@ class Cluster(Component):
     )
     contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
     network: Network | None = Field(None, description="absent: messages take no time")
+    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, absences, lost messages")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Cluster":
@@ -59,11 +61,17 @@ class Cluster(Component):
             raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
         if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
             raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
+        self.troubles(0)
         try:
             self.loads(0)
+            self.link_loads("workers", 0)
+            self.link_loads("servers", 0)
         except OverflowError as error:
             raise ValueError("`contention`: a time is too long; times are in seconds") from error
         self._check_latencies()
+        named = [server for some in self.network.servers for server in some.servers] if self.network else []
+        if max(named, default=0) >= self.servers:
+            raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
         return self
 
     def _check_latencies(self) -> None:
@@ -73,16 +81,15 @@ class Cluster(Component):
         numbers = Counter(id(latency) for latency, _ in members)
         for latency in {id(latency): latency for latency, _ in members}.values():
             latency.check(numbers[id(latency)])
-        for of_messages in (self.network.latency, self.network.pull_latency) if self.network else ():
-            if of_messages:
-                of_messages.check(self.size)
+        for of_messages in self.network.latencies() if self.network else ():
+            of_messages.check(self.size)
 
     @cached_property
     def size(self) -> int:
         """Number of workers."""
         return self.workers or sum(group.workers for group in self.groups)
 
-    @cached_property
+    @property
     def node_of(self) -> NodeOf:
         """The node of each worker: [workers]."""
         if isinstance(self.nodes, int):
@@ -113,6 +120,20 @@ class Cluster(Component):
         """Every contention regime at work."""
         regimes = enumerate(self.contention)
         return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
+
+    def troubles(self, seed: int) -> list[Trouble]:
+        """Every fault at work."""
+        faults = enumerate(self.faults)
+        return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
+
+    def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
+        """Every regime at work on the links of workers, or of servers."""
+        contention = self.network.contention if self.network else ()
+        regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
+        return [regime.start(seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+
+    def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
+        return self.node_of if of == "workers" else np.arange(self.servers)
 
 
 def _usual(latency: Latency | None) -> float:

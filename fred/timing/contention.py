@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from fred import streams
 from fred.component import Component
 from fred.errors import FredError
-from fred.timing.durations import LONGEST, NANOSECONDS
+from fred.timing.durations import LONGEST, NANOSECONDS, durations
 from fred.timing.elementary import log
-from fred.timing.latency import Positive
+from fred.timing.latency import Constant, Latency, Mixture, Positive
 
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # of the regimes during one gradient
@@ -130,15 +130,23 @@ class _Occupied(Load):
 
 
 class RandomDelays(Contention):
-    """At every step some workers, drawn anew, take longer by a fixed time [Li et al. 2021, section 5.2]."""
+    """At every step some workers, drawn anew, take longer by a fixed time [Li et al. 2021, section 5.2].
 
-    workers: int = Field(ge=1, description="how many at each step", examples=[1])
+    `exact`: always so many, as the paper says. `independent`: each with probability `workers` / n. `published`: as in the
+    paper's code, every worker draws up to `workers` numbers below n in each step, all from the same stream, and is delayed as
+    soon as one is its own; who was hit has drawn less often, so that they drift apart, and are nearly independent.
+    """
+
+    workers: int = Field(ge=1, description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
     seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
+    draw: Literal["exact", "independent", "published"] = Field("exact", description="how they are drawn")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         if self.workers > len(node_of):
             raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
-        return _Delayed(self, seed, name, len(node_of))
+        if self.draw == "independent":
+            return Drawn(seed, name, len(node_of), self.workers / len(node_of), Constant(seconds=self.seconds))
+        return (_Delayed if self.draw == "exact" else _Injected)(self, seed, name, len(node_of))
 
 
 class _Delayed(Load):
@@ -154,6 +162,43 @@ class _Delayed(Load):
 
     def delay(self, worker: int, step: int) -> int:
         return self._delay if worker in self._chosen(step) else 0
+
+
+class _Injected(Load):
+    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+        self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
+        self._drawn: list[int] = []  # one stream for all
+        self._draw = lambda start, count: streams.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
+        self._places = [0] * workers  # where each is in it
+        self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # at each step
+
+    def delay(self, worker: int, step: int) -> int:
+        delayed = self._delayed[worker]
+        while len(delayed) <= step:
+            delayed.append(any(self._next(worker) == worker for _ in range(self._tries)))
+        return self._delay if delayed[step] else 0
+
+    def _next(self, worker: int) -> int:
+        place = self._places[worker]
+        self._places[worker] += 1
+        if place >= len(self._drawn):
+            self._drawn += self._draw(len(self._drawn), 1024).tolist()
+        return self._drawn[place]
+
+
+class Drawn(Load):
+    """Each step of each worker is delayed with some probability, by a drawn time."""
+
+    def __init__(self, seed: int, name: str, workers: int, probability: float, seconds: Latency):
+        delay = Mixture(components=(Constant(seconds=0.0), seconds), weights=(1 - probability, probability))
+        self._draws = durations(seed, name, [delay] * workers, [1.0] * workers)
+        self._delays: list[list[int]] = [[] for _ in range(workers)]  # of each worker's steps, ns
+
+    def delay(self, worker: int, step: int) -> int:
+        delays = self._delays[worker]
+        while len(delays) <= step:
+            delays.append(self._draws[worker]())
+        return delays[step]
 
 
 def entities(of: Scope, node_of: NodeOf) -> list[int]:

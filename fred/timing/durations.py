@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ NANOSECONDS = 1_000_000_000  # per second
 LONGEST = 9e9  # s, 285 years: about as far as 64 bits of nanoseconds reach
 _WRONG = -1  # in the place of what is no duration
 _AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call at most, but at least 16 each
-_FIRST_BLOCK, _LARGEST_BLOCK = 256, 4096  # draws of an entity made at a time: ever more, for many runs need few
+_FIRST_BLOCK = 256  # draws of an entity made at a time at first; then ever more, for many runs need few
+_TOGETHER, _AT_A_TIME = 32, 1 << 13  # entities whose later draws are made in one call; draws made there at most
 
 
 def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
@@ -34,11 +35,14 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
     size = min(max(16, _AT_THE_START // len(latencies)), _FIRST_BLOCK)
     for latency in {id(latency): latency for latency in latencies}.values():
         members = np.array([i for i, own in enumerate(latencies) if own is latency])
-        draws = latency.draws(seed, purpose, members, np.arange(len(members)), 0, size)
-        block = _whole(draws / np.asarray(speeds)[members, None])
-        for rank, (entity, row) in enumerate(zip(members.tolist(), block, strict=True)):
-            own = partial(latency.draws, seed, purpose, entity, rank)
-            result[entity] = chain.from_iterable(_blocks(latency, own, speeds[entity], _packed(row))).__next__
+        ranks, own_speeds = np.arange(len(members)), np.asarray(speeds)[members, None]
+        block = _whole(latency.draws(seed, purpose, members, ranks, 0, size) / own_speeds)
+        for start in range(0, len(members), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            draws = partial(latency.draws, seed, purpose, members[part], ranks[part])
+            supply = _Supply(latency, draws, own_speeds[part], block[part])
+            for place, entity in enumerate(members[part].tolist()):
+                result[entity] = chain.from_iterable(supply.of(place)).__next__
     return [result[entity] for entity in range(len(latencies))]
 
 
@@ -57,25 +61,39 @@ def _whole(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.where(right, nanoseconds(np.where(right, seconds, 0)), _WRONG)
 
 
-def _packed(numbers: NDArray[np.int64]) -> "array[int]":
-    """Close together in memory: with many workers each comes to its next number when it has long left the cache."""
-    return array("q", numbers.tobytes())
-
-
 def _not_a_duration(latency: Latency) -> str:
     name = registry.name_of("latency", latency)
     return f"latency `{name}` gives durations that are not between 0 and {LONGEST:g} s; check its options, and the speeds"
 
 
-def _blocks(
-    latency: Latency, draws: Callable[[int, int], Seconds], speed: float, block: "array[int]"
-) -> Iterator["array[int]"]:
-    position, size = 0, len(block)
-    while True:
-        if _WRONG in block:
-            yield block[: block.index(_WRONG)]
-            raise FredError(_not_a_duration(latency))
-        yield block
-        position += size
-        size = min(2 * size, _LARGEST_BLOCK)
-        block = _packed(_whole(draws(position, size) / speed))
+class _Supply:
+    """Durations of a few entities that share a latency, made together in blocks: quicker than for each by itself."""
+
+    def __init__(
+        self, latency: Latency, draws: Callable[[int, int], Seconds], speeds: NDArray[np.float64], first: NDArray[np.int64]
+    ):
+        self._latency, self._draws, self._speeds = latency, draws, speeds
+        self._size = self._made = first.shape[1]  # of the last block, and of all so far
+        self._blocks = [self._own(first)]  # of each entity that has not come to it yet
+
+    def of(self, place: int) -> Iterator["array[int]"]:
+        """The blocks of one entity."""
+        for number in count():
+            if number == len(self._blocks):
+                self._make()
+            block = self._blocks[number].pop(place)
+            if _WRONG in block:
+                yield block[: block.index(_WRONG)]
+                raise FredError(_not_a_duration(self._latency))
+            yield block
+
+    def _make(self) -> None:
+        """The next block of all."""
+        self._size = min(2 * self._size, max(_FIRST_BLOCK, _AT_A_TIME // len(self._speeds)))
+        self._blocks.append(self._own(_whole(self._draws(self._made, self._size) / self._speeds)))
+        self._made += self._size
+
+    @staticmethod
+    def _own(block: NDArray[np.int64]) -> dict[int, "array[int]"]:
+        """Close together in memory: with many workers each comes to its next number when it has long left the cache."""
+        return {place: array("q", row.tobytes()) for place, row in enumerate(block)}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 
 def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., NDArray[np.float64]]:
@@ -17,8 +17,15 @@ def _elementwise(function: Callable[..., float], arguments: int) -> Callable[...
         except OverflowError:
             return math.inf
 
-    each = np.frompyfunc(or_infinity, arguments, 1)
-    return lambda *x: np.asarray(each(*x), np.float64)
+    each, each_or_infinity = np.frompyfunc(function, arguments, 1), np.frompyfunc(or_infinity, arguments, 1)
+
+    def elementwise(*x: ArrayLike) -> NDArray[np.float64]:
+        try:
+            return np.asarray(each(*x), np.float64)
+        except OverflowError:
+            return np.asarray(each_or_infinity(*x), np.float64)  # which takes three times as long
+
+    return elementwise
 
 
 cos = _elementwise(math.cos, 1)

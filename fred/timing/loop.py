@@ -14,8 +14,12 @@ class Ends(Protocol):
     full: bool
 
 
+NEVER = 1 << 70  # ns: no moment of virtual time, which has 63 bits
+_BEYOND = NEVER >> 1  # what is left of it when times have been subtracted
+
+
 class After(simpy.Event):
-    """Happens so many nanoseconds from now: as simpy's Timeout, in half the time."""
+    """Happens so many nanoseconds from now, or NEVER: as simpy's Timeout, in half the time."""
 
     def __init__(self, env: simpy.Environment, delay: int):
         if delay < 0:
@@ -23,7 +27,8 @@ class After(simpy.Event):
         self.env = env
         self.callbacks = []
         self._ok, self._value = True, None
-        heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
+        if delay < _BEYOND:
+            heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
 
 
 class Loop(simpy.Environment):

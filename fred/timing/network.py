@@ -1,23 +1,22 @@
-"""Links between workers, to servers and to each other, and the network cards where messages queue."""
+"""What connects workers with servers and with each other, as a scenario says it."""
 
-import math
-from collections.abc import Generator
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Annotated, Literal, NamedTuple
 
-import simpy
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fred.component import Component
-from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.latency import AnyLatency, Constant
-from fred.timing.loop import After
+from fred.component import Component, OneOf
+from fred.timing.collectives import ALLREDUCE, Effort, one_way
+from fred.timing.contention import Contention
+from fred.timing.durations import NANOSECONDS
+from fred.timing.latency import AnyLatency, Constant, Latency
 
-Collective = Literal["ring", "recursive-doubling", "rabenseifner"]
+Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
 
 
 class Cost(NamedTuple):
-    """What one worker spends on a message, or on its part in a collective operation."""
+    """What one worker spends on a message, or on its part in a collective operation (the members' mean)."""
 
     nanoseconds: int
     bytes: int  # sent
@@ -27,88 +26,97 @@ class Cost(NamedTuple):
 NOTHING = Cost(0, 0, 0)
 
 
+class Within(Component):
+    """Messages between workers of one node."""
+
+    latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
+    bandwidth: Bandwidth | None = Field(None, description="of a worker's link inside its node, bytes/s; absent: unlimited")
+
+
+class SomeServers(Component):
+    """Servers that are reached otherwise than the rest."""
+
+    servers: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, description="numbers, from 0", examples=[[0]])
+    latency: AnyLatency | None = Field(None, description="of messages to them, s; absent: the network's")
+    pull_latency: AnyLatency | None = Field(None, description="of their messages; absent: `latency` here, or the network's")
+    bandwidth: Bandwidth | None = Field(None, description="of the card of each, bytes/s; absent: `server_bandwidth`")
+
+
+class SlowLinks(Component):
+    """A contention regime under which links are slow, not processors."""
+
+    of: Literal["workers", "servers"] = Field("workers", description="whose links; a server is on a node of its own")
+    regime: Annotated[Contention, OneOf("contention")] = Field(
+        description="multiplies latencies and transfer times; delays are added to single messages",
+        examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
+    )
+
+
 class Network(Component):
-    """Every worker's link to the servers and to other workers, and the servers' cards. Absent: messages take no time.
+    """Links of workers and servers, and the cards where messages queue. Absent: messages take no time.
 
-    A message takes a latency, drawn for each message, plus size / bandwidth. Where `server_bandwidth` is given, messages to
-    (and, on their own, from) a server pass its card one at a time, first come first served, each holding it for size /
-    server_bandwidth; link and card work at the same time, so an unhindered message takes the slower of the two. What one worker
-    sends to servers, gets from them, or sends to other workers passes its link one message at a time, too.
+    A message takes a latency, drawn for each message, plus size / bandwidth: what a worker sends passes its link one message
+    at a time, first come first served, what it receives likewise. Messages between workers pass the sender's link and the
+    receiver's, at the same time: unhindered, size / bandwidth once. Where `server_bandwidth` is given, messages to (and, on
+    their own, from) a server pass its card, too; whatever is passed, an unhindered message takes the slowest of it.
 
-    A collective among n workers takes, with the mean latency a and the time b of one model at `bandwidth`: ring 2 (n-1) (a +
-    b/n); recursive doubling log2(n) (a + b); Rabenseifner 2 log2(n) a + 2 (n-1)/n b [Thakur, Rabenseifner, Gropp 2005].
+    `within` and `node_bandwidth` make two levels: messages inside a node take what `within` says, all others also pass
+    their nodes' cards, each of which its workers share. Collectives are hierarchical then: reduced to one worker in each
+    node by a binomial tree, allreduced among these, broadcast in each node.
+
+    Collectives take mean latencies, and `bandwidth` in closed form (`collectives.py`).
     """
 
     latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
     pull_latency: AnyLatency | None = Field(None, description="of servers' messages to workers; absent: `latency`")
     bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
     server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
+    servers: tuple[SomeServers, ...] = Field((), description="servers that differ from the rest")
+    within: Within | None = Field(None, description="messages inside a node; absent: as those between nodes")
+    node_bandwidth: Bandwidth | None = Field(None, description="of a node's card, bytes/s; absent: no queueing")
+    contention: tuple[SlowLinks, ...] = Field((), description="what slows links down from time to time")
     message_bytes: int | None = Field(None, ge=1, le=2**48, description="size of a model or gradient; absent: 4 per parameter")
     collective: Collective = Field("ring", description="how an allreduce is done")
 
-    def allreduce(self, members: int, size: int, algorithm: Collective | None = None) -> Cost:
-        """The cost of an allreduce of `size` bytes among so many workers, by default as `collective` says."""
-        rounds = math.ceil(math.log2(members))
-        messages, moved = {
-            "ring": (2 * (members - 1), 2 * (members - 1) * size / members),
-            "recursive-doubling": (rounds, rounds * size),
-            "rabenseifner": (2 * rounds, 2 * (members - 1) * size / members),
-        }[algorithm or self.collective]
-        seconds = messages * self.latency.mean + (moved / self.bandwidth if self.bandwidth else 0.0)
-        return Cost(round(seconds * NANOSECONDS), round(moved), messages)
+    @model_validator(mode="after")
+    def _servers_once(self) -> "Network":
+        named = [server for some in self.servers for server in some.servers]
+        if twice := sorted({server for server in named if named.count(server) > 1}):
+            raise ValueError(f"`servers` names {twice[0]} more than once")
+        return self
 
+    def latencies(self) -> Iterable[Latency]:
+        """Of all kinds of messages."""
+        given = [self.latency, self.pull_latency, None if self.within is None else self.within.latency]
+        given += [latency for some in self.servers for latency in (some.latency, some.pull_latency)]
+        return [latency for latency in given if latency is not None]
 
-class Card:
-    """One direction of a network card: a first-come-first-served queue."""
+    @property
+    def two_levels(self) -> bool:
+        """Whether it matters on which nodes workers are."""
+        return self.within is not None or self.node_bandwidth is not None
 
-    def __init__(self, bandwidth: float | None):
-        self.bandwidth = bandwidth  # bytes/s; None: unlimited
-        self.free_at = 0  # ns, when the last message accepted so far has passed
+    def allreduce(self, members: int | Collection[int], size: int, algorithm: Collective | None = None) -> Cost:
+        """The cost of an allreduce of `size` bytes among so many workers, or so many on each node; see `collective`."""
+        form = ALLREDUCE[algorithm or self.collective]
+        number = members if isinstance(members, int) else sum(members)
+        if not self.two_levels:
+            return self._cost(number, size, [(form(number), False)])
+        nodes = [1] * number if isinstance(members, int) else list(members)
+        if len(nodes) == 1:
+            return self._cost(number, size, [(form(number), True)])
+        others = number - len(nodes)  # than the nodes' leaders
+        inside = one_way(max(nodes))._replace(messages=others, sent=others)
+        return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
 
-    def passes(self, now: int, size: int) -> int:
-        """When a message of `size` bytes that reaches the card now has passed it, ns."""
-        if self.bandwidth is None:
-            return now
-        self.free_at = max(self.free_at, now) + round(size / self.bandwidth * NANOSECONDS)
-        return self.free_at
+    def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
+        """Operations one after the other, each inside nodes or not."""
+        seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
+        messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
+        return Cost(round(seconds * NANOSECONDS), round(sent * size), round(messages))
 
-
-class Links:
-    """The network at work: when messages arrive. Several servers get (and send) equal parts of a message."""
-
-    def __init__(self, env: simpy.Environment, network: Network, workers: int, servers: int, seed: int):
-        self._env = env
-        self._upward = [Card(network.bandwidth) for _ in range(workers)]
-        self._downward = [Card(network.bandwidth) for _ in range(workers)]
-        self._inward = [Card(network.server_bandwidth) for _ in range(servers)]
-        self._outward = [Card(network.server_bandwidth) for _ in range(servers)]
-        self._sideways = [Card(network.bandwidth) for _ in range(workers)]
-        speeds = [1.0] * workers
-        self._up = durations(seed, "uplink", [network.latency] * workers, speeds)
-        self._down = durations(seed, "downlink", [network.pull_latency or network.latency] * workers, speeds)
-        self._across = durations(seed, "peers", [network.latency] * workers, speeds)
-
-    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, None]:
-        """Bring `size` bytes from a worker to one server, or to all; ends when the last byte has arrived."""
-        yield After(self._env, self._up[worker]())
-        now = int(self._env.now)
-        done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
-        if done > now:
-            yield After(self._env, done - now)
-
-    def arrival(self, worker: int, size: int, server: int | None = None) -> int:
-        """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
-        now = int(self._env.now)
-        sent = self._passed(self._outward, now, size, server)
-        return max(sent, self._downward[worker].passes(now, size)) + self._down[worker]()
-
-    def across(self, worker: int, size: int) -> int:
-        """When `size` bytes that one worker sends to another now have arrived, ns."""
-        return self._sideways[worker].passes(int(self._env.now), size) + self._across[worker]()
-
-    @staticmethod
-    def _passed(cards: list[Card], now: int, size: int, server: int | None) -> int:
-        """When the bytes have passed one server's card, or all servers', each a part of them."""
-        if server is not None or len(cards) == 1:
-            return cards[server or 0].passes(now, size)
-        return max(card.passes(now, round(size / len(cards))) for card in cards)
+    def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
+        link = self.within if inside and self.within is not None else self
+        cards = [link.bandwidth, None if inside else self.node_bandwidth]
+        slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=None)
+        return effort.rounds * link.latency.mean + (effort.volume * size / slowest if slowest else 0.0)

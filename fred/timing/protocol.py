@@ -13,6 +13,7 @@ class Protocol(Component):
     """Starts the processes that pull, compute and push; says nothing about what an update does."""
 
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
+    faults: ClassVar[str] = ""  # what becomes of a worker that is away for a while, and of those who need it
 
     @abstractmethod
     def start(self, sim: Simulation) -> None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.layout import Layout
-from fred.schedule import COLUMNS, NONE, SCALES, Row, Schedule, Verb, message_key
+from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Ints, Row, Schedule, Verb, message_key
 from fred.timing.held import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
-_ROW = struct.Struct(f"<{len(COLUMNS)}q")
+_ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
 _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
+_TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
 
@@ -61,7 +62,8 @@ class Recorder:
         self.layout = layout
         self.full = False
         self._blocks = layout.blocks
-        self._changes_wanted, self._gradients_wanted, self._rows_wanted = updates * layout.blocks, gradients, rows
+        self._changes_wanted, self._gradients_wanted = updates * layout.blocks, gradients
+        self._bytes_wanted = rows * _ROW.size
         self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
@@ -70,8 +72,7 @@ class Recorder:
         self.started = 0
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
-        self._integers = bytearray()
-        self._scales = array("d")  # row, weight, keep, of the rows where they are not 1 and 0
+        self._rows = bytearray()
         self._unfinished = array("q")  # row and end of gradients that were still being computed
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
@@ -85,7 +86,9 @@ class Recorder:
         """The worker reads a block of the replica now; it arrives at `arrival`."""
         mailbox, clock = self._mailboxes, self.clocks[replica * self._blocks + block]
         self._mailboxes = mailbox + 1
-        self._integers += _pack(now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages)
+        self._rows += _pack(
+            now, _PULL, worker, replica, block, mailbox, NONE, step, clock, 0, now, arrival, size, messages, 1.0, 0.0
+        )
         copy = Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT)
         if self.listener is not None:
             self._tell()
@@ -98,31 +101,28 @@ class Recorder:
         self._mailboxes = mailbox + 1
         clocks = {block: copy.at(block) for block, copy in enumerate(copies)}
         for block, copy in enumerate(copies):
-            self._mix(now, worker, block, mailbox, copy, 1.0)
+            self._mix(now, worker, block, mailbox, ((copy, 1.0),))
         return self._watch(Copy(mailbox, min(clocks.values()), clocks))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Copy, float]], block: int) -> Copy:
         """A new mailbox: the weighted sum of others, added up in this order; its clock is that of the first."""
-        mailbox, clocks = self._mailboxes, [copy.at(block) for copy, _ in parts]
+        mailbox, clock = self._mailboxes, parts[0][0].at(block)
         self._mailboxes = mailbox + 1
-        for copy, weight in parts:
-            self._mix(now, worker, block, mailbox, copy, weight)
-        return self._watch(Copy(mailbox, clocks[0], {block: clocks[0]} if self._blocks > 1 else NOTHING_CUT))
+        self._mix(now, worker, block, mailbox, parts)
+        return self._watch(Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT))
 
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The gradient makes one update of the block."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
-        self._changed(replica * self._blocks + block, gradient)
+        self._changed(replica * self._blocks + block, (gradient,))
         if self.listener is not None:
             self._tell()
 
     def add(self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int) -> None:
         """The gradient joins the block's open round."""
-        if weight != 1.0:
-            self._scales.extend((len(self), weight, 0.0))
-        self._write(_ADD, now, gradient, replica, block, size, messages)
+        self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
-            self._tell(weight)
+            self._tell()
         self._joined[replica * self._blocks + block].append(gradient)
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
@@ -130,24 +130,25 @@ class Recorder:
         cell = replica * self._blocks + block
         joined, clock = self._joined[cell], self.clocks[cell]
         weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
-        self._scales.extend((len(self), weight, 0.0))
-        self._integers += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0)
+        self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
         self._joined[cell] = []
-        self._changed(cell, *joined)
-        self._tell(weight)
+        self._changed(cell, joined)
+        if self.listener is not None:
+            self._tell()
 
     def sync(
         self, now: int, worker: int, replica: int, block: int, copy: Copy, keep: float, weight: float, size: int, messages: int
     ) -> None:
         """A block of a replica becomes keep x itself + weight x the copy's."""
         cell = replica * self._blocks + block
-        copy.at(block)
+        if copy.timestamps:
+            copy.at(block)
         clock = self.clocks[cell]
-        self._scales.extend((len(self), weight, keep))
-        self._integers += _pack(
-            now, _SYNC, worker, replica, block, copy.mailbox, NONE, NONE, clock, 0, now, now, size, messages
+        self._rows += _pack(
+            now, _SYNC, worker, replica, block, copy.mailbox, NONE, NONE, clock, 0, now, now, size, messages, weight, keep
         )
-        self._tell(weight, keep)
+        if self.listener is not None:
+            self._tell()
         self.clocks[cell] = clock + 1
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
@@ -175,7 +176,12 @@ class Recorder:
             self._holders[key] = self._holders.get(key, 0) + 1
             weakref.finalize(gradient, _let_go, key, self._holders, self.listener).atexit = False
 
-    def schedule(self, end_ns: int) -> Schedule:
+    @property
+    def last_ns(self) -> int:
+        """Time of the last row."""
+        return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
+
+    def schedule(self, end_ns: int, standstill: str = "") -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
         rows, started = self._end or (len(self), self.started)
         for cell, joined in enumerate(self._joined):
@@ -184,24 +190,18 @@ class Recorder:
                     f"{len(joined):,} gradients were added to a round, and no round was ever committed: "
                     "the protocol must call `commit` when a round is complete"
                 )
-        table = np.frombuffer(self._integers, np.int64).reshape(-1, len(COLUMNS))[:rows]
-        columns: dict[str, NDArray] = {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(COLUMNS)}
-        scales = np.frombuffer(self._scales, np.float64).reshape(-1, 1 + len(SCALES))
-        scales = scales[scales[:, 0] < rows]
-        for i, (name, usual) in enumerate(zip(SCALES, (1.0, 0.0), strict=True)):
-            columns[name] = np.full(len(table), usual)
-            columns[name][scales[:, 0].astype(np.int64)] = scales[:, 1 + i]
+        columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         unfinished = {row: end for row, end in zip(self._unfinished[::2], self._unfinished[1::2], strict=True) if row < rows}
-        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns, unfinished)
+        return Schedule(columns, self.workers, self.layout.replicas, self._blocks, started, end_ns, unfinished, standstill)
 
     def __len__(self) -> int:
         """Rows written so far."""
-        return len(self._integers) // _ROW.size
+        return len(self._rows) // _ROW.size
 
-    def _tell(self, weight: float = 1.0, keep: float = 0.0) -> None:
+    def _tell(self) -> None:
         """The listener hears of the row written last, if that belongs to the schedule."""
         if self.listener is not None and (self._end is None or len(self) <= self._end[0]):
-            self.listener.execute(Row._make((*_ROW.unpack_from(self._integers, len(self._integers) - _ROW.size), weight, keep)))
+            self.listener.execute(Row._make(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)))
 
     def _watch(self, copy: Copy) -> Copy:
         """The listener keeps the mailbox's contents for as long as anybody holds the copy."""
@@ -209,15 +209,16 @@ class Recorder:
             weakref.finalize(copy, self.listener.forget_mailbox, copy.mailbox).atexit = False
         return copy
 
-    def _mix(self, now: int, worker: int, block: int, mailbox: int, copy: Copy, weight: float) -> None:
-        """One more source of a mailbox's block."""
-        if weight != 1.0:
-            self._scales.extend((len(self), weight, 0.0))
-        source, clock = copy.mailbox, copy.at(block)
-        self._integers += _pack(now, _MIX, worker, NONE, block, mailbox, source, NONE, clock, 0, now, now, 0, 0)
-        self._tell(weight)
+    def _mix(self, now: int, worker: int, block: int, mailbox: int, parts: Sequence[tuple[Copy, float]]) -> None:
+        """The sources of a mailbox's block."""
+        table, listener = self._rows, self.listener
+        for copy, weight in parts:
+            clock = copy.at(block) if copy.timestamps else copy.timestamp
+            table += _pack(now, _MIX, worker, NONE, block, mailbox, copy.mailbox, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
+            if listener is not None:
+                self._tell()
 
-    def _changed(self, cell: int, *gradients: Gradient) -> None:
+    def _changed(self, cell: int, gradients: Sequence[Gradient]) -> None:
         """These gradients have made an update."""
         self.clocks[cell] += 1
         self.changes += 1
@@ -225,17 +226,22 @@ class Recorder:
             if not gradient.applied and gradient.step != NONE:
                 gradient.applied = True
                 self.gradients += 1
-        rows = len(self) if self._rows_wanted < math.inf else 0
-        if self.changes >= self._changes_wanted or self.gradients >= self._gradients_wanted or rows >= self._rows_wanted:
+        if (
+            self.gradients >= self._gradients_wanted
+            or self.changes >= self._changes_wanted
+            or len(self._rows) >= self._bytes_wanted
+        ):
             self.stop()
 
-    def _write(self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
+    def _write(
+        self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int, weight: float = 1.0
+    ) -> None:
         source, end = gradient.source, gradient.end
         if end > now:
-            self._unfinished.extend((len(self), end))
+            self._unfinished.extend((len(self), min(end, UNENDING)))
         read = gradient.copy if source is None else source
         clock = read.at(block) if read.timestamps else read.timestamp
-        self._integers += _pack(
+        self._rows += _pack(
             now,
             verb,
             gradient.worker,
@@ -250,7 +256,18 @@ class Recorder:
             end if end < now else now,  # what is dropped, or sent block by block, may still be computing
             size,
             messages,
+            weight,
+            0.0,
         )
+
+
+def _columns(table: Ints) -> dict[str, NDArray]:
+    """Each column of the rows in one piece, by name."""
+    columns = np.empty(table.shape[::-1], np.int64)
+    for start in range(0, len(table), _TURNED_AT_ONCE):
+        part = slice(start, start + _TURNED_AT_ONCE)
+        columns[:, part] = table[part].T
+    return {name: own.view(np.float64) if name in SCALES else own for name, own in zip(Row._fields, columns, strict=True)}
 
 
 def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:

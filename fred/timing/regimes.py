@@ -12,10 +12,10 @@ from scipy.special import ndtri
 
 from fred import streams
 from fred.errors import FredError
-from fred.timing.contention import FOREVER, Contention, Dwell, Load, NodeOf, Scope, Slowdown, entities
-from fred.timing.durations import NANOSECONDS, check_median, durations
+from fred.timing.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
+from fred.timing.durations import NANOSECONDS, check_median
 from fred.timing.elementary import cos, exp
-from fred.timing.latency import AnyLatency, Constant, Mixture, NonNegative, Positive
+from fred.timing.latency import AnyLatency, NonNegative, Positive
 
 _MOST_STEPS = 4_000_000  # of one entity's noise
 Persistence = Annotated[float, Field(ge=0, lt=1)]
@@ -104,21 +104,7 @@ class RareDelays(Contention):
         return self
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
-        weights = (1 - self.probability, self.probability)
-        delay = Mixture(components=(Constant(seconds=0.0), self.seconds), weights=weights)
-        return _Rare(durations(seed, name, [delay] * len(node_of), [1.0] * len(node_of)))
-
-
-class _Rare(Load):
-    def __init__(self, draws: list[Callable[[], int]]):
-        self._draws = draws
-        self._delays: list[list[int]] = [[] for _ in draws]  # of each worker's steps, ns
-
-    def delay(self, worker: int, step: int) -> int:
-        delays = self._delays[worker]
-        while len(delays) <= step:
-            delays.append(self._draws[worker]())
-        return delays[step]
+        return Drawn(seed, name, len(node_of), self.probability, self.seconds)
 
 
 class MovingJob(Contention):

@@ -1,41 +1,33 @@
-"""The event loop: virtual time, the cluster and the network at work, and the verbs that protocols use."""
+"""What protocols say: the verbs, for which the cluster and the network take their time."""
 
-import gc
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
 
 from fred.errors import FredError
-from fred.schedule import NONE
+from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.held import Copy, Gradient
-from fred.timing.loop import After, Loop
-from fred.timing.network import NOTHING, Collective, Cost, Links, Network
+from fred.timing.links import Links
+from fred.timing.loop import After
+from fred.timing.network import NOTHING, Collective, Cost, Network
 from fred.timing.recorder import Recorder
-
-Process = Generator[simpy.Event, Any, Any]
-MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
-MOST_POINTS = 1_000_000  # at which a run is looked at
-_MANY_EVENTS = 1_000_000  # more than ever happen at one instant
-_FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
+from fred.timing.world import Process as Process  # protocols find it here
+from fred.timing.world import World
 
 
-class Simulation:
-    """One run's virtual world. Time is integer nanoseconds; simultaneous events happen in the order they were scheduled."""
+class Simulation(World):
+    """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
-        self.env = Loop()
-        self.workers = cluster.size
-        self.node_of = cluster.node_of
-        self.seed = seed
-        self.record = recorder
-        self.servers = cluster.servers
+        super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network
-        self._links = None if network is None else Links(self.env, network, self.workers, cluster.servers, seed)
+        self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
         self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
@@ -45,20 +37,6 @@ class Simulation:
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps = [0] * self.workers  # gradients begun by each worker
-        self._waiting: dict[str, str] = {}  # who -> what it waits for
-
-    @property
-    def now(self) -> int:
-        """Virtual time, ns."""
-        return self.env._now
-
-    def process(self, generator: Process) -> simpy.Process:
-        """Start a process."""
-        return self.env.process(generator)
-
-    def work(self, worker: int, process: Callable[[], Process]) -> simpy.Process:
-        """Start a worker's process."""
-        return self.env.process(process())
 
     # What a worker does, network included.
 
@@ -66,7 +44,7 @@ class Simulation:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
         arrival = now if self._links is None else self._links.arrival(worker, size)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], arrival, size, messages)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
         if self._links is not None:
             yield After(self.env, arrival - now)
         return copy
@@ -91,6 +69,8 @@ class Simulation:
         self._steps[worker] = step + 1
         record.started += 1
         gradient = Gradient(worker, step, copy, now - done, now - done + duration)
+        if self._lives is not None and not self._lives.hold(gradient):
+            self._delay(gradient)
         if record.listener is not None:
             record.watch(gradient)
         return gradient
@@ -98,8 +78,18 @@ class Simulation:
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
         """Begin a gradient; wait for its `finished`."""
         gradient = self.begin(worker, copy, duration)
-        gradient.finished = After(self.env, gradient.end - gradient.begin)
+        gradient.finished = After(self.env, gradient.end - self.env._now)
         return gradient
+
+    def _delay(self, gradient: Gradient) -> None:
+        """Begin a gradient anew after each time away."""
+        assert self._faults is not None
+        work = gradient.end - gradient.begin  # contention included
+        gradient.begin, gradient.end = self._faults.undisturbed(gradient.worker, gradient.begin, work)
+
+    def _lose(self, gradient: Gradient) -> None:
+        """Its worker has crashed."""
+        self.drop(gradient, cost=NOTHING)
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
@@ -116,31 +106,29 @@ class Simulation:
             return ()
         return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
-    def transfer(self, worker: int) -> simpy.Event:
+    def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        arrival = self.now if self._links is None else self._links.across(worker, self.model_bytes)
-        return self.env.after(arrival - self.now)
+        if self._links is None:
+            return self.env.after(0)
+        return self.process(self._links.across(worker, receiver, self.model_bytes))
 
-    def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
-        """Do something after so long."""
-        self.env.later(nanoseconds, action)
+    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+        """What an allreduce of models among these workers (a number: the first so many) costs each of them.
 
-    def allreduce(self, members: int, algorithm: Collective | None = None) -> Cost:
-        """What an allreduce of models among so many workers costs each of them; the algorithm is the network's if not given."""
-        network = self.network or Network()
-        return network.allreduce(members, self.model_bytes, algorithm)
+        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        """
+        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
+        cost = network.allreduce(spread, self.model_bytes, algorithm)
+        if self._links is None:
+            return cost
+        begin = self.now if begin is None else begin
+        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
 
     @property
     def mean_latency(self) -> int:
         """Of one message, ns."""
         return 0 if self.network is None else round(self.network.latency.mean * NANOSECONDS)
-
-    def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
-        """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
-        name = f"worker {who}" if isinstance(who, int) else who
-        self._waiting[name] = reason
-        yield event
-        self._waiting.pop(name, None)
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
@@ -157,16 +145,17 @@ class Simulation:
         now = self.env._now
         size, messages = self._whole[block] if sent else (0, 0)
         arrival = now if arrival is None else arrival
-        return self.record.pull(now, worker, replica, block, self._steps[worker], arrival, size, messages)
+        return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
     def own(self, worker: int) -> Copy:
         """The worker's own replica as it is; nothing is sent."""
-        return self.read(worker, worker, sent=False)
+        now = self.env._now
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
-    def publish(self, worker: int, copies: int) -> Copy:
-        """The worker's own replica as it is, for so many others to whom it is sent."""
+    def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
+        """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies)
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies * parts)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
@@ -185,6 +174,8 @@ class Simulation:
         if gradient.end > now and gradient.ready_at(block) > now:
             raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
@@ -193,6 +184,8 @@ class Simulation:
         if gradient.end > now and gradient.ready_at(block) > now:
             raise self._unfinished(gradient, block)
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
@@ -201,7 +194,7 @@ class Simulation:
 
     def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
         """The weighted sum of models, added up in this order by the worker (or by several together)."""
-        return self.record.mix(self.now, worker, parts, block)
+        return self.record.mix(self.env._now, worker, parts, block)
 
     def sync(
         self,
@@ -215,12 +208,15 @@ class Simulation:
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.sync(self.now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
+        self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
         size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        if self._lives is not None:
+            self._lives.used(gradient)
+            gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
@@ -240,39 +236,3 @@ class Simulation:
             f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
             f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
         )
-
-    def run(self, seconds: float = math.inf) -> None:
-        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
-        if seconds < math.inf:
-            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
-        thresholds = gc.get_threshold()
-        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
-        try:
-            while not self.record.full:
-                self._go_on(seconds)
-        finally:
-            gc.set_threshold(*thresholds)
-
-    def _go_on(self, seconds: float) -> None:
-        """Many events. Raises FredError if nothing comes of them."""
-        began, rows = self.now, len(self.record)
-        if not self.env.happen(_MANY_EVENTS, self.record):
-            raise FredError(self._standstill())
-        if self.record.started > MOST_GRADIENTS:
-            raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-        if self.now > began or self.record.full:
-            return
-        if seconds < math.inf:
-            raise FredError(
-                f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
-                "some latency must be above 0, or give `stop` a number of updates or gradients"
-            )
-        if len(self.record) == rows:
-            raise FredError(f"virtual time stands still at {began / NANOSECONDS:g} s, and nothing comes of what happens then")
-
-    def _time_is_over(self) -> None:
-        self.record.stop()
-
-    def _standstill(self) -> str:
-        waiting = "; ".join(f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8])
-        return f"nothing can happen any more after {self.now / NANOSECONDS:g} s: {waiting or 'no worker is waiting'}"

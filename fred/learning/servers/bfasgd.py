@@ -12,6 +12,9 @@ from fred.learning.servers.fasgd import FASGD
 class BFASGD(FASGD):
     """FASGD whose workers send the less often the smaller the gradients' deviation v has become."""
 
+    rule: ClassVar[str] = """\
+w <- as in fasgd, with g, or the worker's last g again if this one is not sent
+P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))"""
     protocol: ClassVar[str] = "gated"
     has_statistic: ClassVar[bool] = True
 

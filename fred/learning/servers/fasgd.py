@@ -1,14 +1,14 @@
 """Faster asynchronous SGD [Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it]."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Scalar, Server, State
-from fred.learning.servers.sasgd import Divisor, divisor
+from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.servers.sasgd import Divisor, divisor, weighed
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -19,7 +19,14 @@ class FASGD(Server):
     `std`: v averages the standard deviation sqrt(n - b^2 + epsilon), as the paper's prose says.
     `published-code`: m averages |g| and stands for v + 0.001; the staleness divides as tau + 1.
     `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
+    In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 18).
     """
+
+    rule: ClassVar[str] = """\
+n <- gamma n + (1 - gamma) g^2
+b <- gamma b + (1 - gamma) g
+v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
+w <- w - step(g / v) / max(tau, 1)"""
 
     variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
     gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
@@ -36,19 +43,34 @@ class FASGD(Server):
         return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+        state, v = self._deviation(state, grads)
+        scaled = jax.tree.map(jnp.divide, grads, v)
+        return self.step(state, scaled, scale=1 / self._divisor(state, timestamp))  # eqs. 7-8
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The gradient as it is, of which n and b are moments, and by its own staleness, which is what is stepped with."""
+        return {"gradient": message, "weighed": weighed(message, 1 / self._divisor(state, timestamp))}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        state, v = self._deviation(state, total["gradient"])
+        return self.step(state, jax.tree.map(jnp.divide, total["weighed"], v))
+
+    def _divisor(self, state: State, timestamp: Scalar) -> Scalar:
         staleness = state.clock - timestamp  # tau, updates
+        return divisor("tau + 1" if self.variant == "published-code" else self.divisor, staleness)
+
+    def _deviation(self, state: State, grads: Params) -> tuple[State, Params]:
+        """The moments after one more gradient, or a round's mean, and what steps are divided by (eqs. 4-6)."""
         if self.variant == "published-code":
             m = _average(self.beta, state.m, jax.tree.map(jnp.abs, grads))
-            scaled = jax.tree.map(lambda g, m: g / (m + 0.001), grads, m)
-            return self.step(state.replace(m=m), scaled, scale=1 / divisor("tau + 1", staleness))
+            return state.replace(m=m), jax.tree.map(lambda m: m + 0.001, m)
         n = _average(self.gamma, state.n, jax.tree.map(jnp.square, grads))  # eq. 4
         b = _average(self.gamma, state.b, grads)  # eq. 5
         deviation = jax.tree.map(lambda n, b: jnp.sqrt(n - b * b + self.epsilon), n, b)
         if self.variant == "literal":
             deviation = jax.tree.map(jnp.reciprocal, deviation)
         v = _average(self.beta, state.v, deviation)  # eq. 6
-        scaled = jax.tree.map(jnp.divide, grads, v)
-        return self.step(state.replace(n=n, b=b, v=v), scaled, scale=1 / divisor(self.divisor, staleness))  # eqs. 7-8
+        return state.replace(n=n, b=b, v=v), v
 
 
 def _average(decay: float, old: Params, new: Params) -> Params:

@@ -8,12 +8,14 @@
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |
+| LocalSGD     | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217        |
+| EagerSGD     | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2                   |
 | DPSGD        | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                         |
 | ADPSGD       | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                       |
 | WAGMASGD     | Li, Ben-Nun, Dryden, Di Girolamo, Alistarh, Hoefler 2021, algorithm 2                             |
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fred.learning.server import Server
 
@@ -21,50 +23,86 @@ from fred.learning.server import Server
 class SSGD(Server):
     """One step with the mean gradient of each round."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the round's g)"
     protocol: ClassVar[str] = "synchronous"
 
 
 class ASGD(Server):
     """One step with every gradient as it arrives, however stale."""
 
+    rule: ClassVar[str] = "w <- w - step(g)"
+
 
 class Softsync(Server):
     """One step with the mean of so many gradients as have arrived, however stale each is."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
     protocol: ClassVar[str] = "softsync"
 
 
 class SSP(Server):
     """One step with each gradient when it arrives; the protocol bounds how stale it can be."""
 
+    rule: ClassVar[str] = "w <- w - step(g)"
     protocol: ClassVar[str] = "stale-synchronous"
 
 
 class CutoffSGD(Server):
     """One step with the mean of the gradients that made the cutoff."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the first c of n g)"
     protocol: ClassVar[str] = "cutoff"
 
 
 class AllreduceSGD(Server):
     """One step with the mean of all workers' gradients, made by every worker alike."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of all n g)"
     protocol: ClassVar[str] = "allreduce"
 
 
-class DPSGD(Server):
-    """Every worker steps with its own gradient, and averages its model with its neighbours'."""
+class LocalSGD(Server):
+    """Every worker steps its own model; after some steps all models are averaged."""
 
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w    (every `period` updates)"""
+    protocol: ClassVar[str] = "local-steps"
+
+
+class EagerSGD(Server):
+    """One step with the mean over all workers of what each has ready: its gradient, some that were late, or nothing."""
+
+    rule: ClassVar[str] = "w <- w - step(sum of the g that are ready, late ones included, / workers)"
+    protocol: ClassVar[str] = "eager"
+
+
+class DPSGD(Server):
+    """Every worker averages its model with its neighbours', and steps with its gradient at the model before."""
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)"""
     protocol: ClassVar[str] = "gossip"
+    protocol_options: ClassVar[dict[str, Any]] = {"order": "mix-first"}
 
 
 class ADPSGD(Server):
     """Every worker steps its own model with a gradient at an older copy of it, between averagings with one other worker."""
 
+    rule: ClassVar[str] = """\
+w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
+w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
+w_i <- w_i - step(g_i)          (at any time)"""
     protocol: ClassVar[str] = "pairwise"
 
 
 class WAGMASGD(Server):
     """Every worker steps its own model, and averages it with its group's, wherever the others have got to."""
 
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- W                        (the mean of its group of S, if it is in time)
+w_i <- (S W + w_i) / (S + 1)    (if it is late; in W is an older model of its own)
+w_i <- mean of all w            (every `period` iterations)"""
     protocol: ClassVar[str] = "group-averaging"

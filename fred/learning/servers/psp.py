@@ -2,14 +2,15 @@
 
 from typing import ClassVar
 
-from fred.learning.models.model import Params
-from fred.learning.server import Scalar, Server, State
+from pydantic import Field
+
+from fred.learning.server import Scaling, Server
 
 
 class PSPSGD(Server):
-    """Each server steps with the mean of the d gradients that it got, d times as long: w <- w - d eta update(g / d)."""
+    """Each server steps with the mean of the d gradients that it got, d times as long."""
 
+    rule: ClassVar[str] = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
     protocol: ClassVar[str] = "partial"
 
-    def apply_round(self, state: State, grads: Params, timestamp: Scalar, count: Scalar) -> State:
-        return self.step(state, grads, scale=count)
+    scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")

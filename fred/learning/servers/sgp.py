@@ -10,8 +10,15 @@ from fred.learning.server import Scalar, Server, State
 
 
 class SGP(Server):
-    """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'."""
+    """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'.
 
+    What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there.
+    """
+
+    rule: ClassVar[str] = """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j"""
     protocol: ClassVar[str] = "gossip"
     divisible: ClassVar[bool] = False
 
@@ -23,5 +30,5 @@ class SGP(Server):
         return jax.tree.map(lambda x: x / params["w"], params["x"])
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
-        stepped = self.step(state.replace(params=state.params["x"]), grads)
+        stepped = self.step(state.replace(params=state.params["x"]), grads, model=self.model(state.params))
         return stepped.replace(params={"x": stepped.params, "w": state.params["w"]})

@@ -1,5 +1,7 @@
 """Allreduce-SGD [Li et al. 2021, section 2; Thakur, Rabenseifner, Gropp 2005]: all wait for all, no server."""
 
+from typing import ClassVar
+
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
@@ -9,6 +11,8 @@ from fred.timing.simulation import Process, Simulation
 class Allreduce(Protocol):
     """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
 
+    faults: ClassVar[str] = "All wait; the lost gradient is computed anew."
+
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
 
@@ -16,10 +20,11 @@ class Allreduce(Protocol):
         sim.process(self._rounds(sim))
 
     def _rounds(self, sim: Simulation) -> Process:
-        cost = sim.allreduce(sim.workers)
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
-            yield sim.env.after(max(gradient.end for gradient in gradients) + cost.nanoseconds - sim.now)
+            last = max(gradient.end for gradient in gradients)
+            cost = sim.allreduce(sim.workers, begin=last)
+            yield sim.env.after(last + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)
             sim.commit()

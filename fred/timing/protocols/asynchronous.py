@@ -1,6 +1,7 @@
 """Asynchronous SGD's protocol [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]: nobody waits for anybody."""
 
 from functools import partial
+from typing import ClassVar
 
 from fred.timing.held import Gradient
 from fred.timing.protocols.central import Central
@@ -9,6 +10,8 @@ from fred.timing.simulation import Process, Simulation
 
 class Asynchronous(Central):
     """Every worker pulls, computes and pushes at its own pace; each gradient makes one update when it arrives."""
+
+    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
 
     def start(self, sim: Simulation) -> None:
         for worker in range(sim.workers):

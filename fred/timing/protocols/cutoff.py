@@ -1,6 +1,6 @@
 """Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided how many workers will be waited for."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -20,6 +20,10 @@ class Cutoff(Protocol):
 
     The rule that chooses c sees the compute times of earlier rounds, those of dropped workers cut off at the c-th.
     """
+
+    faults: ClassVar[str] = (
+        "A round waits for who is away only if the rule waits for so many; whose gradient was lost computes it anew."
+    )
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
     deciding: AnyLatency | None = Field(None, description="virtual time of choosing, before each round; absent: none")

@@ -1,6 +1,7 @@
 """Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous, with fewer messages."""
 
 from functools import partial
+from typing import ClassVar
 
 from fred.timing.cluster import Cluster
 from fred.timing.gates import Gate, Gates, Outbox
@@ -16,6 +17,8 @@ class Gated(Gates, Central):
     statistic of the server's state. What becomes of gradients that do not pass, `unsent` says; a fetch that does not leaves
     the worker with the parameters it has. Neither takes time on the network.
     """
+
+    faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
 
     def check(self, cluster: Cluster) -> None:
         Central.check(self, cluster)

@@ -1,15 +1,13 @@
-"""Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithm 1]: wait for your neighbours' models only."""
+"""Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2]: wait for your neighbours only."""
 
-from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-import simpy
 from pydantic import Field
 
 from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
-from fred.timing.held import Copy
+from fred.timing.inbox import Inbox, Senders
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
@@ -22,14 +20,29 @@ class Gossip(Protocol):
     """In each iteration every worker sends its model to its receivers, and mixes those that it gets with its own.
 
     `update-first`: the gradient is applied, then models are sent and mixed. `mix-first`: models are sent and mixed while the
-    gradient, at the model before, is being computed. Weights: a sender divides itself equally among its receivers and itself
-    (`column`: the columns sum to 1, the rows only where degrees are equal), or 1 / (1 + the larger of both degrees) for each
-    edge and the rest for itself (`metropolis`: rows and columns sum to 1; the graph must be undirected).
+    gradient, at the model before, is being computed. `compute-first`: as that, but only once it has been computed.
+
+    Weights: a sender divides itself equally among its receivers and itself (`column`: the columns sum to 1, the rows only
+    where degrees are equal), or 1 / (1 + the larger of both degrees) for each edge and the rest for itself (`metropolis`: rows
+    and columns sum to 1; the graph must be undirected).
+
+    With several `exchanges` a model is sent in as many parts, and a part only after the neighbours' parts before it have
+    arrived: who is late holds up those so many edges away within the same iteration. With `overlap` nobody waits for what was
+    just sent: models are sent every so many iterations, and each is added to its receiver's when it arrives, at the latest
+    after so many. Weights then sum to 1 only together with what is on its way, which push-sum (SGP) accounts for.
     """
+
+    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its neighbours wait, then theirs."
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
-    order: Literal["update-first", "mix-first"] = Field("update-first", description="what is done with a gradient when")
+    order: Literal["update-first", "mix-first", "compute-first"] = Field(
+        "update-first", description="what is done with a gradient when; where D-PSGD is the algorithm: mix-first"
+    )
+    exchanges: Annotated[int, Field(ge=1)] | Literal["global"] = Field(
+        1, description="in how many one after the other a model is sent, such as one for each tensor; global: all wait for all"
+    )
+    overlap: int = Field(0, ge=0, description="tau: iterations that models may be on their way; 0: all wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -45,73 +58,61 @@ class Gossip(Protocol):
             hears = [set(receivers) for receivers in graph]
             if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
                 raise ValueError("`weights: metropolis` needs a topology in which everybody sends to those it hears from")
+        if self.overlap and (self.exchanges != 1 or self.order != "update-first"):
+            raise ValueError("`overlap` goes with one exchange and `order: update-first` only: its models are never waited for")
 
     def start(self, sim: Simulation) -> None:
         graphs = _graphs(self.topology, sim.workers)
         weights = [_weights(graph, self.weights) for graph in graphs]
-        inboxes = [_Inbox(sim) for _ in range(sim.workers)]
+        senders = Senders(sim, graphs, self.exchanges)
+        work = self._overlapped if self.overlap else self._in_step
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker, graphs, weights, inboxes))
+            own = [each[worker] for each in weights]
+            sim.process(work(sim, worker, own, senders, senders.inboxes[worker]))
 
-    def _work(
-        self,
-        sim: Simulation,
-        worker: int,
-        graphs: list[list[list[int]]],
-        weights: list[list[dict[int, float]]],
-        inboxes: "list[_Inbox]",
+    def _in_step(
+        self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
     ) -> Process:
-        iteration = 0
         while True:
-            phase = iteration % len(graphs)
             gradient = sim.compute(worker, sim.own(worker))
+            if self.order != "mix-first":
+                yield gradient.finished
             if self.order == "update-first":
-                yield gradient.finished
                 sim.push(gradient, worker, NOTHING)
-            model = sim.publish(worker, len(graphs[phase][worker]))
-            inboxes[worker].put(iteration, worker, model)
-            for receiver in graphs[phase][worker]:
-                inboxes[receiver].expect(sim.transfer(worker), iteration, worker, model)
+            number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+            senders.send(worker)
             if self.order == "mix-first":
                 yield gradient.finished
-            mine = weights[phase][worker]
-            models = yield from inboxes[worker].collect(worker, iteration, len(mine))
+            yield from inbox.wait(worker, number, len(mine))
+            models = inbox.take(number)
             sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
-            if self.order == "mix-first":
+            if self.order != "update-first":
                 sim.push(gradient, worker, NOTHING)
-            iteration += 1
 
-
-class _Inbox:
-    """The models that a worker has got, by iteration and sender: a sender may be ahead."""
-
-    def __init__(self, sim: Simulation):
-        self._sim = sim
-        self._models: dict[int, dict[int, Copy]] = {}
-        self._changed = sim.env.event()
-
-    def expect(self, arrival: simpy.Event, iteration: int, sender: int, model: Copy) -> None:
-        """A model is on its way."""
-        assert arrival.callbacks is not None
-        arrival.callbacks.append(lambda _: self.put(iteration, sender, model))
-
-    def put(self, iteration: int, sender: int, model: Copy) -> None:
-        """A model is here."""
-        self._models.setdefault(iteration, {})[sender] = model
-        self._changed.succeed()
-        self._changed = self._sim.env.event()
-
-    def collect(self, worker: int, iteration: int, number: int) -> Process:
-        """Wait for so many models of an iteration; returns them by sender."""
-        while len(self._models[iteration]) < number:
-            yield from self._sim.wait(worker, self._changed, f"models of iteration {iteration} from its neighbours")
-        return self._models.pop(iteration)
+    def _overlapped(
+        self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
+    ) -> Process:
+        while True:
+            for iteration in range(self.overlap):
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+                models = [] if iteration == 0 else [(sim.own(worker), 1.0)]
+                if iteration == 0:
+                    last = senders.sent[worker] - 1
+                    senders.send(worker)
+                    if last >= 0:
+                        yield from inbox.wait(worker, last, len(weights[last % len(weights)]))
+                arrived = inbox.take_all()
+                if arrived:
+                    models += [(model, weights[number % len(weights)][sender]) for number, sender, model in arrived]
+                    sim.sync(worker, sim.mix(worker, models))
 
 
 def _graphs(topology: Topology, workers: int) -> list[list[list[int]]]:
     """Receivers of each worker, for each iteration of a period."""
     iterations = range(topology.period(workers))
-    return [[topology.receivers(worker, iteration, workers) for worker in range(workers)] for iteration in iterations]
+    return [[list(topology.receivers(worker, iteration, workers)) for worker in range(workers)] for iteration in iterations]
 
 
 def _weights(graph: list[list[int]], rule: str) -> list[dict[int, float]]:

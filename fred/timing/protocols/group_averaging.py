@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.held import Copy
-from fred.timing.network import NOTHING, Cost
+from fred.timing.network import NOTHING, Collective, Cost
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -20,12 +20,20 @@ class GroupAveraging(Protocol):
 
     The first to arrive activates everybody: a message passes down a binomial tree, ceil(log2 P) latencies deep, and then each
     worker's last finished model enters its group's allreduce. A worker that arrives later finds the mean W of its group and
-    takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally.
+    takes (S W + its own model) / (S + 1). Every `period` iterations all wait for all and average globally, as the network's
+    `collective` says. With `group_size` 1 this is local SGD, with all workers in one group every average is global.
     """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, which others average with, and computes the lost gradient anew; now and then all wait."
+    )
 
     group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
     period: int = Field(10, ge=1, description="tau: every so many iterations all models are averaged")
     groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
+    group_collective: Collective = Field(
+        "recursive-doubling", description="how a group's allreduce is done; the paper's: log2 S phases of a whole model each"
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -38,18 +46,23 @@ class GroupAveraging(Protocol):
             raise ValueError(f"`group_size` ({self.group_size}) must not exceed the number of workers ({cluster.size})")
 
     def start(self, sim: Simulation) -> None:
-        collectives = _Collectives(sim, self)
+        averaging = _Averaging(sim, self)
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker, collectives))
+            sim.process(self._work(sim, worker, averaging))
 
-    def _work(self, sim: Simulation, worker: int, collectives: "_Collectives") -> Process:
-        iteration = 0
+    def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
         while True:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
-            yield from collectives.enter(worker, iteration)
-            iteration += 1
+            operation = averaging.enter(worker)
+            if operation is None:
+                continue
+            late = operation.active
+            if not operation.over.processed:
+                yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
+            mean = operation.means[worker & operation.first]
+            sim.sync(worker, mean, *(operation.late if late else operation.on_time), operation.cost)
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
@@ -67,75 +80,64 @@ def members(worker: int, bits: list[int]) -> list[int]:
 
 
 class _Operation:
-    """One iteration's collective operation."""
+    """One iteration's collective operation, in every group."""
 
-    def __init__(self, sim: Simulation, size: int, cost: Cost, bits: list[int]):
-        self.size, self.cost, self.bits = size, cost, bits  # of each group
-        self.arrived = self.left = 0  # workers
-        self.contributed: list[Copy] = []  # by every worker, once the operation has been activated
-        self.on_time: set[int] = set()
+    def __init__(self, sim: Simulation, iteration: int, bits: list[int], cost: Cost):
+        self.iteration, self.bits, self.cost = iteration, bits, cost
+        self.size = size = 1 << len(bits)  # of each group
+        self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
+        self.first = ~sum(bits)  # worker & first: the first member of its group
+        self.arrived = 0  # workers
+        self.active = False  # whether it has begun everywhere: who arrives now is late
         self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
         self.over: simpy.Event = sim.env.event()
-        self._within = sum(bits)
-
-    def first_of_group(self, worker: int) -> int:
-        """The first member of a worker's group."""
-        return worker & ~self._within
 
 
-class _Collectives:
+class _Averaging:
     """The collective operations of all iterations."""
 
     def __init__(self, sim: Simulation, protocol: GroupAveraging):
         self._sim, self._protocol = sim, protocol
         self._operations: dict[int, _Operation] = {}
-        self._finished = [sim.own(worker) for worker in range(sim.workers)]  # what each would contribute
-        self._iteration = [-1] * sim.workers  # that this is the model of
+        self._models = [sim.own(worker) for worker in range(sim.workers)]  # finished last: what each would contribute
+        self._finished = [0] * sim.workers  # iterations
         depth = math.ceil(math.log2(sim.workers))
         self._activation = depth * sim.mean_latency
         self._group_size = protocol.group_size or 2 ** -(-depth // 2)
-        self._costs = {size: sim.allreduce(size) for size in (self._group_size, sim.workers)}
 
-    def enter(self, worker: int, iteration: int) -> Process:
-        """A worker has finished its local update; ends when its model has been averaged."""
-        sim = self._sim
+    def enter(self, worker: int) -> _Operation | None:
+        """A worker has finished its local update; the operation in which its model takes part, if there is one."""
+        iteration = self._finished[worker]
+        self._finished[worker] = iteration + 1
         everybody = (iteration + 1) % self._protocol.period == 0
         if self._group_size == 1 and not everybody:
-            return  # a group of its own
-        if iteration not in self._operations:
-            self._operations[iteration] = self._operation(iteration, everybody)
-        operation = self._operations[iteration]
-        self._finished[worker], self._iteration[worker] = sim.own(worker), iteration
+            return None  # a group of its own
+        operation = self._operations.get(iteration) or self._open(iteration, everybody)
+        self._models[worker] = self._sim.own(worker)
         operation.arrived += 1
-        if operation.arrived == (sim.workers if everybody else 1):
-            sim.later(0 if everybody else self._activation, lambda: self._contribute(operation, iteration))
-        if not operation.over.processed:
-            yield from sim.wait(worker, operation.over, f"the averaging of iteration {iteration}")
-        size, cost = operation.size, operation.cost
-        mean = operation.means[operation.first_of_group(worker)]
-        if worker in operation.on_time:
-            sim.sync(worker, mean, cost=cost)
-        else:
-            sim.sync(worker, mean, keep=1 / (size + 1), weight=size / (size + 1), cost=cost)
-        operation.left += 1
-        if operation.left == sim.workers:
+        if operation.arrived == (self._sim.workers if everybody else 1):
+            self._sim.later(0 if everybody else self._activation, partial(self._begin, operation))
+        if operation.arrived == self._sim.workers:
             del self._operations[iteration]
+        return operation
 
-    def _operation(self, iteration: int, everybody: bool) -> _Operation:
-        size = self._sim.workers if everybody else self._group_size
-        bits = differing(iteration, self._sim.workers, size, self._protocol.groups == "fixed")
-        return _Operation(self._sim, size, self._costs[size], bits)
+    def _open(self, iteration: int, everybody: bool) -> _Operation:
+        workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
+        bits = differing(iteration, workers, workers if everybody else self._group_size, fixed)
+        algorithm = None if everybody else self._protocol.group_collective
+        operation = _Operation(self._sim, iteration, bits, self._sim.allreduce(members(0, bits), algorithm))
+        self._operations[iteration] = operation
+        return operation
 
-    def _contribute(self, operation: _Operation, iteration: int) -> None:
+    def _begin(self, operation: _Operation) -> None:
         """The operation is active everywhere: whatever each worker finished last enters it."""
-        operation.contributed = list(self._finished)
-        operation.on_time = {worker for worker, last in enumerate(self._iteration) if last == iteration}
-        self._sim.later(operation.cost.nanoseconds, lambda: self._average(operation))
+        operation.active = True
+        self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
 
-    def _average(self, operation: _Operation) -> None:
+    def _average(self, operation: _Operation, models: list[Copy]) -> None:
+        share = 1 / operation.size
         for worker in range(self._sim.workers):
-            if worker == operation.first_of_group(worker):
-                group = members(worker, operation.bits)
-                parts = [(operation.contributed[member], 1 / operation.size) for member in group]
+            if worker == worker & operation.first:
+                parts = [(models[member], share) for member in members(worker, operation.bits)]
                 operation.means[worker] = self._sim.mix(worker, parts)
         operation.over.succeed()

@@ -1,51 +1,117 @@
-"""Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, algorithm 1]: models meet in pairs."""
+"""Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16]."""
 
-from functools import partial
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
 
-import simpy
+from pydantic import Field
 
 from fred import streams
+from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
+from fred.timing.topology import Bipartite, Topology
 
 
 class Pairwise(Protocol):
-    """Even workers are active: once per gradient, while it is computed, each averages its model with a random odd worker's.
+    """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
 
-    The models are exchanged one after the other, and both are replaced by their mean when the exchange is over. An odd
-    worker averages with one other at a time, in the order in which they asked; it never asks, so nobody waits in a circle.
+    One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
+    worker sends its model x to a neighbour drawn anew. When it arrives, the neighbour sends its own model y back, and its own
+    becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
+    nobody ever waits, and the sum of all models changes by gradients only.
     """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; who averages with it waits, and goes on computing."
+    )
+
+    topology: Annotated[Topology, OneOf("topology")] = Field(
+        Bipartite(), description="who may average with whom: edges from one half of the workers to the other, and back"
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
 
-    def start(self, sim: Simulation) -> None:
-        passive = {worker: simpy.Resource(sim.env) for worker in range(1, sim.workers, 2)}
-        for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker, passive))
+    def check(self, cluster: Cluster) -> None:
+        self._active(cluster.size)
 
-    def _work(self, sim: Simulation, worker: int, passive: dict[int, simpy.Resource]) -> Process:
-        step = 0
+    def start(self, sim: Simulation) -> None:
+        active, exchanges = self._active(sim.workers), _Exchanges(sim, self.topology)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, exchanges if worker in active else None))
+
+    def _work(self, sim: Simulation, worker: int, exchanges: "_Exchanges | None") -> Process:
         while True:
             gradient = sim.compute(worker, sim.own(worker))
-            averaging = worker not in passive and passive and sim.process(self._average(sim, worker, step, passive))
+            if exchanges:
+                exchanges.due(worker)
             yield gradient.finished
-            if averaging:
-                yield averaging
             sim.push(gradient, worker, NOTHING)
-            step += 1
 
-    def _average(self, sim: Simulation, worker: int, step: int, passive: dict[int, simpy.Resource]) -> Process:
-        word = int(streams.words(sim.seed, "partner", worker, step))
-        partner = 2 * (word * len(passive) >> 32) + 1
-        with passive[partner].request() as turn:
-            yield from sim.wait(worker, turn, f"worker {partner}, which averages with another")
-            yield sim.transfer(worker)
-            yield sim.transfer(partner)
-            pair = [(sim.publish(each, 1), 0.5) for each in (worker, partner)]
-            mean = sim.mix(worker, pair)
-            for each in (worker, partner):
-                sim.sync(each, mean)
+    def _active(self, workers: int) -> Sequence[int] | set[int]:
+        """One half of the workers, with the smallest number of each part of the graph. Raises ValueError if there is none."""
+        if isinstance(self.topology, Bipartite):
+            return range(0, workers, 2)  # the same without a look at millions of edges
+        is_active: dict[int, bool] = {}
+        for first in range(workers):
+            reached = [] if first in is_active else [first]
+            is_active.setdefault(first, True)
+            for worker in reached:
+                for other in _partners(self.topology, worker, workers):
+                    if other not in is_active:
+                        is_active[other] = not is_active[worker]
+                        reached.append(other)
+                    if is_active[other] == is_active[worker]:
+                        raise ValueError(
+                            f"`topology` must be bipartite, but workers {worker} and {other}, who are neighbours, fall on the "
+                            "same side of it; take `bipartite`, `hypercube`, `star`, or a `ring` of an even number of workers"
+                        )
+        return {worker for worker, each in is_active.items() if each}
+
+
+class _Exchanges:
+    """What the active workers' communication threads do."""
+
+    def __init__(self, sim: Simulation, topology: Topology):
+        self._sim, self._topology = sim, topology
+        self._due = [False] * sim.workers  # whether a worker has begun a gradient since its last exchange began
+        self._busy = [False] * sim.workers
+        self._number = [0] * sim.workers  # of each worker's exchanges
+
+    def due(self, worker: int) -> None:
+        """A worker has begun a gradient, and averages once more, now or after the exchange that it is at."""
+        partners = _partners(self._topology, worker, self._sim.workers)
+        self._due[worker] = bool(partners)
+        if partners and not self._busy[worker]:
+            self._sim.process(self._communicate(worker, partners))
+
+    def _communicate(self, worker: int, partners: Sequence[int]) -> Process:
+        self._busy[worker] = True
+        while self._due[worker]:
+            self._due[worker] = False
+            word = int(streams.words(self._sim.seed, "partner", worker, self._number[worker]))
+            self._number[worker] += 1
+            yield from self._average(worker, partners[word * len(partners) >> 32])
+        self._busy[worker] = False
+
+    def _average(self, worker: int, partner: int) -> Process:
+        sim = self._sim
+        sent = sim.publish(worker, 1)
+        yield sim.transfer(worker, partner)
+        yield from sim.present(partner)
+        reply = sim.publish(partner, 1)
+        sim.sync(partner, sent, keep=0.5, weight=0.5)
+        yield sim.transfer(partner, worker)
+        yield from sim.present(worker)
+        sim.sync(worker, sim.mix(worker, [(reply, 1.0), (sent, -1.0)]), keep=1.0, weight=0.5)
+
+
+def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
+    """All to whom a worker ever sends."""
+    if topology.period(workers) == 1:
+        return topology.receivers(worker, 0, workers)
+    ever = (topology.receivers(worker, iteration, workers) for iteration in range(topology.period(workers)))
+    return sorted(set().union(*ever))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -27,6 +27,10 @@ class Partial(Protocol):
     server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
     server drops gradients of versions older than its own. At the start everybody has the initial parameters.
     """
+
+    faults: ClassVar[str] = (
+        "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
+    )
 
     gradients: int | None = Field(None, ge=1, description="c: gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
@@ -94,7 +98,7 @@ class _Worker:
             self._arrivals.announce()
 
     def work(self, servers: "list[_Server]") -> Process:
-        sim = self._sim
+        sim, self._version = self._sim, 0  # who comes back goes on with the newest version that it has
         while True:
             yield from _enough_then_all(
                 sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout

@@ -1,7 +1,7 @@
 """n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 3.1]: an update for every so many gradients."""
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -18,6 +18,8 @@ class Softsync(Central):
     A worker then waits for the update that its gradient is part of [Odena 2016, section 3], or goes on at once with what the
     servers have. Waiting, 1-softsync is hard synchronisation; with n the number of workers it is asynchronous.
     """
+
+    faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
 
     n: int = Field(1, ge=1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
     afterwards: Literal["wait", "go-on"] = Field("wait", description="what a worker does when its gradient has arrived")

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -19,6 +20,10 @@ class StaleSynchronous(Central):
     Bound 0 is bulk-synchronous: nobody begins step k before everybody has finished step k - 1. No bound and no cache is
     asynchronous; no bound with a cache, asynchronous on the first parameters for ever.
     """
+
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; the others wait once they are as far ahead as the bound allows."
+    )
 
     bound: int | None = Field(3, ge=0, description="s: steps; null: no bound")
     cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")

@@ -1,7 +1,7 @@
 """Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4]."""
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import simpy
 from pydantic import Field
@@ -20,6 +20,10 @@ class Synchronous(Protocol):
     then reads the newest version (`late: finish`, as in the paper), or is interrupted as soon as the round is complete.
     """
 
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; a round waits until it has enough gradients, for which backup workers stand in."
+    )
+
     backup_workers: int = Field(0, ge=0, description="b: how many of the workers a round does not wait for")
     late: Literal["finish", "interrupt"] = Field("finish", description="what a worker does that missed the round")
 
@@ -30,7 +34,7 @@ class Synchronous(Protocol):
     def start(self, sim: Simulation) -> None:
         server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
         for worker in range(sim.workers):
-            server.processes.append(sim.work(worker, partial(self._work, sim, server, worker)))
+            sim.work(worker, partial(self._work, sim, server, worker))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
@@ -58,7 +62,6 @@ class _Server:
         self._needed = needed  # gradients per round
         self._interrupts = interrupts
         self._present: set[int] = set()  # workers whose gradients have arrived in this round
-        self.processes: list[simpy.Process] = []
         self.released = sim.env.event()  # happens when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
@@ -69,9 +72,9 @@ class _Server:
             return False
         self._sim.commit()
         if self._interrupts:
-            for worker, process in enumerate(self.processes):
+            for worker in range(self._sim.workers):
                 if worker not in self._present:
-                    process.interrupt()
+                    self._sim.interrupt(worker)
         self._present.clear()
         self.released.succeed()
         self.released = self._sim.env.event()

@@ -1,0 +1,40 @@
+"""What a slow network costs in the simulation: virtual time of a step, which published measurements can be held against."""
+
+from collections.abc import Iterator
+
+from benchmarks.common import Row
+from fred.schedule import Verb
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from fred.timing.protocols.allreduce import Allreduce
+from fred.timing.protocols.local_steps import LocalSteps
+from fred.timing.recorder import Recorder
+from fred.timing.simulation import Simulation
+
+PARAMETERS, WORKERS, STEP = 30_800_000, 4, 0.0252  # of 32 bits each; s of computing
+PERIODS = (1, 8, 32, 128)
+MEGABITS = (50, 200, 1000, 5000)  # a second, of every worker's link
+
+
+def rows() -> Iterator[Row]:
+    """Mean milliseconds per step of Allreduce-SGD and local SGD, ring collectives without latency."""
+    for megabits in MEGABITS:
+        for name, protocol in (
+            ("Allreduce-SGD", Allreduce()),
+            *((f"local SGD, H = {h}", LocalSteps(period=h)) for h in PERIODS),
+        ):
+            milliseconds = 1000 * seconds_per_step(protocol, megabits)
+            yield Row(f"virtual time: {name}, 4 workers, 30.8 M, {megabits:,} Mbit/s", milliseconds, "ms/step")
+
+
+def seconds_per_step(protocol: Protocol, megabits: float) -> float:
+    """Of a run of whole periods of every length."""
+    network = {"bandwidth": megabits * 1e6 / 8, "message_bytes": 4 * PARAMETERS, "collective": "ring"}
+    cluster = Cluster(workers=WORKERS, compute={"name": "constant", "seconds": STEP}, network=network)
+    steps = 2 * max(PERIODS)
+    recorder = Recorder(WORKERS, protocol.layout(cluster), gradients=WORKERS * (steps + 1))  # the last begins when all is over
+    simulation = Simulation(cluster, recorder, seed=0, model_bytes=1)
+    protocol.start(simulation)
+    simulation.run()
+    whole = recorder.schedule(simulation.now)
+    return float(whole["begin_ns"][whole.rows(Verb.PUSH, Verb.ADD)].max()) / 1e9 / steps

@@ -1,0 +1,64 @@
+"""What a scenario names in optax, with options: checked against optax's own signatures, early."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import optax
+from pydantic import BeforeValidator, ConfigDict, WithJsonSchema
+
+from fred.component import Component
+from fred.registry import nearest
+
+
+class FromOptax(Component):
+    """Something that optax makes: its name in the optax namespace, and its options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    reserved: ClassVar[str] = ""  # an option of optax's that FRED gives itself
+
+    name: str
+
+    @property
+    def factory(self) -> Callable[..., Any]:
+        """The function of optax that makes it."""
+        return getattr(optax, self.name)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Its options."""
+        return dict(self.model_extra or {})
+
+    def check_options(self) -> None:
+        """Refuse, with ValueError, options that it does not have, and numbers that are none."""
+        options = inspect.signature(self.factory).parameters
+        for option, value in self.given.items():
+            if option not in options:
+                known = [each for each in options if each != self.reserved]
+                raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, known)}")
+            if not np.isfinite([each for each in _numbers(value) if isinstance(each, float)]).all():
+                raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a finite number")
+
+
+def refused(name: str, error: Exception) -> ValueError:
+    """What a user is told of an error inside optax."""
+    return ValueError(f"optax.{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
+
+
+def _numbers(value: Any) -> list[Any]:
+    parts = list(value.values()) if isinstance(value, Mapping) else value
+    return np.ravel(parts).tolist()
+
+
+def _as_list(value: Any) -> Any:
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return [{"name": part} if isinstance(part, str) else part for part in parts]
+
+
+_ONE = [{"type": "string"}, {"type": "object", "properties": {"name": {"type": "string"}}}]
+ONE_OR_SEVERAL = (  # of these: by name, with options, or a list
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]}),
+)

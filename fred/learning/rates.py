@@ -1,0 +1,83 @@
+"""How the learning rate changes: optax schedules by name, such as `{name: exponential_decay, decay_rate: 0.94, ...}`.
+
+| rule                                    | schedule                                                                    |
+|-----------------------------------------|-----------------------------------------------------------------------------|
+| exponential decay, in steps or smoothly | `{name: exponential_decay, decay_rate: 0.94, transition_steps: 2000}`       |
+| linear anneal to zero at the end        | `{name: linear_schedule, end_value: 0, transition_begin: 9000,`             |
+|                                         | `transition_steps: 1000}`                                                   |
+| warm-up                                 | `{name: linear_schedule, init_value: 0, end_value: 1, transition_steps: 500}` |
+| x 0.1 at given points                   | `{name: piecewise_constant_schedule, boundaries_and_scales: {30: .1, 60: .1}}` |
+
+Several in a list are multiplied: a warm-up and a decay are a list of two. Each is a factor of the base rate: where optax asks
+for an initial (or peak) value, it is 1 unless said otherwise.
+"""
+
+import inspect
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import optax
+from pydantic import model_validator
+
+from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, refused
+from fred.registry import nearest
+
+_OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate; made of others, as lists are here
+_LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
+
+
+class RateSchedule(FromOptax):
+    """One optax schedule: its name in the optax namespace, and its options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_boundaries(cls, options: Any) -> Any:
+        """Boundaries as whole numbers, which JSON can only have as text."""
+        boundaries = options.get("boundaries_and_scales") if isinstance(options, dict) else None
+        if not isinstance(boundaries, dict):
+            return options
+        if not all(str(each).isdecimal() for each in boundaries):
+            raise ValueError(f"`boundaries_and_scales`: found {boundaries}; expected whole numbers, each with a factor")
+        return {**options, "boundaries_and_scales": {int(each): scale for each, scale in boundaries.items()}}
+
+    @model_validator(mode="after")
+    def _known(self) -> "RateSchedule":
+        if not _is_schedule(self.name):
+            names = [name for name in dir(optax) if _is_schedule(name)]
+            raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")
+        self.check_options()
+        for option, value in self.given.items():
+            if option.endswith("_steps") and not value > 0:
+                raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a positive number")
+        try:
+            values = np.array([self.factor(jax.numpy.int32(count)) for count in _LOOKED_AT])
+        except Exception as error:
+            raise refused(self.name, error) from error
+        if not (np.isfinite(values).all() and (values >= 0).all()):
+            raise ValueError(f"`{self.name}` comes to {values.min()}: a rate cannot be multiplied by that")
+        return self
+
+    def factor(self, count: Any) -> Any:
+        """What the base rate is multiplied by, after so many updates or gradients."""
+        options = inspect.signature(self.factory).parameters
+        first = "peak_value" if "peak_value" in options else "init_value"
+        return self.factory(**{first: 1.0} | self.given)(count)
+
+
+Schedule = Annotated[tuple[RateSchedule, ...], *ONE_OR_SEVERAL]
+
+
+def factor(schedule: Schedule, count: Any) -> Any:
+    """The product of several."""
+    product = 1.0
+    for each in schedule:
+        product = product * each.factor(count)
+    return product
+
+
+def _is_schedule(name: str) -> bool:
+    function = getattr(optax, name, None)
+    if not inspect.isfunction(function) or name in _OTHERS:
+        return False
+    return inspect.signature(function).return_annotation == optax.Schedule

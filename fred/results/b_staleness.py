@@ -1,0 +1,100 @@
+"""B-staleness: how far gradients are from those at the parameters that they meet [Odena 2016, arXiv:1601.04033, eq. 3]."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.learning.models.model import Params
+from fred.learning.problem import Arrays
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.interpreter import Interpreter
+from fred.results.stored import Stored
+from fred.running.execution import Outcome
+from fred.running.problem import Problem
+from fred.schedule import NONE, Schedule, Verb, message_key
+
+Blocks = Sequence[Params]
+
+
+def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
+    """|g(theta_read) - g(theta_now)| of every so many-th gradient that was used, both over its minibatch; Euclidean.
+
+    One row for each row of the schedule that uses one (of several servers: each, of its own block): row, worker, staleness
+    (changes), b_staleness. theta_now is what the replica holds just before. The run is interpreted once more, in which each of
+    these gradients takes two more. Raises FredError for a run without a task.
+    """
+    run, schedule = outcome.run, outcome.schedule
+    if run.task is None:
+        raise FredError(f"run `{outcome.name}` has no `task`: without one there are no gradients to compare")
+    problem = Problem(run.task, run, outcome.seed)
+    do = problem.arithmetic
+    interpreter = Interpreter(do, problem.models, problem.layout.replicas, problem.examples, problem.batches)
+    gradient = _gradient(do)
+    wanted = _uses(schedule, every)
+    last = _LastUses(schedule)
+    rows = []
+    for number, row in enumerate(schedule):
+        if number in wanted:
+            read, now, minibatch = interpreter.meeting(row)
+            apart = _distances(do, *(gradient(model, problem.examples, minibatch) for model in (read, now)))
+            rows.append((number, row.worker, row.staleness, float(apart[row.block])))
+        interpreter.execute(row)
+        last.forget(interpreter, number)
+    return pd.DataFrame(rows, columns=["row", "worker", "staleness", "b_staleness"])
+
+
+def by_staleness(frame: pd.DataFrame) -> pd.DataFrame:
+    """For each staleness how many gradients had it, and the mean and the largest of their B-staleness."""
+    grouped = frame.groupby("staleness")["b_staleness"]
+    return grouped.agg(gradients="size", mean="mean", largest="max").reset_index()
+
+
+def _uses(schedule: Schedule, every: int) -> set[int]:
+    """Rows in which every so many-th gradient is used."""
+    ledger = schedule.ledger
+    chosen = (ledger.gradients != NONE) & (ledger.gradients % every == 0)
+    return set(ledger.uses[chosen].tolist())
+
+
+@lru_cache(maxsize=8)
+def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
+    """The gradient at these blocks, over these examples."""
+    return jax.jit(
+        lambda blocks, examples, indices: do.loss.gradient(do.server.model(do.blocks.join(blocks)), examples, indices)
+    )
+
+
+def _distances(do: Arithmetic, one: Params, other: Params) -> list[np.float32]:
+    """Of two gradients, block by block."""
+    cut = do.blocks.cut(jax.tree.map(jnp.subtract, one, other))
+    blocks = [jax.tree.leaves(do.blocks.block(cut, number)) for number in range(do.blocks.count)]
+    return [np.sqrt(sum(np.sum(np.square(leaf, dtype=float)) for leaf in leaves)) for leaves in blocks]
+
+
+class _LastUses:
+    """What an interpreter need not keep after each row."""
+
+    def __init__(self, schedule: Schedule):
+        self._last: dict[int, list[tuple[int, ...]]] = {}  # by row: mailboxes, as (number,), and messages' keys
+        seen: dict[tuple[int, ...], int] = {}
+        for number, row in enumerate(schedule):
+            for mailbox in {row.mailbox, row.source} - {NONE}:
+                seen[mailbox,] = number
+            if row.verb in (Verb.PUSH, Verb.ADD):
+                seen[message_key(row.worker, row.step, row.source, row.mailbox)] = number
+        for key, number in seen.items():
+            self._last.setdefault(number, []).append(key)
+
+    def forget(self, interpreter: Interpreter, number: int) -> None:
+        """Whatever is used last in this row."""
+        for key in self._last.get(number, ()):
+            if len(key) == 1:
+                interpreter.forget_mailbox(key[0])
+            else:
+                interpreter.forget_message(key)

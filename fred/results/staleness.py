@@ -1,0 +1,64 @@
+"""How late gradients and models are when they are used, counted from a schedule's columns."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.schedule import NONE, Ints, Schedule, Verb
+
+
+def of_gradients(schedule: Schedule) -> Ints:
+    """Updates that others' (or earlier) gradients made between the read and the use of each gradient that was used.
+
+    What averaging with other models changes meanwhile (SYNC) advances a replica's clock, but makes no gradient stale.
+    """
+    uses, syncs = schedule.rows(Verb.PUSH, Verb.ADD), schedule.rows(Verb.SYNC)
+    stale: Ints = schedule["staleness"][uses]
+    if not len(syncs):
+        return stale
+    stride = int(schedule["timestamp"].max()) + int(schedule["staleness"].max()) + 1  # above any clock
+    when = np.sort(schedule.cells(syncs) * stride + schedule["timestamp"][syncs])
+    read = schedule.cells(uses) * stride + schedule["timestamp"][uses]
+    averaged: Ints = np.searchsorted(when, read + stale) - np.searchsorted(when, read)
+    return stale - averaged
+
+
+def by_block(schedule: Schedule) -> pd.DataFrame:
+    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block."""
+    rows = schedule.rows(Verb.PUSH, Verb.ADD)
+    stale = pd.Series(of_gradients(schedule)).groupby(pd.Series(schedule["block"][rows], name="block"))
+    columns = {name: stale.agg(name) for name in ("min", "mean", "median", "max")}
+    return pd.DataFrame({**columns, "std": stale.std(ddof=0), "count": stale.count()})
+
+
+def of_models(schedule: Schedule, on_servers: range) -> Ints:
+    """Iterations by which each worker's model that entered an average was behind the most advanced one who took the average.
+
+    A worker's iterations are the updates that gradients have made of its own replica, up to when its model was read; who is
+    ahead counts as 0. Only the first block is looked at. Empty where workers average no models.
+    """
+    first = schedule["block"] == 0
+    pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & ~np.isin(schedule["replica"], on_servers))
+    mixes = np.flatnonzero((schedule["verb"] == Verb.MIX) & first & (schedule["weight"] > 0))
+    syncs = np.flatnonzero((schedule["verb"] == Verb.SYNC) & first)
+    if not len(syncs):
+        return np.zeros(0, np.int64)
+    updates, takers = (np.full(int(schedule["mailbox"].max()) + 1, NONE, np.int64) for _ in range(2))
+    updates[schedule["mailbox"][pulls]] = _updates(schedule, pulls)
+    np.maximum.at(takers, schedule["mailbox"][syncs], _updates(schedule, syncs))
+    whole = np.unique(schedule["mailbox"][syncs])  # a model that is taken as it is
+    average = np.concatenate((schedule["mailbox"][mixes], whole))
+    model = np.concatenate((schedule["source"][mixes], whole))
+    known = (takers[average] != NONE) & (updates[model] != NONE)
+    age: Ints = (takers[average] - updates[model])[known].clip(0)
+    return age
+
+
+def _updates(schedule: Schedule, rows: NDArray[np.intp]) -> Ints:
+    """How many updates gradients had made of each of these rows' replica before it."""
+    changes = np.flatnonzero(np.isin(schedule["verb"], (Verb.PUSH, Verb.COMMIT)) & (schedule["block"] == 0))
+    stride = len(schedule) + 1
+    order = np.sort(schedule["replica"][changes] * stride + changes)
+    replica: Ints = schedule["replica"][rows] * stride
+    made: Ints = np.searchsorted(order, replica + rows) - np.searchsorted(order, replica)
+    return made

@@ -1,0 +1,75 @@
+"""Collective operations as closed forms [Thakur, Rabenseifner, Gropp 2005, as in MPICH].
+
+Messages of m bytes take alpha + beta m; a worker sends one and receives one at a time, both at once. Adding up takes no time.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Effort(NamedTuple):
+    """What an operation comes to: along its longest path, and all members together. Volumes are in models."""
+
+    rounds: int  # messages of the path, one after the other
+    volume: float  # that they move
+    messages: int  # of all members
+    sent: float  # by all members
+
+    def then(self, other: "Effort") -> "Effort":
+        """This operation, followed by another."""
+        rounds, volume, messages, sent = other
+        return Effort(self.rounds + rounds, self.volume + volume, self.messages + messages, self.sent + sent)
+
+
+NOTHING_DONE = Effort(0, 0.0, 0, 0.0)
+
+
+def ring(members: int) -> Effort:
+    """Reduce-scatter, then allgather: each n - 1 messages of 1 / n from neighbour to neighbour."""
+    rounds = 2 * (members - 1)
+    return Effort(rounds, rounds / members, rounds * members, float(rounds))
+
+
+def recursive_doubling(members: int) -> Effort:
+    """A butterfly: whole models are exchanged at distances 1, 2, 4, ...; before and after, the excess over a power of two."""
+    phases, excess = _butterfly(members)
+    core = members - excess
+    return Effort(phases, phases, phases * core, phases * core).then(_folded(excess))
+
+
+def rabenseifner(members: int) -> Effort:
+    """Reduce-scatter by recursive halving, then allgather by recursive doubling; the excess as in recursive doubling."""
+    phases, excess = _butterfly(members)
+    core = members - excess
+    moved = 2 * (core - 1)
+    return Effort(2 * phases, moved / core, 2 * phases * core, moved).then(_folded(excess))
+
+
+def tree(members: int) -> Effort:
+    """A binomial tree: everything is reduced to a root, and broadcast from it."""
+    return one_way(members).then(one_way(members))
+
+
+def one_way(members: int) -> Effort:
+    """A reduction to a root, or a broadcast from it, down a binomial tree."""
+    rounds = (members - 1).bit_length()
+    return Effort(rounds, rounds, members - 1, members - 1)
+
+
+ALLREDUCE: dict[str, Callable[[int], Effort]] = {
+    "ring": ring,
+    "recursive-doubling": recursive_doubling,
+    "rabenseifner": rabenseifner,
+    "tree": tree,
+}
+
+
+def _butterfly(members: int) -> tuple[int, int]:
+    """The exchanges among the largest power of two of members, and how many are left over."""
+    phases = members.bit_length() - 1
+    return phases, members - (1 << phases)
+
+
+def _folded(excess: int) -> Effort:
+    """Each member in excess sends its model to one of the others first, and gets the result in the end."""
+    return Effort(2, 2.0, 2 * excess, 2.0 * excess) if excess else NOTHING_DONE

@@ -1,0 +1,204 @@
+"""Faults: workers and servers that are away for a while or for good, and messages that are lost.
+
+When they strike follows from the seed alone, whatever the protocol does; what comes of it is the protocol's to say.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from fred import streams
+from fred.component import Component
+from fred.timing.contention import Dwell
+from fred.timing.durations import LONGEST, NANOSECONDS, check_median, durations
+from fred.timing.elementary import log
+from fred.timing.latency import AnyLatency, Constant, Positive
+from fred.timing.loop import NEVER
+
+Kind = Literal["worker", "server"]
+Way = Literal["to-servers", "to-workers", "between-workers"]
+Span = tuple[int, int]  # from one moment to another, ns
+NOT_AT_ALL: Span = (NEVER, NEVER)
+_WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
+_AT_A_TIME = 64  # draws
+
+
+class Trouble:
+    """One fault at work on one run's cluster; by default it does nothing."""
+
+    def away(self, kind: Kind, number: int, after: int) -> Span:
+        """The first time that this worker or server is away and that ends after then, ns."""
+        return NOT_AT_ALL
+
+    def lateness(self, way: Way, worker: int) -> int:
+        """By how much the next message to or from this worker comes late, ns; NEVER: it is lost."""
+        return 0
+
+
+class Fault(Component):
+    """One kind of fault; several may strike at once."""
+
+    @abstractmethod
+    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+        """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be."""
+
+
+class Outage(Fault):
+    """Workers or servers are away from one moment to another: they crash and restart, join late, or leave."""
+
+    workers: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
+    servers: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="numbers of the servers, from 0")
+    begin: float = Field(0.0, ge=0, description="s")
+    end: Positive | None = Field(None, description="s; absent: they never come back")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Outage":
+        if self.end is not None and self.end <= self.begin:
+            raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
+        return self
+
+    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+        for kind, numbers, count in (("workers", self.workers, workers), ("servers", self.servers, servers)):
+            if max(numbers, default=0) >= count:
+                raise ValueError(f"there are {count} {kind}, numbered from 0; `{kind}` names {max(numbers)}")
+        return _Stated(self)
+
+
+class _Stated(Trouble):
+    def __init__(self, outage: Outage):
+        self._of = {"worker": frozenset(outage.workers), "server": frozenset(outage.servers)}
+        end = NEVER if outage.end is None else round(outage.end * NANOSECONDS)
+        self._span = round(outage.begin * NANOSECONDS), end
+
+    def away(self, kind: Kind, number: int, after: int) -> Span:
+        return self._span if number in self._of[kind] and self._span[1] > after else NOT_AT_ALL
+
+
+class Crashes(Fault):
+    """Workers or servers crash at random: each is up for an exponential time, and then away for some time."""
+
+    of: Literal["workers", "servers"] = Field("workers", description="who crashes")
+    mean_up: Dwell = Field(description="mean time until the next crash, s", examples=[100.0])
+    away: AnyLatency = Field(Constant(seconds=10.0), description="how long one is away then, s")
+
+    @model_validator(mode="after")
+    def _away_is_a_duration(self) -> "Crashes":
+        check_median(self.away, 1.0)
+        return self
+
+    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+        return _AtRandom(self, seed, name, workers if self.of == "workers" else servers)
+
+
+class _AtRandom(Trouble):
+    def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
+        self._kind, self._mean = crashes.of[:-1], crashes.mean_up
+        self._draw = lambda entity, start: streams.uniforms(seed, f"{name} up", entity, start, _AT_A_TIME)
+        self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
+        self._spans: list[list[Span]] = [[] for _ in range(number)]
+
+    def away(self, kind: Kind, number: int, after: int) -> Span:
+        if kind != self._kind:
+            return NOT_AT_ALL
+        spans = self._spans[number]
+        while not spans or spans[-1][1] <= after:
+            self._extend(number, spans)
+        first = len(spans) - 1
+        while first and spans[first - 1][1] > after:
+            first -= 1
+        return spans[first]
+
+    def _extend(self, number: int, spans: list[Span]) -> None:
+        for draw in (-log(self._draw(number, len(spans))) * self._mean * NANOSECONDS).tolist():
+            begin = (spans[-1][1] if spans else 0) + max(1, round(min(draw, LONGEST * NANOSECONDS / 8)))
+            spans.append((begin, begin + max(1, self._away[number]())))
+
+
+class LostMessages(Fault):
+    """Each message is lost with some probability; its sender sends it again after a while, or never learns of it.
+
+    Collective operations are spared. A message to several servers at once is lost as one; what is sent again is not counted
+    as traffic.
+    """
+
+    share: float = Field(gt=0, lt=1, description="of the messages that are lost", examples=[0.01])
+    ways: tuple[Way, ...] = Field(
+        ("to-servers", "to-workers", "between-workers"), description="on which ways messages are lost"
+    )
+    again_after: Positive | None = Field(None, description="when a lost message is sent again, s; absent: never")
+
+    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+        return _Losing(self, seed, name)
+
+
+class _Losing(Trouble):
+    def __init__(self, losses: LostMessages, seed: int, name: str):
+        self._losses = losses
+        self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
+        self._draw = lambda way, worker, start: streams.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
+        self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # draws made, and those that are left, last first
+
+    def lateness(self, way: Way, worker: int) -> int:
+        if way not in self._losses.ways:
+            return 0
+        late = 0
+        while late < NEVER and self._lost(way, worker):
+            late += self._again
+        return late
+
+    def _lost(self, way: Way, worker: int) -> bool:
+        made, left = self._ahead.get((way, worker), (0, []))
+        if not left:
+            left = (self._draw(way, worker, made) < self._losses.share)[::-1].tolist()
+            made += _AT_A_TIME
+        self._ahead[way, worker] = made, left
+        return left.pop()
+
+
+class Faults:
+    """Everything that can go wrong in one run."""
+
+    def __init__(self, troubles: Sequence[Trouble]):
+        self._away = [each.away for each in troubles if type(each).away is not Trouble.away]
+        self._lateness = [each.lateness for each in troubles if type(each).lateness is not Trouble.lateness]
+        self._lost: list[str] = []  # messages, for good
+
+    def away(self, kind: Kind, number: int, after: int) -> Span:
+        """The first time away that ends after then, of all faults together, ns."""
+        span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
+        return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
+
+    def back(self, kind: Kind, number: int, now: int) -> int:
+        """When it is there: now, unless it is away; NEVER: never again."""
+        while now < NEVER:
+            ends = [end for begin, end in (each(kind, number, now) for each in self._away) if begin <= now]
+            if not ends:
+                return now
+            now = max(ends)
+        return NEVER
+
+    def lateness(self, way: Way, worker: int, now: int) -> int:
+        """By how much a message that is sent now comes late, ns; NEVER: it is lost for good."""
+        late = min(sum(each(way, worker) for each in self._lateness), NEVER)
+        if late >= NEVER:
+            self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
+        return late
+
+    def undisturbed(self, worker: int, begin: int, work: int) -> Span:
+        """When a computation of `work` ns, which starts anew after each time away, begins for the last time, and ends."""
+        while True:
+            begin = self.back("worker", worker, begin)
+            away, _ = self.away("worker", worker, begin)
+            if begin >= NEVER or begin + work <= away:
+                return begin, begin + work
+            begin = away
+
+    def gone(self, workers: int, servers: int, now: int) -> list[str]:
+        """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""
+        everybody: list[tuple[Kind, int]] = [("worker", worker) for worker in range(workers)]
+        everybody += [("server", server) for server in range(servers)]
+        spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]
+        away = [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]
+        return away + self._lost[-8:]

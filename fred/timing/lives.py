@@ -1,0 +1,75 @@
+"""Main processes of workers that may crash: one ends with all that it holds, and begins anew when the worker is back."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+
+from fred.timing.faults import Faults
+from fred.timing.held import Gradient
+from fred.timing.loop import NEVER, Loop
+
+_Process = Callable[[], Generator[Any, Any, Any]]
+
+
+class Lives:
+    """Of all workers whose processes end when they crash; `lose` is told of each gradient that is lost so."""
+
+    def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None]):
+        self._env, self._faults, self._lose = env, faults, lose
+        self._processes: dict[int, simpy.Process | None] = {}  # None: away
+        self._held: dict[int, dict[int, Gradient]] = {}  # gradients that are not used yet, by step
+        self.expected = 0  # crashes and returns to come
+
+    def start(self, worker: int, process: _Process) -> None:
+        """Start a worker's process, as soon as the worker is there."""
+        self._processes[worker], self._held[worker] = None, {}
+        self._come_back(worker, process, self._faults.back("worker", worker, 0))
+
+    def process(self, worker: int) -> simpy.Process | None:
+        """What the worker does now; None if it is away."""
+        return self._processes[worker]
+
+    def hold(self, gradient: Gradient) -> bool:
+        """The worker has begun a gradient; False if its process does not end when it crashes."""
+        if gradient.worker not in self._processes:
+            return False
+        self._held[gradient.worker][gradient.step] = gradient
+        return True
+
+    def used(self, gradient: Gradient) -> None:
+        """The gradient has reached a server, or was dropped."""
+        self._held.get(gradient.worker, {}).pop(gradient.step, None)
+
+    def _come_back(self, worker: int, process: _Process, when: int) -> None:
+        self._at(when, lambda: self._live(worker, process))
+
+    def _live(self, worker: int, process: _Process) -> None:
+        self._processes[worker] = self._env.process(process())
+        begin, back = self._faults.away("worker", worker, self._env._now)
+        self._at(begin, lambda: self._crash(worker, process, back))
+
+    def _crash(self, worker: int, process: _Process, back: int) -> None:
+        running, self._processes[worker] = self._processes[worker], None
+        if running is not None and running.is_alive:
+            _abandon(running)
+        for gradient in list(self._held[worker].values()):
+            self._lose(gradient)
+        self._come_back(worker, process, back)
+
+    def _at(self, when: int, action: Callable[[], None]) -> None:
+        def happens() -> None:
+            self.expected -= 1
+            action()
+
+        if when < NEVER:
+            self.expected += 1
+            self._env.later(when - self._env._now, happens)
+
+
+def _abandon(process: simpy.Process) -> None:
+    """End a process where it stands."""
+    target = process.target
+    if target is not None and target.callbacks is not None:
+        target.callbacks.remove(process._resume)
+    process._generator.close()

@@ -1,0 +1,112 @@
+"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26]."""
+
+import math
+from functools import partial
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fred import streams
+from fred.layout import Layout
+from fred.timing.cluster import Cluster
+from fred.timing.held import Gradient
+from fred.timing.network import Cost
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+
+
+class Eager(Protocol):
+    """Each iteration's allreduce of gradients starts without those who are late; theirs are part of a later one.
+
+    Who starts it activates everybody: a message passes down a binomial tree, ceil(log2 P) latencies deep, and then whatever
+    gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the same update
+    with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest parameters.
+    """
+
+    faults: ClassVar[str] = (
+        "The lost gradient is computed anew; others go on without it, unless it is to start the allreduce, or all wait for all."
+    )
+
+    start_by: Literal["solo", "majority"] = Field(
+        "majority", description="the first to arrive, or one drawn anew for each iteration: on average half are there by then"
+    )
+    period: int | None = Field(33, ge=1, description="every so many iterations all wait for all; null: never")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.shared()
+
+    def start(self, sim: Simulation) -> None:
+        allreduces = _Allreduces(sim, self)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, allreduces))
+
+    def _work(self, sim: Simulation, worker: int, allreduces: "_Allreduces") -> Process:
+        while True:
+            gradient = sim.compute(worker, sim.read(worker, sent=False))
+            yield gradient.finished
+            yield from allreduces.enter(worker, gradient)
+
+
+class _Allreduce:
+    """One iteration's."""
+
+    def __init__(self, sim: Simulation, initiator: int | None):
+        self.initiator = initiator  # whose arrival starts it; None: only that of the last
+        self.arrived = 0  # workers, late ones included
+        self.begun = False
+        self.over = sim.env.event()
+
+
+class _Allreduces:
+    """The allreduces of all iterations; one begins when the one before it is over."""
+
+    def __init__(self, sim: Simulation, protocol: Eager):
+        self._sim, self._protocol = sim, protocol
+        self._iteration = [0] * sim.workers  # of each worker
+        self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # and not yet given
+        self._unpaid = [0] * sim.workers  # allreduces in which a worker took part with nothing to give, and the present one
+        self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
+        self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
+        self._cost = sim.allreduce(sim.workers)
+
+    def enter(self, worker: int, gradient: Gradient) -> Process:
+        """A worker has finished an iteration's gradient; ends when that iteration's allreduce is over."""
+        iteration = self._iteration[worker]
+        self._iteration[worker] += 1
+        self._finished[worker].append(gradient)
+        if iteration not in self._open:
+            self._open[iteration] = _Allreduce(self._sim, self._initiator(worker, iteration))
+        allreduce = self._open[iteration]
+        allreduce.arrived += 1
+        if allreduce.arrived == self._sim.workers:
+            del self._open[iteration]
+            self._begin(allreduce)
+        elif worker == allreduce.initiator:
+            self._sim.later(self._activation, partial(self._begin, allreduce))
+        if not allreduce.over.processed:
+            yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
+
+    def _initiator(self, first: int, iteration: int) -> int | None:
+        """Who starts an iteration's allreduce, at which this worker is the first to arrive."""
+        if self._protocol.period and (iteration + 1) % self._protocol.period == 0:
+            return None
+        if self._protocol.start_by == "solo":
+            return first
+        return int(streams.words(self._sim.seed, "initiator", 0, iteration)) * self._sim.workers >> 32
+
+    def _begin(self, allreduce: _Allreduce) -> None:
+        """It is active everywhere: what each worker has finished enters it."""
+        if allreduce.begun:
+            return
+        allreduce.begun = True
+        given, self._finished = self._finished, [[] for _ in range(self._sim.workers)]
+        self._sim.later(self._cost.nanoseconds, partial(self._update, allreduce, given))
+
+    def _update(self, allreduce: _Allreduce, given: list[list[Gradient]]) -> None:
+        for worker, gradients in enumerate(given):
+            self._unpaid[worker] += 1
+            for gradient in gradients:
+                number, self._unpaid[worker] = self._unpaid[worker], 0
+                self._sim.add(gradient, cost=Cost(0, number * self._cost.bytes, number * self._cost.messages))
+        self._sim.commit(weight=1 / self._sim.workers)
+        allreduce.over.succeed()

@@ -1,0 +1,69 @@
+"""Figures 5 and 6: iterations to an error by how many gradients are averaged, and from them the time."""
+
+import numpy as np
+import pandas as pd
+
+import fred
+from fred.prediction.planning import Plan, plan
+from fred.results import figures
+from fred.results.planning import iterations_of
+from reproductions.backup_workers.arrivals import SCENARIOS, means
+from reproductions.common import RESULTS, run
+
+ITERATIONS = RESULTS / "backup-workers-iterations.csv"
+PAPER = {50: 137.5e3, 100: 76.2e3}  # section 3.1; figure 5 also has N = 70, 80, 90, of which no numbers are printed
+BEST = 96  # figure 6
+
+
+def measure() -> None:
+    """Run figure 5."""
+    record(run(fred.load(SCENARIOS / "figure5.yaml"), "backup-workers/figure5"))
+
+
+def record(result: fred.Result) -> None:
+    """Write the updates to the target of each run and seed."""
+    iterations_of(result)  # refuses runs that did not get there
+    summary = result.summary
+    waited_for = summary["name"].str.removeprefix("n-").astype(int)
+    columns = {"n": waited_for, "seed": summary["seed"], "updates": summary["target_updates"], "error": summary["target_error"]}
+    pd.DataFrame(columns).to_csv(ITERATIONS, index=False)
+
+
+def table_of(reached: pd.DataFrame) -> dict[int, float]:
+    """Mean updates to the target over the seeds, by N."""
+    return {int(str(n)): float(updates) for n, updates in reached.groupby("n")["updates"].mean().items()}
+
+
+def plans(reached: pd.DataFrame, arrived: pd.DataFrame) -> dict[str, Plan]:
+    """By where the iterations are from, what every N of 100 workers takes."""
+    times = means(arrived)
+    return {
+        "the paper's two iterations, a line between them": plan(times, PAPER),
+        "the paper's two iterations, least + noise / N": plan(times, PAPER, "fitted"),
+        "MNIST's iterations, lines between them": plan(times, table_of(reached)),
+        "MNIST's iterations, least + noise / N": plan(times, table_of(reached), "fitted"),
+    }
+
+
+def picture(reached: pd.DataFrame, arrived: pd.DataFrame) -> figures.Picture:
+    """Figure 5 at the left: iterations relative to N = 100; figure 6 at the right: times relative to the best."""
+    with figures.style():
+        drawn = figures.Picture(figsize=(9.6, 3.6), layout="constrained")
+        left, right = drawn.subplots(1, 2)
+        mnist = table_of(reached)
+        for colour, marker, (label, table) in zip(
+            figures.COLOURS, "os", (("paper", PAPER), ("FRED, MNIST", mnist)), strict=False
+        ):
+            left.plot(list(table), np.array(list(table.values())) / table[100], marker, color=colour, label=label)
+        left.set(xlabel="N", ylabel="iterations, of those with N = 100", ylim=(0.9, None))
+        left.legend()
+        for colour, (name, found) in zip(figures.COLOURS, plans(reached, arrived).items(), strict=False):
+            own = found.waited_for >= min(PAPER)
+            relative = found.seconds / found.seconds[found.best]
+            right.plot(found.waited_for[own], relative[own], color=colour, label=f"{name}: best {found.waited_for[found.best]}")
+        right.axvline(BEST, color="#5B5B5B", linestyle=":")
+        right.set(
+            xlabel="N, of 100 workers (dotted: the paper's best)", ylabel="time to the target, of the best", ylim=(0.95, 1.6)
+        )
+        drawn.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=7)
+    return drawn

@@ -1,0 +1,54 @@
+"""Table 1, staleness by layer (timing only), and figure 2, error by simulated staleness."""
+
+import pandas as pd
+
+import fred
+from fred.results import figures
+from fred.results.staleness import by_block
+from reproductions.backup_workers.arrivals import SCENARIOS
+from reproductions.common import RESULTS, quiet, run
+
+LAYERS, ERRORS = RESULTS / "backup-workers-layers.csv", RESULTS / "backup-workers-staleness.csv"
+PAPER = {18: 14.54, 12: 11.35, 11: 19.8, 0: 38.97}  # table 1: mean staleness by layer
+ERROR = {0: 0.36, 20: 0.47, 50: 0.79}  # section 2.1: %
+
+
+def measure_layers() -> None:
+    """Staleness in each layer of each run and seed."""
+    outcomes = quiet(fred.load(SCENARIOS / "table1.yaml")).outcomes
+    frames = [by_block(each.schedule).assign(run=each.name, seed=each.seed) for each in outcomes]
+    pd.concat(frames).rename_axis("layer").to_csv(LAYERS, float_format="%.6g")
+
+
+def measure_errors() -> None:
+    """Error at the end of each run and seed; a run that diverged has that of guessing, or worse."""
+    summary = run(fred.load(SCENARIOS / "figure2.yaml"), "backup-workers/figure2").summary
+    lag = summary["name"].str.removeprefix("lag-").astype(int)
+    frame = pd.DataFrame(
+        {"lag": lag, "seed": summary["seed"], "staleness": summary["staleness_mean"], "error": summary["error"]}
+    )
+    frame.to_csv(ERRORS, index=False, float_format="%.6g")
+
+
+def by_layer(layers: pd.DataFrame, name: str) -> "pd.Series[float]":
+    """Mean staleness of each layer in one run, over the seeds."""
+    return layers[layers["run"] == name].groupby("layer")["mean"].mean()
+
+
+def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
+    """Figure 2 at the left, table 1 at the right."""
+    with figures.style():
+        drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
+        left, right = drawn.subplots(1, 2)
+        own = 100 * errors.groupby("lag")["error"].mean()
+        left.plot(own.index, own, "o-", color=figures.COLOURS[0], label="FRED: MNIST, one hidden layer")
+        left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[1], label="paper: MNIST, CNN")
+        left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, None))
+        left.legend()
+        for colour, name in zip(figures.COLOURS, layers["run"].unique(), strict=False):
+            means = by_layer(layers, name)
+            right.plot(means.index, means, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}")
+        right.plot(list(PAPER), list(PAPER.values()), "s", color="#222222", label="paper")
+        right.set(xlabel="layer", ylabel="mean staleness, updates", ylim=(0, None))
+        right.legend()
+    return drawn

@@ -1,0 +1,26 @@
+"""WAGMA-SGD (Li et al. 2021): throughput with delays, sentences and episodes, errors, ablations."""
+
+import pandas as pd
+
+from reproductions.common import RESULTS, write
+from reproductions.wagma import accuracy, page, throughput
+
+
+def timing() -> None:
+    """A few minutes: figures 4, 7 and 10, and the times of figures 5 and 8."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    throughput.measure()
+
+
+def training() -> None:
+    """Some minutes: figure 5's errors and the ablations, on MNIST."""
+    accuracy.measure()
+
+
+def report() -> str:
+    """Write wagma.md and its figures from what was measured."""
+    measured, errors = throughput.Throughput(pd.read_csv(throughput.THROUGHPUT)), pd.read_csv(accuracy.ERRORS)
+    for figure, ideal in page.IDEAL.items():
+        measured.picture(figure, ideal).save(RESULTS / f"wagma-figure{figure}.svg")
+    accuracy.picture(errors).save(RESULTS / "wagma-figure5.svg")
+    return write("wagma", page.text(measured, errors))

@@ -1,0 +1,42 @@
+"""Figure 5 and the ablations: errors after the same number of steps."""
+
+import pandas as pd
+
+import fred
+from fred.results import figures
+from reproductions.common import RESULTS, run
+from reproductions.wagma.throughput import SCENARIOS
+
+ERRORS = RESULTS / "wagma-errors.csv"
+
+
+def measure() -> None:
+    """Errors of the mean of all models, and the mean of the models' own errors, of each run at each look."""
+    metrics = run(fred.load(SCENARIOS / "figure5.yaml"), "wagma/figure5").metrics
+    if "replicas_error" not in metrics:
+        metrics["replicas_error"] = metrics["error"]
+    own = metrics["replicas_error"].fillna(metrics["error"])  # where all have one model
+    frame = metrics[["run", "seed", "gradients", "virtual_seconds", "error"]].assign(replicas_error=own)
+    frame.to_csv(ERRORS, index=False, float_format="%.6g")
+
+
+def ends(errors: pd.DataFrame) -> pd.DataFrame:
+    """By run, means over the seeds: last errors, and the largest difference of a seed's from them."""
+    last = errors.sort_values("gradients").groupby(["run", "seed"], sort=False).last()
+    means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
+    spread = last.groupby("run", sort=False)["replicas_error"].agg(lambda own: (own - own.mean()).abs().max())
+    return means.assign(spread=spread)
+
+
+def picture(errors: pd.DataFrame) -> figures.Picture:
+    """The models' own errors against gradients."""
+    with figures.style():
+        drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
+        axis = drawn.subplots()
+        for number, (name, own) in enumerate(errors.groupby("run", sort=False)):
+            mean = own.groupby("gradients")["replicas_error"].mean()
+            dashes = "-" if number < len(figures.COLOURS) else "--"
+            axis.plot(mean.index, mean, dashes, color=figures.COLOURS[number % len(figures.COLOURS)], label=str(name))
+        axis.set(xlabel="gradients of all workers", ylabel="test error, mean over the workers' models", yscale="log")
+        drawn.legend(loc="outside right center")
+    return drawn

@@ -1,0 +1,86 @@
+"""Figures 4, 7 and 10, the times of figures 5 and 8, and an ablation: steps per second. Timing only."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+import fred
+from fred.results import figures
+from reproductions.common import RESULTS, ROOT, quiet, say
+
+THROUGHPUT = RESULTS / "wagma-throughput.csv"
+SCENARIOS = ROOT / "scenarios" / "wagma-sgd"
+HALF_BATCH = 0.341  # s of computing with 64 examples in place of 128: figure 5
+
+
+class Case(NamedTuple):
+    """A figure on so many workers."""
+
+    figure: str  # what it is for
+    scenario: str
+    workers: int
+    seconds: float
+    settings: Sequence[str] = ()
+
+
+CASES = (
+    *(Case("4", "figure4", workers, 40 if workers == 256 else 120) for workers in (4, 16, 64, 256)),
+    Case("4, no delays", "figure4", 64, 40, ("cluster.contention=[]",)),
+    Case("5", "figure4", 64, 80, (f"cluster.compute.mu={HALF_BATCH}",)),
+    *(Case("7", "figure7", workers, 300) for workers in (4, 16, 64)),
+    *(Case("10", "figure10", workers, 200 if workers == 1024 else 600) for workers in (16, 64, 256, 1024)),
+)
+
+
+def measure() -> None:
+    """A few minutes."""
+    frames = []
+    for case in CASES:
+        settings = [f"cluster.workers={case.workers}", f"stop.seconds={case.seconds}", *case.settings]
+        if case.scenario != "figure10":
+            settings.append(f"runs.wagma-global.protocol.group_size={case.workers}")
+        summary = quiet(fred.load(SCENARIOS / f"{case.scenario}.yaml", settings)).summary
+        steps = summary["gradients_applied"] / case.workers / summary["virtual_seconds"]
+        frames.append(summary[["name", "seed"]].assign(figure=case.figure, workers=case.workers, steps_per_second=steps))
+        say(f"wagma: figure {case.figure}, {case.workers} workers")
+    pd.concat(frames).to_csv(THROUGHPUT, index=False, float_format="%.6g")
+
+
+class Throughput:
+    """Steps per second of all workers, means over the seeds."""
+
+    def __init__(self, measured: pd.DataFrame):
+        self._means = measured.groupby(["figure", "workers", "name"], sort=False)["steps_per_second"].mean()
+
+    def of(self, figure: str, workers: int, run: str) -> float:
+        """Of one run."""
+        return float(self._means[figure, workers, run])
+
+    def faster(self, figure: str, workers: int, run: str) -> float:
+        """WAGMA's, of that run's."""
+        return self.of(figure, workers, "wagma") / self.of(figure, workers, run)
+
+    def runs(self, figure: str) -> list[str]:
+        """Names."""
+        return list(dict.fromkeys(name for own, _, name in self._means.index if own == figure))
+
+    def workers(self, figure: str) -> list[int]:
+        """On how many it ran."""
+        return list(dict.fromkeys(workers for own, workers, _ in self._means.index if own == figure))
+
+    def picture(self, figure: str, ideal: float) -> figures.Picture:
+        """Steps per second of all workers, bars by their number; dotted: no communication and no waiting."""
+        runs, sizes = self.runs(figure), self.workers(figure)
+        with figures.style():
+            drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
+            axis = drawn.subplots()
+            for number, (colour, run) in enumerate(zip(figures.COLOURS, runs, strict=False)):
+                places = [group + (number - len(runs) / 2) * 0.8 / len(runs) for group in range(len(sizes))]
+                axis.bar(places, [self.of(figure, size, run) for size in sizes], 0.8 / len(runs), color=colour, label=run)
+            axis.axhline(ideal, color="#5B5B5B", linestyle=":")
+            axis.set(xticks=range(len(sizes)), xticklabels=[f"{size:,}" for size in sizes], xlabel="workers")
+            axis.set_ylabel("steps of each worker per second")
+            axis.grid(axis="x", visible=False)
+            drawn.legend(loc="outside right center")
+        return drawn

@@ -1,0 +1,121 @@
+"""Examples divided among workers: disjoint parts that are all of them, drawn from as a second program draws."""
+
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred.errors import FredError
+from fred.minibatches import Minibatches, Parts, Sampling, batch_indices, divide
+from fred.running.execution import check, execute
+from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.test_minibatches import plain_word
+from tests.worlds import TASK, make_run
+
+WITHIN: tuple[Sampling, ...] = ("replacement", "shuffled")
+
+
+def part_of(parts: Parts, worker: int) -> list[int]:
+    return parts.order[parts.begins[worker] : parts.begins[worker + 1]].tolist()
+
+
+def plain_parts(seed: int, examples: int, workers: int, labels: list[int] | None) -> list[list[int]]:
+    """As the documentation says, in plain integers."""
+    words = [plain_word(seed, "division", 0, example) for example in range(examples)]
+    order = sorted(range(examples), key=words.__getitem__)
+    if labels is not None:
+        order.sort(key=labels.__getitem__)
+    bounds = [number * examples // workers for number in range(workers + 1)]
+    return [order[begin:end] for begin, end in pairwise(bounds)]
+
+
+@given(workers=st.integers(1, 9), more=st.integers(0, 40), seed=st.integers(0, 99), labelled=st.booleans(), data=st.data())
+def test_parts_are_equal_disjoint_and_all_there_is(workers, more, seed, labelled, data):
+    examples = workers + more
+    labels = data.draw(st.lists(st.integers(0, 3), min_size=examples, max_size=examples)) if labelled else None
+    parts = divide(seed, examples, workers, labels)
+    own = [part_of(parts, worker) for worker in range(workers)]
+    assert own == plain_parts(seed, examples, workers, labels)
+    assert sorted(chain.from_iterable(own)) == list(range(examples))
+    assert max(map(len, own)) - min(map(len, own)) <= 1
+    if labels is not None:
+        ranges = [sorted(labels[example] for example in part) for part in own]
+        assert all(one[-1] <= other[0] for one, other in pairwise(ranges)), "in the order of the labels"
+
+
+@given(
+    sampling=st.sampled_from(WITHIN),
+    workers=st.integers(1, 5),
+    more=st.integers(0, 30),
+    batch=st.integers(1, 6),
+    seed=st.integers(0, 99),
+    step=st.integers(0, 300),
+)
+def test_each_minibatch_is_what_a_second_program_draws_from_the_workers_own_part(sampling, workers, more, batch, seed, step):
+    examples = workers + more
+    parts = divide(seed, examples, workers)
+    everybody = np.arange(workers)
+    options = {"batch_size": batch, "examples": examples, "workers": workers, "parts": parts}
+    ours = batch_indices(seed, everybody, step, sampling=sampling, **options)
+    for worker in range(workers):
+        own = part_of(parts, worker)
+        expected = []
+        for position in range(batch):
+            if sampling == "replacement":
+                expected.append(own[plain_word(seed, "minibatch", step, worker * batch + position) * len(own) // 2**32])
+            else:
+                epoch, rank = divmod(step * batch + position, len(own))
+                words = {example: plain_word(seed, "shuffle", epoch, example) for example in own}
+                expected.append(sorted(own, key=words.__getitem__)[rank])
+        assert ours[worker].tolist() == expected
+        one = Minibatches(seed, batch, examples, sampling, workers, parts).one(worker, step, 0)
+        assert one.tolist() == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_shuffled_shows_a_worker_its_part_once_per_epoch(workers):
+    parts = divide(2, 40, workers)
+    for worker in range(workers):
+        own = part_of(parts, worker)
+        steps = np.arange(3 * len(own))  # minibatches of 4: 12 epochs
+        options = {"batch_size": 4, "examples": 40, "sampling": "shuffled", "workers": workers, "parts": parts}
+        seen = batch_indices(2, worker, steps, **options).ravel().reshape(12, len(own))
+        assert (np.sort(seen, axis=1) == sorted(own)).all()
+        assert len(np.unique(seen, axis=0)) == 12, "in another order each time"
+
+
+def test_a_run_on_divided_data_is_what_numpy_says():
+    run = make_run("asgd", task={**TASK, "division": "by-label", "sampling": "shuffled"})
+    replayed, inline = (execute("run", run, 3, each) for each in (False, True))
+    assert replayed.params_digest == inline.params_digest
+    assert run.task is not None
+    data = run.task.data.load(3).train
+    labels = [set(data.answers[part].tolist()) for part in plain_parts(3, len(data), 4, data.answers.tolist())]
+    assert max(map(len, labels)) < 4, "nobody has all classes"
+    parts = divide(3, len(data), 4, data.answers)
+    options: dict[str, Any] = {"batch_size": 4, "examples": len(data), "sampling": "shuffled", "workers": 4, "parts": parts}
+    initial = {k: v.astype(float) for k, v in replayed.initial.items()}
+    schedule = replayed.schedule.frame()
+    (params,) = recompute(
+        schedule, [PlainSGD(initial, 0.1)], data.inputs, data.answers, lambda *key: batch_indices(3, *key, **options)
+    )
+    assert largest_relative_error(replayed.final, params) < 1e-4
+
+
+REGRESSION = {**TASK, "data": {"name": "synthetic-regression", "examples": 400, "evaluation": 50}, "model": "softmax"}
+
+
+@pytest.mark.parametrize(
+    ("task", "workers", "message"),
+    [
+        ({**TASK, "division": "divided", "sampling": "sequential"}, 2, "`sampling: sequential` goes through all examples in"),
+        ({**TASK, "division": "divided"}, 601, "examples cannot be divided among 601 workers: take `division: shared`"),
+        ({**REGRESSION, "division": "by-label"}, 2, "`division: by-label` needs classes, .*: take `divided`"),
+    ],
+)
+def test_data_that_cannot_be_divided_are_refused(task, workers, message):
+    with pytest.raises(FredError, match=message):
+        check("run", make_run("asgd", task=task, cluster={"workers": workers}), 0)

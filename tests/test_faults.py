@@ -1,0 +1,140 @@
+"""Crashes, absences and lost messages: what comes of them, by hand and as properties of random clusters."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fred import registry
+from fred.errors import FredError
+from fred.schedule import Schedule, Verb
+from fred.timing.cluster import Cluster
+from fred.timing.durations import NANOSECONDS
+from fred.timing.faults import Faults, Outage
+from fred.timing.loop import NEVER
+from fred.timing.protocols.allreduce import Allreduce
+from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.synchronous import Synchronous
+from tests.worlds import CLUSTERS, fitting, record
+
+SECOND = {"name": "constant", "seconds": 1.0}
+WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
+TO_WORK = 300.0  # s, after the last fault: more than anybody needs for a round
+
+outages = st.builds(
+    lambda workers, begin, length: {"name": "outage", "workers": workers, "begin": begin, "end": begin + length},
+    st.lists(st.just(0), min_size=1, max_size=1),
+    st.floats(0, 5),
+    st.floats(0.01, 5),
+)
+
+
+def cluster(*faults: dict, workers: int = 3, **options) -> Cluster:
+    return Cluster(workers=workers, compute=SECOND, faults=faults, **options)
+
+
+def pushed(schedule: Schedule, worker: int) -> list[float]:
+    """When the worker's gradients made their updates, s."""
+    rows = schedule.rows(Verb.PUSH, Verb.ADD)
+    return (schedule["time_ns"][rows][schedule["worker"][rows] == worker] / NANOSECONDS).tolist()
+
+
+class TestByHand:
+    def test_who_crashes_loses_its_gradient_and_begins_anew(self):
+        away = {"name": "outage", "workers": [1], "begin": 2.5, "end": 4.25}
+        schedule = record(Asynchronous(), cluster(away), seconds=7)
+        assert pushed(schedule, 0) == [1, 2, 3, 4, 5, 6]
+        assert pushed(schedule, 1) == [1, 2, 5.25, 6.25]
+        assert schedule.counts()["dropped"] == 1
+        pulls = schedule.rows(Verb.PULL)
+        own = pulls[schedule["worker"][pulls] == 1]
+        assert 4.25 in schedule["time_ns"][own] / NANOSECONDS  # it reads anew
+
+    def test_where_all_keep_in_step_only_time_is_lost(self):
+        schedule = record(Allreduce(), cluster({"name": "outage", "workers": [1], "begin": 2.5, "end": 4.25}), seconds=7)
+        assert pushed(schedule, 0) == [1, 1 + 1, 5.25, 6.25]
+        assert schedule.counts()["dropped"] == 0
+
+    def test_who_joins_late_and_who_leaves(self):
+        late, leaver = {"name": "outage", "workers": [0], "end": 3.0}, {"name": "outage", "workers": [2], "begin": 1.5}
+        schedule = record(Asynchronous(), cluster(late, leaver), seconds=6)
+        assert pushed(schedule, 0) == [4, 5]
+        assert pushed(schedule, 2) == [1]
+
+    def test_backup_workers_stand_in_for_who_has_left(self):
+        away = {"name": "outage", "workers": [2], "begin": 1.5}
+        assert record(Synchronous(backup_workers=1), cluster(away), gradients=20).counts()["updates"] == 10
+        message = (
+            "nothing can happen any more after 2 s: worker 0 waits for round 1 to be complete.*worker 2 does not come back"
+        )
+        with pytest.raises(FredError, match=message):
+            record(Synchronous(), cluster(away), gradients=20)
+        stands_still = record(Synchronous(), cluster(away), seconds=20)
+        assert stands_still.standstill.startswith("nothing can happen any more after 2 s: worker 0 waits for round 1")
+
+    def test_overlapping_absences_are_one(self):
+        both = [
+            Outage(workers=[0], begin=1, end=3).start(0, "a", 1, 1),
+            Outage(workers=[0], begin=2, end=5).start(0, "b", 1, 1),
+        ]
+        faults = Faults(both)
+        assert faults.away("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
+        assert faults.back("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
+        assert faults.undisturbed(0, NANOSECONDS // 2, NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
+        assert faults.away("worker", 0, 6 * NANOSECONDS)[0] == NEVER
+
+    def test_random_crashes_come_as_often_as_stated(self):
+        crashes = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 5.0}}
+        counts = record(Asynchronous(), cluster(crashes, workers=200), seconds=500).counts()
+        expected = 200 * 500 / 25  # a crash each 20 s of being up and 5 s of being away
+        assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
+
+    def test_impossible_ones_are_refused(self):
+        with pytest.raises(ValueError, match="there are 3 workers, numbered from 0; `workers` names 3"):
+            cluster({"name": "outage", "workers": [3]})
+        with pytest.raises(ValueError, match=r"`end` .1. must be after `begin` .2."):
+            cluster({"name": "outage", "workers": [0], "begin": 2, "end": 1})
+
+
+def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
+    rows = schedule.rows(Verb.PUSH, Verb.ADD)
+    rows = rows[schedule["worker"][rows] == worker]
+    return np.stack([schedule["begin_ns"][rows], schedule["end_ns"][rows]], axis=1)
+
+
+@pytest.mark.parametrize("name", WITH_CLOCK)
+@settings(max_examples=12, deadline=None)
+@given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
+def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
+    machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
+    protocol = fitting(name, machines)
+    over = max(fault["end"] for fault in faults)
+    schedule = record(protocol, machines, seconds=over + TO_WORK, seed=seed)
+    counts = schedule.counts()
+    assert counts["in_flight"] >= 0
+    assert counts["gradients"] + counts["dropped"] + counts["in_flight"] == schedule.started
+    for fault in faults:
+        begin, end = fault["begin"] * NANOSECONDS, fault["end"] * NANOSECONDS
+        spans = spans_of_computing(schedule, 0)
+        assert not ((spans[:, 0] < end - 1) & (spans[:, 1] > begin + 1)).any(), "computed while away"
+    active = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    for worker in range(machines.size):
+        last = schedule["end_ns"][active][schedule["worker"][active] == worker].max(initial=0)
+        assert last > over * NANOSECONDS, f"worker {worker} did nothing after the last fault"
+
+
+@pytest.mark.parametrize("name", WITH_CLOCK)
+@settings(max_examples=8, deadline=None)
+@given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))
+def test_nobody_waits_in_silence_for_one_who_has_left(name, machines, begin, seed):
+    leaves = Cluster(workers=1, faults=[{"name": "outage", "workers": [0], "begin": begin}]).faults
+    machines = machines.model_copy(update={"faults": leaves})
+    protocol = fitting(name, machines)
+    try:
+        schedule = record(protocol, machines, gradients=400, seed=seed)
+    except FredError as error:
+        assert "nothing can happen any more" in str(error) and "worker 0 does not come back" in str(error)
+    else:
+        assert machines.size > 1 and schedule.counts()["gradients"] >= 400

@@ -1,0 +1,325 @@
+"""Systems without a server: closed forms of their times, what is conserved, and how late gradients and models are."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fred.errors import FredError
+from fred.results import staleness
+from fred.running.execution import execute
+from fred.schedule import Schedule, Verb
+from fred.timing.cluster import Cluster
+from fred.timing.network import Network
+from fred.timing.protocols.allreduce import Allreduce
+from fred.timing.protocols.eager import Eager
+from fred.timing.protocols.gossip import Gossip
+from fred.timing.protocols.group_averaging import GroupAveraging
+from fred.timing.protocols.local_steps import LocalSteps
+from fred.timing.protocols.pairwise import Pairwise
+from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star
+from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of, stale_gradients
+
+SECOND = {"name": "constant", "seconds": 1.0}
+NETWORK = {"latency": {"name": "constant", "seconds": 0.02}, "bandwidth": 1e5}  # a model of 1000 bytes: 0.01 s
+
+
+def times(schedule: Schedule, verb: Verb, worker: int | None = None) -> list[float]:
+    """When rows of this verb (and worker) take effect, s."""
+    rows = schedule.rows(verb)
+    rows = rows if worker is None else rows[schedule["worker"][rows] == worker]
+    return (schedule["time_ns"][rows] / 1e9).tolist()
+
+
+def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, float]]]:
+    """Of what each worker's averages were made, by worker and its replica's clock: whose model, at which clock, its weight."""
+    read: dict[int, tuple[int, int]] = {}
+    averages: dict[int, list[tuple[int, int, float]]] = {}
+    for row in schedule:
+        if row.verb == Verb.PULL:
+            read[row.mailbox] = row.replica, row.timestamp
+        elif row.verb == Verb.MIX:
+            averages.setdefault(row.mailbox, []).append((*read[row.source], row.weight))
+    syncs = (row for row in schedule if row.verb == Verb.SYNC and row.mailbox in averages)
+    return {(row.replica, row.timestamp): averages[row.mailbox] for row in syncs}
+
+
+class TestLocalSGD:
+    def test_averaging_after_every_update_is_allreduce_sgd(self):
+        """Up to rounding: a mean of models instead of a model after the mean of gradients."""
+        local = execute("a", make_run("local-sgd", protocol={"period": 1}), 3)
+        allreduce = execute("b", make_run("allreduce-sgd"), 3)
+        assert all(np.allclose(local.final[k], allreduce.final[k], rtol=1e-4, atol=1e-6) for k in local.final)
+        assert local.schedule.end_ns == allreduce.schedule.end_ns
+
+    @pytest.mark.parametrize(("period", "start_after"), [(1, 0), (3, 0), (4, 6)])
+    def test_a_period_takes_as_long_as_its_slowest_worker_and_an_allreduce(self, period, start_after):
+        cluster = Cluster(workers=4, speeds=[1, 1, 0.5, 1], compute=SECOND, network=NETWORK)
+        schedule = record(LocalSteps(period=period, start_after=start_after), cluster, gradients=4 * 30)
+        allreduce = 6 * 0.02 + 1.5 * 0.01
+        steps = [1] * start_after + [period] * 30
+        expected = np.cumsum([2.0 * each + allreduce for each in steps])
+        found = times(schedule, Verb.SYNC, 2)
+        assert found == pytest.approx(expected[: len(found)])
+        assert len(found) >= 7
+        assert set(schedule["bytes"][schedule.rows(Verb.SYNC)]) == {1500}
+
+
+class TestEagerSGD:
+    def test_with_nobody_late_it_is_allreduce_sgd_to_the_last_bit(self):
+        equal = Cluster(workers=5, compute=SECOND, network=NETWORK)
+        for start_by in ("solo", "majority"):
+            assert record(Eager(start_by=start_by), equal, 100).digest() == record(Allreduce(), equal, 100).digest()
+        cluster = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
+        waiting = execute("a", make_run("eager-sgd", protocol={"period": 1}, cluster=cluster), 3)
+        allreduce = execute("b", make_run("allreduce-sgd", cluster=cluster), 3)
+        assert waiting.params_digest == allreduce.params_digest
+        assert waiting.metrics[["loss", "error"]].equals(allreduce.metrics[["loss", "error"]])
+        assert waiting.schedule.end_ns == allreduce.schedule.end_ns
+
+    def test_the_first_to_arrive_does_not_wait_and_late_gradients_are_part_of_the_next_sum(self):
+        """Worker 2 needs 2.5 s: its first gradient is part of the third update, the one after next of the fifth."""
+        cluster = Cluster(workers=3, speeds=[1, 1, 0.4], compute=SECOND)
+        schedule = record(Eager(start_by="solo", period=None), cluster, seconds=5.5)
+        assert times(schedule, Verb.COMMIT) == [1, 2, 3, 4, 5]
+        late = [row for row in rows_of(schedule) if row.verb == "ADD" and row.worker == 2]
+        assert [(row.time_ns / 1e9, row.step, row.timestamp, row.staleness) for row in late] == [(3, 0, 0, 2), (5, 1, 2, 2)]
+        assert set(schedule["weight"][schedule.rows(Verb.COMMIT)]) == {1 / 3}, "who gives nothing counts"
+
+    def test_several_gradients_of_a_late_worker_are_added_up(self):
+        """Worker 1 needs 9 s for its first gradient only: it gives nothing to three allreduces, then catches up."""
+        slow = {"name": "job", "nodes": [1], "slowdown": 9.0, "end": 9.0}
+        cluster = Cluster(workers=2, nodes=2, speeds=[0.4, 1], compute=SECOND, contention=[slow])
+        schedule = record(Eager(start_by="solo", period=None), cluster, seconds=20.0)
+        adds = schedule.rows(Verb.ADD)
+        own = adds[schedule["worker"][adds] == 1]
+        given = {t: schedule["step"][own][schedule["time_ns"][own] == t * 10**9].tolist() for t in (7.5, 10, 12.5)}
+        assert given == {7.5: [], 10: [0, 1], 12.5: [2, 3]}, "ready at 9, 10, 11 and 12 s, of iterations that were over"
+        assert schedule["step"][own].tolist() == sorted(set(schedule["step"][own].tolist()))
+
+    def test_about_half_have_arrived_when_a_worker_drawn_at_random_does(self):
+        cluster = Cluster(workers=15, compute={"name": "uniform", "low": 1.0, "high": 1.9})
+        schedule = record(Eager(period=None), cluster, gradients=6000)
+        commits = schedule.rows(Verb.COMMIT)
+        on_time = np.bincount(np.searchsorted(commits, schedule.rows(Verb.ADD)[np.array(stale_gradients(schedule)) == 0]))
+        assert on_time[:-1].mean() == pytest.approx(8, abs=0.6)
+        assert (
+            times(record(Eager(start_by="solo"), cluster, gradients=6000), Verb.COMMIT)[-1] < times(schedule, Verb.COMMIT)[-1]
+        )
+
+    @settings(max_examples=30)
+    @given(cluster=CLUSTERS, seed=st.integers(0, 99), start_by=st.sampled_from(["solo", "majority"]), period=st.integers(1, 5))
+    def test_every_gradient_is_given_once_and_nobody_is_further_behind_than_the_period(self, cluster, seed, start_by, period):
+        schedule = record(Eager(start_by=start_by, period=period), cluster, gradients=60, seed=seed)
+        adds, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
+        for worker in range(cluster.size):
+            steps = schedule["step"][adds][schedule["worker"][adds] == worker]
+            assert steps.tolist() == list(range(len(steps)))
+        assert max(stale_gradients(schedule)) < period
+        assert (schedule["weight"][commits] == 1 / cluster.size).all()
+        everybody = commits[period - 1 :: period]
+        assert (np.searchsorted(adds, everybody) == cluster.size * period * (1 + np.arange(len(everybody)))).all()
+
+
+class TestExchanges:
+    @settings(max_examples=30)
+    @given(
+        cluster=CLUSTERS,
+        topology=st.sampled_from([Ring(), Complete(), Star(), Exponential(neighbours=2)]),
+        exchanges=st.integers(2, 5),
+        order=st.sampled_from(["update-first", "mix-first", "compute-first"]),
+        seed=st.integers(0, 9),
+    )
+    def test_times_are_those_of_a_walk_from_exchange_to_exchange(self, cluster, topology, exchanges, order, seed):
+        schedule = record(Gossip(topology=topology, exchanges=exchanges, order=order), cluster, gradients=60, seed=seed)
+        pushes = schedule.rows(Verb.PUSH)
+        network = cluster.network or Network()
+        part = round(1000 / exchanges / network.bandwidth * 1e9, 3) if network.bandwidth else 0.0
+        latency = round(network.latency.mean * 1e9) if cluster.network and math.isfinite(network.latency.mean) else 0
+        columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "begin_ns", "end_ns"))
+        computed = {tuple(key): (begin, end) for *key, begin, end in zip(*columns, strict=True)}
+        synced = {(w, k): t for w in range(cluster.size) for k, t in enumerate(times(schedule, Verb.SYNC, w))}
+        for iteration in range(4):
+            if any((worker, iteration) not in computed for worker in range(cluster.size)):
+                return
+            now = [computed[worker, iteration][order != "mix-first"] for worker in range(cluster.size)]
+            graph = [list(topology.receivers(worker, iteration, cluster.size)) for worker in range(cluster.size)]
+            for _ in range(exchanges):
+                after = [now[worker] + round(part * len(graph[worker])) for worker in range(cluster.size)]
+                for worker, receivers in enumerate(graph):
+                    for place, other in enumerate(receivers, start=1):
+                        after[other] = max(after[other], now[worker] + round(part * place) + latency)
+                now = after
+            for worker in range(cluster.size):
+                end = max(now[worker], computed[worker, iteration][1])
+                assert synced.get((worker, iteration), end / 1e9) == pytest.approx(end / 1e9, abs=1e-6)
+
+    @pytest.mark.parametrize("exchanges", [1, 2, 3])
+    def test_a_delay_travels_so_many_hops_in_an_iteration(self, exchanges):
+        """A ring of 9, 1 s a step, where worker 0's first step takes 1.5 s: who is k hops away is late from then on."""
+        job = {"name": "job", "nodes": [0], "slowdown": 1.5, "end": 1.2}
+        cluster = Cluster(workers=9, nodes=9, compute=SECOND, contention=[job])
+        schedule = record(Gossip(exchanges=exchanges), cluster, seconds=6.0)
+        for worker in range(9):
+            hops = min(worker, 9 - worker)
+            ends = np.array(times(schedule, Verb.SYNC, worker))
+            late = ends - np.arange(1, len(ends) + 1)
+            first = np.flatnonzero(late)[0]
+            assert first == max(0, math.ceil(hops / exchanges) - 1)
+            assert len(set(late[first:].round(9))) == 1, "and not later than that"
+
+    def test_the_models_that_are_mixed_do_not_depend_on_it(self):
+        cluster = Cluster(workers=6, compute=SECOND)
+        plain, *others = (mixed(record(Gossip(exchanges=each), cluster, 120)) for each in (1, 4, 161, "global"))
+        assert all(other == plain for other in others)
+        assert len(plain) == 114, "the last ones are not averaged any more"
+
+    def test_a_global_clock_waits_for_everybody(self):
+        cluster = Cluster(workers=8, compute=COMPUTE)
+        far, everybody = (record(Gossip(exchanges=each), cluster, 400) for each in (8, "global"))
+        assert times(far, Verb.SYNC) == times(everybody, Verb.SYNC), "as far as there are workers"
+        assert far.end_ns > record(Gossip(), cluster, 400).end_ns
+
+
+class TestOverlappedSGP:
+    @staticmethod
+    def weights(schedule: Schedule, workers: int) -> tuple[list[float], dict[int, float]]:
+        """The push-sum weight of each replica at the end, and those of all that was read, by mailbox."""
+        replicas, mailboxes = [1.0] * workers, {}
+        for row in rows_of(schedule):
+            if row.verb == "PULL":
+                mailboxes[row.mailbox] = replicas[row.replica]
+            elif row.verb == "MIX":
+                mailboxes[row.mailbox] = mailboxes.get(row.mailbox, 0.0) + row.weight * mailboxes[row.source]
+            elif row.verb == "SYNC":
+                replicas[row.replica] = row.keep * replicas[row.replica] + row.weight * mailboxes[row.mailbox]
+        return replicas, mailboxes
+
+    @settings(max_examples=30)
+    @given(cluster=CLUSTERS, overlap=st.integers(1, 4), topology=st.sampled_from([Ring(), Exponential(), Star()]))
+    def test_no_mass_is_lost_and_no_model_comes_later_than_it_may(self, cluster, overlap, topology):
+        schedule = record(Gossip(topology=topology, overlap=overlap), cluster, gradients=80)
+        replicas, mailboxes = self.weights(schedule, cluster.size)
+        columns = (schedule[name].tolist() for name in ("verb", "worker", "mailbox", "source", "weight", "messages"))
+        sender: dict[int, int] = {}  # of each mailbox that was sent
+        on_its_way = 0.0
+        for verb, worker, mailbox, source, weight, messages in zip(*columns, strict=True):
+            if verb == Verb.PULL and messages:
+                sender[mailbox] = worker
+            elif verb == Verb.MIX and source in sender:  # the sender gives away all but its own part, others get theirs
+                on_its_way += mailboxes[source] * (1 - weight if sender[source] == worker else -weight)
+        assert sum(replicas) + on_its_way == pytest.approx(cluster.size)
+        assert (staleness.of_models(schedule, range(0)) <= overlap).all()
+
+    def test_communication_is_hidden_as_long_as_it_takes_no_longer_than_the_overlap(self):
+        """1.5 s a message: not at all; every second time 0.5 s too late; as long as there are two iterations for it."""
+        network = {"latency": {"name": "constant", "seconds": 1.5}}
+        cluster = Cluster(workers=4, compute=SECOND, network=network)
+        for overlap, seconds in ((0, 2.5), (1, 1.25), (2, 1.0), (3, 1.0)):
+            schedule = record(Gossip(topology=Exponential(), overlap=overlap), cluster, gradients=4 * 30)
+            assert np.diff(times(schedule, Verb.PUSH, 0)).mean() == pytest.approx(seconds, abs=0.03)
+
+    def test_models_are_sent_once_in_so_many_iterations(self):
+        schedule = record(Gossip(overlap=3), Cluster(workers=5, compute=COMPUTE), gradients=300)
+        sent = schedule["messages"][schedule.rows(Verb.PULL)].sum()
+        assert sent == pytest.approx(2 * 300 / 3, abs=10)
+
+
+class TestADPSGD:
+    SLOW = {"latency": {"name": "constant", "seconds": 0.25}}
+
+    @settings(max_examples=30)
+    @given(cluster=CLUSTERS, seed=st.integers(0, 99), topology=st.sampled_from([Bipartite(), Hypercube(), Star()]))
+    def test_nobody_ever_waits_and_an_exchange_conserves_the_sum(self, cluster, seed, topology):
+        """Models are numbers here, which gradients change: what one half of an exchange adds, the other takes away."""
+        schedule = record(Pairwise(topology=topology), cluster, gradients=60, seed=seed)
+        pushes = schedule.rows(Verb.PUSH)
+        assert (schedule["time_ns"][pushes] == schedule["end_ns"][pushes]).all()
+        models, mailboxes = np.arange(cluster.size) ** 2.0, {}
+        half_done: dict[int, float] = {}  # change of the passive worker's model, by the mailbox that was sent
+        sent: dict[int, int] = {}  # by the mailbox with what is added to an active worker's: the model that it sent
+        columns = (schedule[name].tolist() for name in ("verb", "replica", "mailbox", "source", "weight", "keep"))
+        for verb, replica, mailbox, source, weight, keep in zip(*columns, strict=True):
+            if verb == Verb.PULL:
+                mailboxes[mailbox] = models[replica]
+            elif verb == Verb.PUSH:
+                models[replica] -= 1 + replica
+            elif verb == Verb.MIX:
+                mailboxes[mailbox] = mailboxes.get(mailbox, 0.0) + weight * mailboxes[source]
+                sent[mailbox] = source
+            elif verb == Verb.SYNC:
+                change = keep * models[replica] + weight * mailboxes[mailbox] - models[replica]
+                models[replica] += change
+                if mailbox in sent:
+                    assert change == pytest.approx(-half_done.pop(sent[mailbox]))
+                else:
+                    half_done[mailbox] = change
+        assert len(half_done) <= cluster.size
+
+    def test_an_exchange_takes_effect_when_each_models_message_arrives(self):
+        """1 s a gradient, 0.25 s a message: the passive worker averages at 0.25 s, the active one at 0.5 s."""
+        schedule = record(Pairwise(), Cluster(workers=2, compute=SECOND, network=self.SLOW), seconds=3.9)
+        assert times(schedule, Verb.SYNC, 1) == [0.25, 1.25, 2.25, 3.25]
+        assert times(schedule, Verb.SYNC, 0) == [0.5, 1.5, 2.5, 3.5]
+        slow = record(Pairwise(), Cluster(workers=2, speeds=[4, 1], compute=SECOND, network=self.SLOW), seconds=3.9)
+        assert times(slow, Verb.SYNC, 0) == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5], "one at a time"
+        assert times(slow, Verb.PUSH, 0)[:4] == [0.25, 0.5, 0.75, 1.0], "whatever goes on"
+
+    def test_each_active_worker_averages_once_per_gradient_with_evenly_drawn_partners(self):
+        schedule = record(Pairwise(), Cluster(workers=8, compute=COMPUTE), gradients=4000)
+        syncs = schedule["replica"][schedule.rows(Verb.SYNC)]
+        pushes = schedule["worker"][schedule.rows(Verb.PUSH)]
+        for worker in range(0, 8, 2):
+            assert abs((syncs == worker).sum() - (pushes == worker).sum()) <= 1
+        passive = np.array([(syncs == worker).sum() for worker in range(1, 8, 2)])
+        assert (abs(passive / passive.sum() - 0.25) < 0.05).all()
+
+    @pytest.mark.parametrize(
+        ("topology", "neighbours"),
+        [("ring", {0: {1, 5}, 2: {1, 3}, 4: {3, 5}}), ("star", {0: {1, 2, 3, 4, 5}}), ("hypercube", {0: {1, 2, 4}, 3: {1, 2}})],
+    )
+    def test_partners_are_neighbours_on_the_other_side(self, topology, neighbours):
+        run = make_run("ad-psgd", task=None, protocol={"topology": topology}, cluster={"workers": 6, "compute": COMPUTE})
+        schedule = execute("run", run.model_copy(update={"stop": {"gradients": 600}}), 0).schedule
+        found: dict[int, set[int]] = {}
+        for (active, _), average in mixed(schedule).items():
+            found.setdefault(active, set()).add(average[0][0])
+        assert {worker: found[worker] for worker in neighbours} == neighbours
+
+    @pytest.mark.parametrize(("topology", "workers"), [("ring", 5), ("exponential", 4), ("complete", 3)])
+    def test_a_graph_without_two_sides_is_refused(self, topology, workers):
+        with pytest.raises(FredError, match="`topology` must be bipartite, but workers"):
+            make_run("ad-psgd", protocol={"topology": topology}, cluster={"workers": workers})
+
+
+class TestStaleness:
+    def test_averaging_makes_no_gradient_stale(self):
+        for protocol in (Gossip(order="mix-first"), Pairwise(), GroupAveraging(period=3)):
+            schedule = record(protocol, Cluster(workers=4, compute=COMPUTE), gradients=100)
+            assert not staleness.of_gradients(schedule).any()
+            assert staleness.of_gradients(schedule).tolist() == stale_gradients(schedule)
+            assert isinstance(protocol, GroupAveraging) or schedule["staleness"].any()
+
+    def test_a_late_workers_models_are_as_old_as_it_is_late(self):
+        """Worker 3 needs 2.5 s: at 1 s it has made no update yet, at 2 s none, at 3 s one, and all meet after four."""
+        cluster = Cluster(workers=4, speeds=[1, 1, 1, 0.4], compute=SECOND)
+        schedule = record(GroupAveraging(group_size=4, period=4), cluster, seconds=9.9)
+        assert sorted(staleness.of_models(schedule, range(0)).tolist()) == [0] * 9 + [1, 2, 2]
+
+    @settings(max_examples=30)
+    @given(cluster=CLUSTERS, period=st.integers(1, 5), seed=st.integers(0, 9))
+    def test_wagmas_models_are_younger_than_its_period(self, cluster, period, seed):
+        if cluster.size & (cluster.size - 1):
+            return
+        schedule = record(GroupAveraging(period=period), cluster, gradients=80, seed=seed)
+        assert (staleness.of_models(schedule, range(0)) < period).all()
+
+    def test_who_meets_a_slower_worker_gets_an_old_model_and_the_other_a_new_one(self):
+        schedule = record(Pairwise(), Cluster(workers=2, speeds=[4, 1], compute=SECOND), seconds=1.9)
+        assert staleness.of_models(schedule, range(0)).tolist() == [0, 1, 2, 3, 3, 4, 5, 6, *[0] * 8]
+
+    def test_models_that_are_not_averaged_have_no_age(self):
+        for protocol in (Allreduce(), Eager()):
+            assert not len(staleness.of_models(record(protocol, Cluster(workers=3), 30), range(0)))

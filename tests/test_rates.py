@@ -1,0 +1,328 @@
+"""What goes on beside an update: schedules of the learning rate, its linear scaling, the moving average, weights in rounds."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred import batch_indices, registry
+from fred.errors import FredError
+from fred.learning import rates
+from fred.learning.rates import RateSchedule
+from fred.learning.server import Server
+from fred.running.execution import Outcome, execute
+from fred.running.problem import Problem, _judged
+from fred.timing.protocol import Protocol
+from fred.timing.simulation import Process, Simulation
+from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, largest_relative_error, recompute
+from tests.worlds import COMPUTE, TASK, make_run, same
+
+
+class Softly(Protocol):
+    """Rounds of so many gradients, as they come; nobody waits [Zhang et al. 2016, n-softsync]."""
+
+    gradients: int = 3
+
+    def start(self, sim: Simulation) -> None:
+        received: list[int] = []
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, received))
+
+    def _work(self, sim: Simulation, worker: int, received: list[int]) -> Process:
+        while True:
+            gradient = sim.compute(worker, sim.read(worker))
+            yield gradient.finished
+            sim.add(gradient)
+            received.append(worker)
+            if len(received) == self.gradients:
+                sim.commit()
+                received.clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _allowed():
+    registry.allow_import(["tests.test_rates"])
+
+
+def by_numpy(outcome: Outcome, servers: list, model=dict) -> list:
+    """Parameters of these servers at the end of a run."""
+    assert outcome.run.task is not None
+    data = outcome.run.task.data.load(outcome.seed).train
+    return recompute(
+        outcome.schedule.frame(),
+        servers,
+        data.inputs,
+        data.answers,
+        lambda *key: batch_indices(outcome.seed, *key, batch_size=4, examples=len(data)),
+        model=model,
+    )
+
+
+def initial_of(outcome: Outcome) -> dict:
+    return {k: v.astype(float) for k, v in outcome.initial.items()}
+
+
+class TestSchedules:
+    @pytest.mark.parametrize(
+        ("schedule", "expected"),
+        [
+            ({"name": "exponential_decay", "decay_rate": 0.94, "transition_steps": 50}, lambda t: 0.94 ** (t / 50)),
+            (
+                {"name": "exponential_decay", "decay_rate": 0.5, "transition_steps": 50, "staircase": True},
+                lambda t: 0.5 ** (t // 50),
+            ),
+            (
+                {"name": "linear_schedule", "end_value": 0, "transition_begin": 60, "transition_steps": 100},
+                lambda t: 1 - np.clip((t - 60) / 100, 0, 1),
+            ),
+            (
+                {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"30": 0.1, 60: 0.1}},
+                lambda t: 0.1 ** ((t >= 30) + (t >= 60)),
+            ),
+            (
+                [
+                    {"name": "warmup_constant_schedule", "init_value": 0.2, "warmup_steps": 10},
+                    {"name": "exponential_decay", "decay_rate": 0.94, "transition_steps": 50},
+                ],
+                lambda t: (0.2 + 0.8 * np.minimum(t, 10) / 10) * 0.94 ** (t / 50),
+            ),
+        ],
+    )
+    def test_the_rules_of_the_papers_are_what_their_formulas_say(self, schedule, expected):
+        server = make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule}).algorithm
+        for count in (0, 1, 29, 30, 59, 60, 61, 77, 100, 10_000):
+            assert float(rates.factor(server.schedule, jnp.int32(count))) == pytest.approx(expected(count), abs=1e-6)
+
+    @pytest.mark.parametrize(
+        ("schedule", "message"),
+        [
+            ("exponential_decy", "optax has no schedule `exponential_decy`; did you mean `exponential_decay`?"),
+            ("adam", "optax has no schedule `adam`.*it has cosine_decay_schedule"),
+            ({"name": "linear_schedule", "transition_steps": 3}, "optax.linear_schedule cannot be used .*end_value"),
+            (
+                {"name": "linear_schedule", "end_valu": 3},
+                "`linear_schedule` has no option `end_valu` here; did you mean `end_value`?",
+            ),
+            ({"name": "linear_schedule", "end_value": 0, "transition_steps": 0}, "`transition_steps` .*expected a positive"),
+            ({"name": "linear_schedule", "end_value": -1, "transition_steps": 9}, "comes to -1.0: a rate cannot be"),
+            (
+                {"name": "exponential_decay", "decay_rate": float("nan"), "transition_steps": 9},
+                "option `decay_rate` of `exponential_decay`: found nan; expected a finite number",
+            ),
+            (
+                {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"x": 0.1}},
+                "found {'x': 0.1}; expected whole numbers",
+            ),
+        ],
+    )
+    def test_what_is_no_schedule_is_refused(self, schedule, message):
+        with pytest.raises(FredError, match=message):
+            make_run({"name": "asgd", "learning_rate": 0.1, "schedule": schedule})
+
+    def test_one_survives_being_written_and_read(self):
+        first = RateSchedule.model_validate({"name": "piecewise_constant_schedule", "boundaries_and_scales": {30: 0.1}})
+        assert RateSchedule.model_validate_json(first.model_dump_json()) == first
+
+    def test_every_base_rate_runs_the_same_program(self):
+        schedule = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 5}
+        options: dict[str, Any] = {"name": "asgd", "schedule": schedule, "scaling": "workers", "average": 0.9}
+        runs = [make_run({**options, "learning_rate": rate}) for rate in (0.1, 0.3)]
+        problems = [Problem(run.task, run, 0) for run in runs if run.task]
+        assert problems[0].arithmetic == problems[1].arithmetic
+        found = [float(problem.arithmetic.start(problem.models, 1)[0].rate) for problem in problems]
+        assert found == pytest.approx([0.1 * 4, 0.3 * 4]), "4 workers"
+
+
+def chen(processed: int) -> float:
+    """A warm-up over 10 gradients, and a decay."""
+    return min(processed, 10) / 10 * 0.9 ** (processed / 50)
+
+
+class PlainChen(PlainEqual):
+    """A server's part: clipped steps, whose rate is scaled by the gradients of a round and follows those processed; averaged."""
+
+    def __init__(self, params: dict, rate: float, number: int, servers: int):
+        super().__init__(params, rate, number, servers)
+        self.processed, self.average = 0, self.params
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        step = self.rate * count * chen(self.processed)
+        self.params = {k: p - step * np.clip(grads[k], -0.02, 0.02) for k, p in self.params.items()}
+        self.processed += count
+        self.average = {k: 0.8 * a + 0.2 * self.params[k] for k, a in self.average.items()}
+
+
+def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_what_numpy_says():
+    """Rounds are of three gradients or more, so what counts gradients is not what counts updates."""
+    algorithm = {
+        "name": "ssgd",
+        "learning_rate": 0.1,
+        "scaling": "gradients",
+        "counts": "gradients",
+        "schedule": [
+            {"name": "linear_schedule", "init_value": 0, "end_value": 1, "transition_steps": 10},
+            {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 50},
+        ],
+        "optimizer": [{"name": "clip", "max_delta": 0.02}, "sgd"],
+        "average": 0.8,
+    }
+    protocol = {"name": "partial", "gradients": 3, "push_timeout": 0.02}
+    cluster = {"workers": 6, "compute": COMPUTE, "servers": 2, "network": {"bandwidth": 1e5}}
+    run = make_run(algorithm, protocol=protocol, cluster=cluster, stop={"gradients": 120})
+    replayed, inline = (execute("run", run, 3, each) for each in (False, True))
+    assert same(replayed, inline)
+    servers = [PlainChen(initial_of(replayed), 0.1, number, 2) for number in range(2)]
+    by_numpy(replayed, servers)
+    averages = PlainEqual.join([server.average for server in servers], servers[0].like)
+    assert largest_relative_error(replayed.final, averages) < 1e-4
+    assert largest_relative_error(replayed.final, PlainEqual.join([s.params for s in servers], servers[0].like)) > 1e-3
+    per_round = replayed.schedule.ledger.gradients_per_update()
+    assert per_round.max() > per_round.min()
+
+
+class PlainDecayingPush(PlainPush):
+    """Steps with g + 0.1 z at x, z = x / w; the rate is a tenth from the 10th update on; x and w are averaged."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params, rate)
+        self.updates, self.average = 0, self.params
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate, z = self.rate * (0.1 if self.updates >= 10 else 1.0), self.model(self.params)
+        self.params = self.params | {k: self.params[k] - rate * (g + 0.1 * z[k]) for k, g in grads.items()}
+        self.updates += 1
+        self.follow()
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        super().meet(mixed, keep, weight)
+        self.follow()
+
+    def follow(self) -> None:
+        self.average = {k: 0.7 * a + 0.3 * self.params[k] for k, a in self.average.items()}
+
+
+def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_changes_a_replica():
+    algorithm = {
+        "name": "sgp",
+        "learning_rate": 0.1,
+        "schedule": {"name": "piecewise_constant_schedule", "boundaries_and_scales": {10: 0.1}},
+        "optimizer": [{"name": "add_decayed_weights", "weight_decay": 0.1}, "sgd"],
+        "average": 0.7,
+    }
+    protocol = {"name": "gossip", "topology": "star"}  # whose weights are far from 1
+    run = make_run(algorithm, protocol=protocol, stop={"gradients": 80})
+    replayed, inline = (execute("run", run, 3, each) for each in (False, True))
+    assert same(replayed, inline)
+    servers = [PlainDecayingPush(initial_of(replayed), 0.1) for _ in range(4)]
+    final = by_numpy(replayed, servers, PlainPush.model)
+    assert max(abs(each["w"] - 1) for each in final) > 0.1
+    mean = {k: np.mean([server.average[k] for server in servers], axis=0) for k in final[0]}
+    assert largest_relative_error(replayed.final, PlainPush.model(mean)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "protocol"),
+    [
+        ("ssgd", "synchronous"),
+        pytest.param("ad-psgd", "pairwise", marks=pytest.mark.slow),
+        ("wagma-sgd", "group-averaging"),
+    ],
+)
+def test_an_average_that_forgets_at_once_is_the_parameters(algorithm, protocol):
+    """Bit for bit; where nobody steps alone, replicas are replaced, mixed with what was there, and share versions."""
+    plain, averaged = (
+        execute("run", make_run({"name": algorithm, "learning_rate": 0.1, **options}, protocol=protocol), 1)
+        for options in ({}, {"average": 0.0})
+    )
+    assert same(plain, averaged)
+
+
+class PlainWeighed(PlainSGD):
+    """Each gradient of a round by a weight that follows its own staleness."""
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        return {k: self.scale(staleness) * m for k, m in message.items()}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.params = {k: p - self.rate * grads[k] for k, p in self.params.items()}
+
+
+class PlainWeighedFASGD(PlainFASGD):
+    """v is that of a round's mean gradient; the step is made with that of the gradients by their own staleness."""
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        return message | {f"weighed {k}": m / max(staleness, 1) for k, m in message.items()}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        before = self.params
+        super().update({k: grads[k] for k in before}, 1)
+        self.params = {k: p - self.rate / self.v[k] * grads[f"weighed {k}"] for k, p in before.items()}
+
+
+WEIGHED = {
+    "sasgd": lambda initial: PlainWeighed(initial, 0.1, lambda staleness: 1 / max(staleness, 1)),
+    "exponential": lambda initial: PlainWeighed(initial, 0.1, lambda staleness: 0.9**staleness),
+    "fasgd": lambda initial: PlainWeighedFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0),
+}
+
+
+@pytest.mark.parametrize("algorithm", WEIGHED)
+def test_in_a_round_each_gradient_is_weighed_by_its_own_staleness(algorithm):
+    cluster = {"workers": 7, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.8}}
+    run = make_run(algorithm, protocol="tests.test_rates:Softly", cluster=cluster, stop={"gradients": 90})
+    replayed, inline = (execute("run", run, 3, each) for each in (False, True))
+    assert same(replayed, inline)
+    stale = replayed.schedule["staleness"][replayed.schedule.ledger.uses]
+    assert len(set(stale.tolist())) > 3
+    (params,) = by_numpy(replayed, [WEIGHED[algorithm](initial_of(replayed))])
+    assert largest_relative_error(replayed.final, params) < 1e-4
+    (unweighed,) = by_numpy(replayed, [PlainSGD(initial_of(replayed), 0.1)])
+    assert largest_relative_error(replayed.final, unweighed) > 1e-2
+
+
+def test_a_round_of_one_fresh_gradient_is_that_gradient():
+    """FASGD's rule for rounds is its rule for gradients: same moments, same step, whatever the staleness."""
+    for variant in ("std", "published-code", "literal"):
+        options = {"learning_rate": 0.1, "variant": variant}
+        server: Server = registry.lookup("algorithm", "fasgd").model_validate(options)
+        params = {"w": jnp.array([0.5, -1.0, 2.0])}
+        state = server.init(params, 1).replace(clock=jnp.int32(7))
+        grads = {"w": jnp.array([0.1, 0.7, -0.3])}
+        one = server.apply_update(state, grads, 4, 0)
+        joined = server.contribute(state, grads, 4, 0)
+        other = server.apply_round(state, joined, 7, 1)
+        assert np.asarray(one.params["w"]) == pytest.approx(np.asarray(other.params["w"]), rel=1e-5)
+        assert (np.asarray(one.params["w"]) != np.asarray(params["w"])).all()
+
+
+def test_the_replicas_own_errors_are_the_mean_over_the_replicas():
+    run = make_run("d-psgd", task={**TASK, "replicas_start": "apart", "model": "mlp"})
+    assert run.task is not None
+    problem = Problem(run.task, run, 0)
+    data = run.task.data.load(0).evaluation
+    losses, errors = [], []
+    for own in problem.models:
+        hidden = np.maximum(data.inputs @ own["layer0"]["weights"] + own["layer0"]["biases"], 0)
+        scores = np.asarray(hidden @ own["layer1"]["weights"] + own["layer1"]["biases"])
+        losses.append((np.log(np.exp(scores).sum(1)) - scores[np.arange(len(scores)), data.answers]).mean())
+        errors.append((scores.argmax(1) != data.answers).mean())
+    states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *problem.arithmetic.start(problem.models, 4))
+    measured = problem.measure([states])
+    assert measured["replicas_loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert measured["replicas_error"] == pytest.approx(np.mean(errors), rel=1e-5)
+    assert measured["replicas_loss"] != pytest.approx(measured["loss"], rel=1e-3)
+
+
+@given(examples=st.integers(1, 3000), replicas=st.integers(1, 2000))
+def test_where_there_are_many_replicas_every_example_is_judged_about_as_often(examples, replicas):
+    judged = _judged(examples, replicas)
+    assert judged.shape[0] == replicas
+    assert judged.size <= max(1 << 15, examples + replicas)
+    often = np.bincount(judged.ravel(), minlength=examples)
+    assert often.max() - often.min() <= 2
+    if examples * replicas <= 1 << 15:
+        assert (np.sort(judged, axis=1) == np.arange(examples)).all(), "each replica by all"
