@@ -15,8 +15,6 @@ from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
 _FORWARD = 1 / 3  # of a gradient: backwards a layer makes two products, forwards one (docs/errata.md, item 18)
-    1 / 3
-)  # of a gradient's time: a layer's backward pass makes two products, its forward pass one (docs/errata.md, item 18)
 
 Use = Callable[[Gradient, int], object]  # what a server does with a gradient, or a block of it, that has arrived
 
