@@ -15,7 +15,7 @@ from scipy import special, stats
 from fred.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.deep import model, saved
+from fred.prediction.deep import command, model, saved
 from fred.prediction.deep.filter import Filter, _resampled
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.network import Network, Plain, Printed, Sizes, key_of
@@ -342,6 +342,21 @@ class TestSaved:
 
 
 class TestCommand:
+    def test_what_was_trained_is_saved_and_said(self, trained, tmp_path, capsys, monkeypatch):
+        """With a model that is trained already; notebooks/stragglers.ipynb has the command train one."""
+        asked: list[tuple[DeepMarkov, tuple[int, ...]]] = []
+
+        def learnt(rule, seconds, node_of, progress):
+            asked.append((rule, seconds.shape))
+            return trained._trained
+
+        monkeypatch.setattr(command, "learn", learnt)
+        out = tmp_path / "model.npz"
+        assert main(["train-cutoff", "example", "--steps", "77", "--train", "50", "--out", str(out)]) == 0
+        assert asked == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
+        assert saved.load(out).digest == trained._trained.digest
+        assert f"model: {out}, digest {trained._trained.digest[:16]}" in capsys.readouterr().out
+
     def test_what_cannot_be_is_refused_in_a_line_before_training(self, tmp_path, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)
         Path("file").touch()

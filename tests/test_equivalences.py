@@ -1,6 +1,8 @@
 """What must be the same to the last bit: by theory, by construction, or whatever else is run beside it."""
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,15 +52,15 @@ def test_staleness_penalties_of_fresh_gradients_are_none():
     assert set(others) == {plain}
 
 
-def pairs():
-    """Each algorithm with each optimizer; by default each optimizer once, and each algorithm with one that remembers."""
+def pairs() -> Iterator[Any]:
+    """Each algorithm with each optimizer; by default each of them once or twice."""
     for (i, name), (j, optimizer) in itertools.product(
         enumerate(["asgd", "sasgd", "exponential", "fasgd", "ssgd"]), enumerate(OPTIMIZERS)
     ):
         yield pytest.param(name, optimizer, marks=() if i == j % 5 else pytest.mark.slow, id=f"{name}-{optimizer}")
 
 
-@pytest.mark.parametrize(("name", "optimizer"), pairs())
+@pytest.mark.parametrize(("name", "optimizer"), list(pairs()))
 def test_inline_equals_replay(name, optimizer):
     run = make_run({"name": name, "learning_rate": 0.02, "optimizer": optimizer})
     assert same(execute("run", run, 2), execute("run", run, 2, inline=True))

@@ -142,6 +142,10 @@ def test_the_parameters_of_switching_are_recovered(slowed, fitted):
 
 def test_what_made_the_trace_is_found_and_ranked_first(fitted):
     assert fitted.ranking[0].name == "lognormal, node switching, worker and node noise"
+
+
+@pytest.mark.slow
+def test_what_made_a_simpler_trace_is_found_too():
     noisy = fit(trace(simulated(NOISE, 1000))).ranking
     assert noisy[0].name == "lognormal, worker and node noise"
     plain = {each.name: each.unseen for each in fit(trace(simulated([], 600))).ranking}
