@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Row, medians
+from fred.layout import Layout
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
 from fred.learning.server import Server, State
@@ -37,12 +39,33 @@ from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.recorder import Listener, Recorder
-from fred.timing.simulation import Simulation
+from fred.timing.simulation import Process, Simulation
 from fred.timing.topology import Exponential
 
 EXAMPLES = 4000  # random ones: their values make no difference to the time
-SMALL, LARGE = (64, 32, 10), (784, 200, 10)
+SMALL, LARGE, DEEP = (64, 32, 10), (784, 200, 10), (784, 200, 200, 200, 10)
 LIMITS = {(8, 16): 1.15, (32, 4): 1.1, (1, 128): 1.3, (128, 250): 1.1}  # (batch size, workers) -> largest ratio, large model
+
+
+class Sharded(Asynchronous):
+    """Asynchronous, with servers that hold some layers each; gradients reach them last layer first [Dean et al. 2012]."""
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers, "layers")
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._by_layer, sim, worker))
+
+    def _by_layer(self, sim: Simulation, worker: int) -> Process:
+        while True:
+            gradient = sim.compute(
+                worker, sim.compose(worker, [sim.read_block(worker, block)[0] for block in range(sim.servers)])
+            )
+            yield gradient.finished
+            for block in reversed(range(sim.servers)):
+                yield from sim.send(gradient, block)
+                sim.push(gradient, block=block)
 
 
 class Case:
@@ -219,12 +242,12 @@ def rates() -> Iterator[Row]:
 
 def systems() -> Iterator[Row]:
     """PSP-SGD and WAGMA against the limit of as many gradients; B-FASGD inline against a loop written by hand."""
-    partial = Partial(gradients=12, blocks_percent=75)
+    partly = Partial(gradients=12, blocks_percent=75)
     groups = GroupAveraging(group_size=4, period=10)
     equal = Cluster(workers=16, compute={"name": "constant", "seconds": 0.4})
     delayed = equal.model_copy(update={"contention": (RandomDelays(workers=2, seconds=0.32),)})
     for name, cluster, server, protocol in (
-        ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partial),
+        ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partly),
         ("PSP-SGD, 4 servers, all waited for", workers(16, servers=4), PSPSGD(learning_rate=0.001), Partial()),
         ("WAGMA-SGD, groups of 4", equal, WAGMASGD(learning_rate=0.01), groups),
         ("  the same, 2 of 16 delayed at each step", delayed, WAGMASGD(learning_rate=0.01), groups),
@@ -238,6 +261,11 @@ def systems() -> Iterator[Row]:
         if name.startswith("WAGMA"):
             apart, replayed = medians([case.apart, case.replay])
             yield Row("  replay / a bare loop over 16 separate models", replayed / apart, "x", 1.4)
+    shards = Case(DEEP, 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Sharded())
+    bare, replayed = medians([shards.limit, shards.replay])
+    yield Row(
+        f"replay / limit: {'-'.join(map(str, DEEP))}, 8 x 16 workers, SASGD, a server for each layer", replayed / bare, "x", 1.5
+    )
     for widths in (SMALL, LARGE):
         case = Case(widths, 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
         inline, by_hand = medians([case.inline, case.by_hand], rounds=3)

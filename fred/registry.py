@@ -73,6 +73,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "exponential": "fred.timing.topology:Exponential",
         "bipartite": "fred.timing.topology:Bipartite",
         "hypercube": "fred.timing.topology:Hypercube",
+        "edges": "fred.timing.topology:Edges",
     },
     "selection": {
         "uniform": "fred.timing.selection:Uniform",

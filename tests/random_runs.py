@@ -62,6 +62,11 @@ def specification(draw: np.random.Generator) -> dict[str, Any]:
         algorithm["optimizer"] = [transformation(one(*BEFORE)), *chain] if one(True, False, False) else chain
     if name == "fasgd" or name == "b-fasgd":
         algorithm["variant"] = one("std", "published-code", "literal")
+    decay = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 7}
+    algorithm |= one(
+        {}, {}, {"schedule": decay, "counts": one("updates", "gradients")}, {"scaling": one("workers", "gradients")}
+    )
+    algorithm |= one({}, {}, {"average": 0.9})
     usual = registry.lookup("algorithm", name).protocol
     protocol = usual if one(True, True, False) else one(*registry.REGISTRY["protocol"])
     return {
@@ -90,6 +95,7 @@ def _task(one: Callable[..., Any], between: Callable[[int, int], int]) -> dict[s
     )
     data = one("digits", flat) if model in (mlp, "softmax") else "digits"
     task = {"data": data, "model": model, "batch_size": one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64)}
+    task |= one({}, {}, {"division": one("divided", "by-label")})
     task |= {"sampling": one("replacement", "shuffled", "sequential"), "replicas_start": one("equal", "equal", "apart")}
     return task
 
@@ -104,19 +110,28 @@ def _cluster(draw: np.random.Generator, one: Callable[..., Any], workers: int, p
         cluster["network"] = {"latency": latency, "bandwidth": 1e5, **one({}, {"server_bandwidth": 2e5})}
     if one(True, False, False):
         cluster["contention"] = [{"name": "random-delays", "workers": 1, "seconds": 0.3}]
-    if protocol in ("partial", "synchronous", "asynchronous", "cutoff"):
+    if protocol in ("partial", "synchronous", "asynchronous", "softsync", "stale-synchronous", "gated", "cutoff"):
         cluster["servers"] = one(1, 1, 2, 3)
+    away = {"name": "crashes", "mean_up": 1.0, "away": {"name": "constant", "seconds": 0.2}}
+    if one(True, False, False, False) and protocol not in ("dispatcher", "fixed-lag"):
+        cluster["faults"] = one([away], [away, {"name": "lost-messages", "share": 0.1, "again_after": 0.3}])
     return cluster
 
 
 def _protocol_options(
     one: Callable[..., Any], between: Callable[[int, int], int], protocol: str, workers: int
 ) -> dict[str, Any]:
+    cut = one({}, {"clocks": "each", "cut": one("parts", "layers"), "overlap": one(False, False, True)})
+    gates = one({"c_push": one(0.0, 0.2), "c_fetch": one(0.0, 0.3)}, {"k_push": between(1, 3), "k_fetch": between(1, 3)})
     return {
-        "gated": {"c_push": one(0.0, 0.2), "c_fetch": one(0.0, 0.3)},
+        "asynchronous": cut,
+        "softsync": {"n": between(1, workers), "afterwards": one("wait", "go-on"), **cut},
+        "gated": {**gates, **cut},
+        "dispatcher": gates,
+        "fixed-lag": {"lag": between(0, 9), "ramp": one(0, 15)},
         "partial": {"gradients": between(1, workers), "blocks_percent": one(40, 70, 100)},
         "synchronous": {"backup_workers": between(0, workers - 1)},
-        "stale-synchronous": {"bound": between(0, 3)},
+        "stale-synchronous": {"bound": between(0, 3), "cache": one(True, False), **cut},
         "cutoff": {"rule": one(*CUTOFF_RULES, {"name": "static", "workers": between(1, workers)})},
         "gossip": {
             **{"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first", "compute-first")},

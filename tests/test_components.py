@@ -390,7 +390,7 @@ class TestBlame:
     def test_a_users_class_is_dumped_under_its_own_name_and_read_again(self):
         run = make_run(task=None, protocol="blamed_classes:Innocent", cluster={"workers": 2, "compute": "blamed_classes:Late"})
         written = json.loads(json.dumps(run.model_dump(mode="json")))
-        assert written["protocol"] == {"name": "blamed_classes:Innocent"}
+        assert written["protocol"]["name"] == "blamed_classes:Innocent"
         assert written["cluster"]["compute"] == {"name": "blamed_classes:Late"}
         again = type(run).model_validate(written)
         assert again == run

@@ -145,7 +145,7 @@ class TestVersions:
             elif row.verb == Verb.MIX:
                 mailboxes[row.mailbox] = number
             elif row.verb == Verb.SYNC:
-                present[row.replica] = mailboxes[row.mailbox]
+                present[row.replica] = number if row.keep else mailboxes[row.mailbox]
             elif row.verb == Verb.PUSH:
                 if versions.fresh[number] and number in first:
                     assert registers[int(versions.sources[number, 0])] == mailboxes[row.mailbox]

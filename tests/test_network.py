@@ -11,6 +11,7 @@ from fred.errors import FredError
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.links import Card, Links
+from fred.timing.loop import Loop
 from fred.timing.network import Network
 from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
@@ -31,7 +32,7 @@ def test_card_queues_like_m_d_1(load):
 
 def transfer_times(network: Network, size: int) -> tuple[float, float]:
     """Seconds of one upload and of one download, alone on the network."""
-    env = simpy.Environment()
+    env = Loop()
     links = Links(env, Cluster(workers=1, network=network), seed=0)
     down = links.arrival(0, size)
     env.run(env.process(links.upload(0, size)))
@@ -100,7 +101,7 @@ def test_collectives_cost_what_the_formulas_say(collective, members, seconds, me
 def test_messages_to_several_servers_pass_their_cards_at_the_same_time():
     """Half of 500 kB through each card of 1 MB/s."""
     network = Network(server_bandwidth=1e6)
-    env = simpy.Environment(initial_time=0)
+    env = Loop()
     links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
     assert links.arrival(0, 500_000) == 0.25e9
     env.run(env.process(links.upload(0, 500_000)))
@@ -114,7 +115,7 @@ HALF = 500_000  # bytes: half a second at 1 MB/s
 
 def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, int], float], **cluster: Any) -> list[float]:
     """When half a megabyte has arrived, s, for each (sender, receiver), all sent at once, in this order, or at given times."""
-    env = simpy.Environment(initial_time=0)
+    env = Loop()
     links = Links(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
     times = dict.fromkeys(range(len(messages)), 0.0)
 
@@ -167,7 +168,7 @@ def test_messages_inside_a_node_take_what_is_said_of_these_and_others_share_the_
 
 def test_messages_to_servers_pass_the_nodes_card():
     network = {"bandwidth": 1e6, "node_bandwidth": 1e6}
-    env = simpy.Environment(initial_time=0)
+    env = Loop()
     links = Links(env, Cluster(workers=3, nodes=[2, 1], network=network), seed=0)
     assert [links.arrival(worker, HALF) / 1e9 for worker in range(3)] == [0.5, 1.0, 0.5]
     env.run(env.all_of([env.process(links.upload(worker, HALF)) for worker in range(2)]))
@@ -180,7 +181,7 @@ def test_servers_may_be_reached_in_other_ways_than_the_rest():
     network = {"latency": CONSTANT, "server_bandwidth": 1e6, "servers": [slow]}
 
     def sent(server: int | None, size: int) -> tuple[float, float]:
-        env = simpy.Environment(initial_time=0)
+        env = Loop()
         links = Links(env, Cluster(workers=1, servers=2, network=network), seed=0)
         down = links.arrival(0, size, server)
         env.run(env.process(links.upload(0, size, server)))
@@ -197,7 +198,7 @@ def test_a_slow_server_draws_from_a_stream_of_its_own():
 
     def drawn(**options: Any) -> list[list[int]]:
         cluster = Cluster(workers=1, servers=3, network={"latency": latency, **options})
-        links = Links(simpy.Environment(initial_time=0), cluster, seed=0)
+        links = Links(Loop(), cluster, seed=0)
         return [[links.arrival(0, 1, server) for _ in range(50)] for server in (2, 1, 0)]
 
     (_, _, _), alone = drawn(), drawn(servers=[{"servers": [2], "latency": slow}])
@@ -222,7 +223,7 @@ def test_servers_are_slow_for_as_long_as_a_regime_says():
     regime = {"of": "servers", "regime": {**JOB, "nodes": [1], "begin": 0.0}}
     cluster = Cluster(workers=2, servers=2, network={"latency": CONSTANT, "server_bandwidth": 1e6, "contention": [regime]})
     for server, seconds in ((0, 0.6), (1, 1.8), (None, 0.3 + 0.75)):
-        env = simpy.Environment(initial_time=0)
+        env = Loop()
         links = Links(env, cluster, seed=0)
         assert links.arrival(1, HALF, server) / 1e9 == pytest.approx(seconds)
         env.run(env.process(links.upload(0, HALF, server)))
@@ -232,7 +233,7 @@ def test_servers_are_slow_for_as_long_as_a_regime_says():
 def test_delays_of_links_are_added_to_a_message_once():
     delays = {"name": "rare-delays", "probability": 1.0, "seconds": {"name": "constant", "seconds": 2.0}}
     network = {"latency": CONSTANT, "bandwidth": 1e6, "contention": [{"of": "servers", "regime": delays}]}
-    env = simpy.Environment(initial_time=0)
+    env = Loop()
     links = Links(env, Cluster(workers=1, network=network), seed=0)
     assert links.arrival(0, HALF) / 1e9 == pytest.approx(2.6)
 

@@ -238,7 +238,7 @@ class TestADPSGD:
         pushes = schedule.rows(Verb.PUSH)
         assert (schedule["time_ns"][pushes] == schedule["end_ns"][pushes]).all()
         models, mailboxes = np.arange(cluster.size) ** 2.0, {}
-        half_done: dict = {}
+        half_done: dict[int, float] = {}  # change of the passive worker's model, by the mailbox that was sent
         sent: dict[int, int] = {}  # by the mailbox with what is added to an active worker's: the model that it sent
         columns = (schedule[name].tolist() for name in ("verb", "replica", "mailbox", "source", "weight", "keep"))
         for verb, replica, mailbox, source, weight, keep in zip(*columns, strict=True):

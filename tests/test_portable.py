@@ -107,7 +107,7 @@ def convolved(
     return result
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     rank=st.integers(1, 2),
     groups=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2)]),
@@ -172,7 +172,10 @@ REDUCTIONS = {
 }
 
 
-@pytest.mark.parametrize("shape", [(8, 9), (23, 3), (9, 23), (100, 50), (1, 7)], ids=str)
+SHAPES = [(9, 23), (100, 50), (1, 7), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((8, 9), (23, 3)))]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
     """Alone, after an elementwise operation, on a slice, in a loop, and beside something else of the same operand."""
@@ -198,7 +201,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 33])
+@pytest.mark.parametrize("batch_size", [1, pytest.param(2, marks=pytest.mark.slow), 33])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_product_and_no_sum_escapes(name, batch_size):
     """In what is compiled of a gradient, every product is the portable kernel's, and nothing is added up by XLA itself."""

@@ -222,21 +222,21 @@ class TestVerify:
         file = copy / "learned" / "seed-5" / "params.npz"
         with np.load(file) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        arrays["final/layer1/biases"] = np.nextafter(arrays["final/layer1/biases"], np.float32(9))
+        arrays["final/biases"] = np.nextafter(arrays["final/biases"], np.float32(9))
         np.savez(file, allow_pickle=False, **arrays)
         final = {name.removeprefix("final/"): array for name, array in arrays.items() if name.startswith("final/")}
         self.change(copy, "summary.json", lambda rows: rows[0]["digests"].update(params=digest(final)))
         resigned(copy)
-        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters final/layer1/biases"
+        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters final/biases"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
 
     def test_initial_parameters_count_too(self, copy):
         file = copy / "learned" / "seed-5" / "params.npz"
         with np.load(file) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        np.savez(file, allow_pickle=False, **{**arrays, "initial/layer0/weights": arrays["initial/layer0/weights"] + 1})
+        np.savez(file, allow_pickle=False, **{**arrays, "initial/weights": arrays["initial/weights"] + 1})
         resigned(copy)
-        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters initial/layer0/weights"
+        said = "learned/seed-5: arithmetic differs, timing is the same: first in parameters initial/weights"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
 
     def test_metrics_that_were_changed_are_noticed(self, copy):

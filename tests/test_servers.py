@@ -1,5 +1,6 @@
 """Protocols with servers: closed forms, equivalences bit for bit, and recomputation by NumPy."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred.errors import FredError
+from fred.results import experiment
 from fred.results.measures import copies, run_times, summarise
+from fred.results.report import print_summary
 from fred.results.staleness import by_block
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
+from fred.specification.loading import validated
 from fred.timing.cluster import Cluster
 from fred.timing.links import Links
 from fred.timing.protocol import Protocol
@@ -25,6 +29,7 @@ from fred.timing.protocols.softsync import Softsync
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Process, Simulation
+from tests import worlds
 from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, largest_relative_error
 from tests.test_recompute import by_plain
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
@@ -123,7 +128,7 @@ class TestServersWithClocksOfTheirOwn:
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):
         cluster = {"workers": 5, "servers": 2, "compute": COMPUTE, "network": NETWORK}
-        run = make_run(algorithm, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
+        run = make_run(algorithm, task=worlds.LAYERS, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
         replayed, inline = (execute("run", run, 2, each) for each in (False, True))
         assert same(replayed, inline)
         initial = {name: array.astype(float) for name, array in replayed.initial.items()}
@@ -324,3 +329,20 @@ class TestCopies:
     def test_where_nothing_is_pushed_to_a_server_there_is_nothing_to_count(self):
         outcome = execute("run", make_run("d-psgd", task=None), 0)
         assert summarise(outcome)["copies"] == {"potential": None, "pushes": None, "fetches": None}
+
+
+def test_what_was_not_sent_is_drawn_and_staleness_by_block_is_printed(tmp_path, capsys):
+    options = {"task": None, "cluster": {"workers": 3, "servers": 2, "compute": COMPUTE}, "stop": {"gradients": 60}}
+    runs = {"sharded": {"name": "asynchronous", **LAYERS}, "rare": {"name": "gated", "k_fetch": 4}}
+    written = {name: make_run(protocol=protocol, **options).model_dump() for name, protocol in runs.items()}
+    both = experiment.run(validated({"runs": written}, str))
+    assert "copies" in both.pictures()
+    lines = {line.get_label(): np.asarray(line.get_ydata())[-1] for line in both.plot_copies().axes[1].get_lines()}
+    fetches = both.summary.set_index("name")["copies_fetches"]
+    assert [lines[name] for name in runs] == [fetches[name] for name in runs]
+    print_summary(both, tmp_path)
+    printed = capsys.readouterr().out
+    means = by_block(both.outcome("sharded").schedule)["mean"]
+    assert re.search(rf"sharded\D+{means[0]:.1f}\D+{means[1]:.1f}", printed.split("staleness by block")[1])
+    everything = experiment.run(validated({"runs": {"sharded": written["sharded"]}}, str))
+    assert "copies" not in everything.pictures()

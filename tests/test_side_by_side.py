@@ -27,7 +27,7 @@ from tests.conftest import ROOT
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],
     "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
-    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "mlp"},
+    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"},
     "stop": {"gradients": 40},
     "evaluate": {"points": 4},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")},
@@ -51,7 +51,7 @@ def digests(path: Path) -> dict[str, dict]:
     return {row.folder: row.digests.model_dump() for row in read_manifest(path)[1]}
 
 
-@pytest.mark.parametrize("jobs", [2, 4])
+@pytest.mark.parametrize("jobs", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_processes_come_to_the_same(alone, tmp_path, jobs):
     told: dict[tuple[str, int], float] = {}
     fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=jobs, progress=lambda *what: told.update({what[:2]: what[2]}))

@@ -7,7 +7,7 @@ from fred import batch_indices, registry
 from fred.running.execution import Outcome, execute
 from fred.schedule import NONE, Verb
 from tests.recompute import PlainEqual, PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
-from tests.worlds import COMPUTE, make_run, same
+from tests.worlds import COMPUTE, LAYERS, TASK, make_run, same
 
 WORKERS = 4
 
@@ -185,6 +185,7 @@ def run_of(name: str, **options):
     rate = {"learning_rate": 0.1} | (MOMENTUM if name == "diloco" else {})
     if protocol:
         kind, _, cut = protocol.partition(":")
+        options = {"task": LAYERS if cut == "layers" else TASK, **options}
         options["protocol"] = {"name": own(kind)} | ({"cut": cut} if cut else {})
     return make_run({"name": own(algorithm), **rate}, cluster=cluster, **{"stop": {"gradients": 120}, **options})
 

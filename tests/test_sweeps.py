@@ -19,7 +19,7 @@ from tests.worlds import make_run
 TEXT = """\
 seeds: [1, 2]
 cluster: {workers: 2, compute: {name: exponential, scale: 0.1}}
-task: {data: {name: synthetic-regression, examples: 60}, model: mlp}
+task: {data: {name: synthetic-regression, examples: 60}, model: softmax}
 stop: {updates: 12}
 evaluate: {points: 2}
 sweep:

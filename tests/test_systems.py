@@ -14,6 +14,7 @@ from fred.learning.problem import initial_params
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
 from fred.results import experiment
+from fred.results.staleness import of_models
 from fred.running.execution import Outcome, execute
 from fred.running.problem import Problem, _initial_seeds
 from fred.schedule import Verb
@@ -23,7 +24,7 @@ from fred.timing.protocols.group_averaging import GroupAveraging, differing, mem
 from fred.timing.protocols.partial import Partial
 from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
-from tests.worlds import CLUSTERS, COMPUTE, TASK, make_run, record
+from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5, "server_bandwidth": 2e5}
@@ -169,7 +170,7 @@ class TestGossip:
 
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
-        task, workers = {**TASK, "replicas_start": "apart"}, 5
+        task, workers = {**LAYERS, "replicas_start": "apart"}, 5
         options: dict[str, Any] = {"task": task, "protocol": {"name": "gossip", "topology": topology}}
         options |= {"stop": {"updates": 60 * workers}, "cluster": {"workers": workers, "compute": COMPUTE}}
         sgp, plain = (outcome(name, rate=1e-30, **options) for name in ("sgp", "d-psgd"))
@@ -242,6 +243,45 @@ class TestWAGMA:
         assert set(schedule["time_ns"][syncs].tolist()) == {7_500_000_000}
         usual = record(GroupAveraging(), cluster, seconds=9.5)
         assert (usual["weight"][usual.rows(Verb.MIX)] == 0.5).all(), "two workers make a group of two"
+
+    def test_how_old_the_models_are_that_enter_an_averaging(self):
+        """Worker 3 needs 2.5 steps' time: it enters the first three averagings with models 1, 2 and 2 steps old."""
+        cluster = Cluster(workers=4, speeds=[1, 1, 1, 0.4], compute={"name": "constant", "seconds": 1.0})
+        ages = of_models(record(GroupAveraging(group_size=2, period=4), cluster, seconds=10.5), range(0))
+        assert [sorted(each) for each in ages.reshape(-1, 4).tolist()] == [[0, 0, 0, age] for age in (1, 2, 2, 0)]
+
+    @given(period=st.integers(1, 4), size=st.sampled_from([None, 2, 8]), seed=st.integers(0, 9))
+    def test_no_model_is_older_than_the_period_allows(self, period, size, seed):
+        cluster = Cluster(workers=8, compute={"name": "exponential", "scale": 1.0})
+        ages = of_models(record(GroupAveraging(period=period, group_size=size), cluster, gradients=80, seed=seed), range(0))
+        assert len(ages)
+        assert ages.min() == 0
+        assert ages.max() <= period - 1
+
+    @pytest.mark.parametrize(
+        ("size", "groups", "met"),
+        [(2, "dynamic", {0, 1, 2}), (2, "fixed", {0, 1}), (8, "dynamic", set(range(8))), (1, "fixed", {0})],
+    )
+    def test_whom_a_worker_meets_in_two_averagings_without_an_ablation_and_with_each(self, size, groups, met):
+        cluster = Cluster(workers=8, compute={"name": "exponential", "scale": 1.0})
+        schedule = record(GroupAveraging(period=99, group_size=size, groups=groups), cluster, gradients=40)
+        pulls, mixes, syncs = (schedule.rows(verb) for verb in (Verb.PULL, Verb.MIX, Verb.SYNC))
+        owner = dict(zip(schedule["mailbox"][pulls].tolist(), schedule["worker"][pulls].tolist(), strict=True))
+        taken = schedule["mailbox"][syncs[schedule["worker"][syncs] == 0][:2]]
+        sources = schedule["source"][mixes[np.isin(schedule["mailbox"][mixes], taken)]]
+        assert {owner[source] for source in sources.tolist()} | {0} == met
+
+    def test_a_group_averages_by_the_papers_butterfly_and_all_as_the_network_says(self):
+        """log2 S phases of a whole model each, against 2 (n - 1) / n of one around a ring."""
+        network = {"bandwidth": 1e6, "message_bytes": 1_000_000}
+        cluster = Cluster(workers=8, compute={"name": "constant", "seconds": 10.0}, network=network)
+        schedule = record(GroupAveraging(group_size=4, period=2), cluster, seconds=30)
+        syncs = schedule.rows(Verb.SYNC)
+        assert schedule["bytes"][syncs].tolist() == [2_000_000] * 8 + [1_750_000] * 8
+        assert schedule["messages"][syncs].tolist() == [2] * 8 + [14] * 8
+        assert sorted(set(schedule["time_ns"][syncs].tolist())) == [12_000_000_000, 23_750_000_000]
+        ring = record(GroupAveraging(group_size=4, group_collective="ring"), cluster, seconds=12)
+        assert set(ring["bytes"][ring.rows(Verb.SYNC)].tolist()) == {1_500_000}
 
     @given(cluster=CLUSTERS, period=st.integers(1, 4), seed=st.integers(0, 9))
     def test_nobody_is_further_behind_than_the_period(self, cluster, period, seed):

@@ -68,18 +68,33 @@ LATENCIES = st.sampled_from(
         {"name": "bimodal", "fast": 0.1, "slow": 2.0, "slow_fraction": 0.1},
     ]
 )
+_SLOW = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}
 NETWORKS = st.none() | st.fixed_dictionaries(
-    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)}
+    {"latency": LATENCIES, "bandwidth": st.none() | st.just(1e5), "server_bandwidth": st.none() | st.just(1e5)},
+    optional={
+        "within": st.fixed_dictionaries({"latency": LATENCIES}),
+        "node_bandwidth": st.just(1e5),
+        "servers": st.just([{"servers": [0], "latency": {"name": "constant", "seconds": 0.3}}]),
+        "contention": st.sampled_from([[{"of": of, "regime": _SLOW}] for of in ("workers", "servers")]),
+        "collective": st.sampled_from(["recursive-doubling", "tree"]),
+    },
 )
 CLUSTERS = st.builds(
-    lambda speeds, compute, network, servers, contention: Cluster(
-        workers=len(speeds), speeds=speeds, compute=compute, network=network, servers=servers, contention=contention
+    lambda speeds, compute, network, servers, nodes, contention: Cluster(
+        workers=len(speeds),
+        speeds=speeds,
+        compute=compute,
+        network=network,
+        servers=servers,
+        nodes=min(nodes, len(speeds)),
+        contention=contention,
     ),
     st.lists(st.sampled_from([0.1, 0.5, 1.0, 3.0]), min_size=1, max_size=7),
     LATENCIES.filter(lambda latency: latency.get("seconds") != 0),
     NETWORKS,
     st.sampled_from([1, 1, 3]),
-    st.sampled_from([[], [], [{"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 1.0, "slow_seconds": 0.5}]]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([[], [], [_SLOW]]),
 )
 PROTOCOLS = st.sampled_from(sorted(registry.REGISTRY["protocol"]))
 

@@ -13,6 +13,7 @@ from fred.replay.versions import Hooks, trace
 from fred.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
+_READ_AT_ONCE = 4  # sources of a mix that are added up in one go; the others one by one
 
 
 def padded(members: int, workers: int) -> int:
@@ -156,16 +157,18 @@ class _Lowering:
     def _mixes(self) -> None:
         mixes = self._versions.mixes
         group_of = self._group[self._schedule["block"][np.array([mix.row for mix in mixes], np.int64)]]
-        shapes = [(len(mix.sources), mix.continues, int(group)) for mix, group in zip(mixes, group_of, strict=True)]
-        for width, continues, group in sorted(set(shapes)):
-            own = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (width, continues, group)]
+        shapes = [(min(len(mix.sources), _READ_AT_ONCE), int(group)) for mix, group in zip(mixes, group_of, strict=True)]
+        for members, group in sorted(set(shapes)):
+            own = [mix for mix, shape in zip(mixes, shapes, strict=True) if shape == (members, group)]
+            count = np.array([len(mix.sources) for mix in own])
             self._code.emit(
-                Kind(Op.MIX, How.NOTHING, group, width, continues=continues),
+                Kind(Op.MIX, How.NOTHING, group, members),
                 np.array([mix.row for mix in own]),
                 _ITSELF,
                 into=np.array([mix.into for mix in own]),
-                sources=np.array([mix.sources for mix in own]),
-                weights=np.array([mix.weights for mix in own]),
+                count=count,
+                sources=_table([mix.sources for mix in own], count, np.int64),
+                weights=_table([mix.weights for mix in own], count, np.float64),
             )
 
     def _syncs(self) -> None:
@@ -239,6 +242,13 @@ class _Lowering:
         """Worker, step and rank in the order of use: what a minibatch is drawn by."""
         ledger = self._schedule.ledger
         return np.stack((ledger.workers[gradients], ledger.steps[gradients], gradients), axis=-1)
+
+
+def _table(lists: list[list], count: Ints, kind: type) -> NDArray[Any]:
+    """Lists of these lengths as rows, filled up with zeros to a power of two, so that programs for few lengths are compiled."""
+    table: NDArray[Any] = np.zeros((len(lists), 1 << int(count.max() - 1).bit_length()), kind)
+    table[np.arange(table.shape[1]) < count[:, None]] = np.concatenate(lists)
+    return table
 
 
 def _clocks(schedule: Schedule, marks: Ints) -> Ints:

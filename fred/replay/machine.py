@@ -194,10 +194,14 @@ class _Machine(NamedTuple):
 
     def mix(self, carry: Carry, operands: Operands) -> Carry:
         registers = carry.registers[self.kind.group]
-        sources = [registers.item(operands["sources"][i]) for i in range(self.kind.members)]
-        weights = [operands["weights"][i] for i in range(self.kind.members)]
-        into = registers.item(operands["into"]) if self.kind.continues else None
-        mixed = self.do.mix(sources, weights, into)
+
+        def more(sources: range | list[jax.Array], mixed: Params | None = None) -> Params:
+            values = [registers.item(operands["sources"][i]) for i in sources]
+            return self.do.mix(values, [operands["weights"][i] for i in sources], mixed)
+
+        mixed = more(range(self.kind.members))
+        # Even where it never runs, this loop has the sum made before it is put in its place; otherwise XLA copies every source.
+        mixed = jax.lax.fori_loop(self.kind.members, operands["count"], lambda i, mixed: more([i], mixed), mixed)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
     def sync(self, carry: Carry, operands: Operands) -> Carry:
@@ -287,7 +291,8 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
     """The next phases that fit the compiled loop's fixed sizes: where they end, their operands, their offsets."""
     offsets = program.offsets
     batch = batches.batch_size
-    capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // (_minibatches(kind) * batch))) for kind in program.kinds]
+    widths = [_width(kind, program.operands[kind], batch) for kind in program.kinds]
+    capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // width)) for width in widths]
     end = min(mark, phase + 4096)
     for k, capacity in enumerate(capacities):
         end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
@@ -301,8 +306,9 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
     return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
 
 
-def _minibatches(kind: Kind) -> int:
-    return 1 if kind.op == Op.MIX else kind.members
+def _width(kind: Kind, operands: Operands, batch: int) -> int:
+    """How many indices, of examples or of registers, come with one instruction."""
+    return operands["sources"].shape[1] if kind.op == Op.MIX else kind.members * batch
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

@@ -25,7 +25,7 @@ class Op(IntEnum):
     ADD = 2  # the block's sum <- sum + message
     COLLECT = 3  # ADD to the sums of all blocks
     COMMIT = 4  # block <- apply_round(block, weight x total)
-    MIX = 5  # register <- [register +] weighted sum of registers
+    MIX = 5  # register <- weighted sum of registers
     SYNC = 6  # block <- synchronize(block, register)
     PUBLISH = 7  # register <- publish(block)
     BEGIN = 8  # kept <- the beginning of a gradient at the parameters in registers
@@ -49,10 +49,9 @@ class Kind(NamedTuple):
     op: Op
     how: How = How.NOTHING
     group: int = 0  # of the block
-    members: int = 1  # minibatches in one gradient, sources of one mix
+    members: int = 1  # minibatches in one gradient, sources that all mixes have
     masked: bool = False  # a flat batch: only the first members are real
     weighted: bool = False  # ADD
-    continues: bool = False  # MIX: adds to what is there
 
 
 _APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
@@ -150,11 +149,11 @@ def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
 
 def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
     """A new phase wherever the order of kinds would go backwards, at each mark, and before one gets too long."""
-    kinds = tuple(sorted(placed))
-    position = np.concatenate([placed[kind].position for kind in kinds] or [marks[:0]])
-    which = np.repeat(np.arange(len(kinds)), [len(placed[kind].position) for kind in kinds])
+    position = np.concatenate([each.position for each in placed.values()] or [marks[:0]])
+    number = np.repeat(np.arange(len(placed)), [len(each.position) for each in placed.values()])
     order = np.argsort(position)
-    position, which = position[order], which[order]
+    position, number = position[order], number[order]
+    kinds, which = _ordered(list(placed), number)
     opens = np.ones(len(which), bool)
     opens[1:] = (which[1:] < which[:-1]) | (np.arange(1, len(which)) % LONGEST_PHASE == 0)
     marks = np.searchsorted(position, marks)
@@ -164,3 +163,17 @@ def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...],
     np.add.at(counts, (phase + 1, which), 1)
     operands = {kind: placed[kind].operands for kind in kinds}
     return kinds, operands, counts.cumsum(axis=0), np.append(phase, opens.sum())[marks]
+
+
+def _ordered(kinds: list[Kind], number: Ints) -> tuple[tuple[Kind, ...], Ints]:
+    """The kinds in the order in which phases run them, and of each instruction, by number among `kinds`, its place there.
+
+    Blocks come forwards or, as gradients reach servers, backwards: whichever makes fewer phases.
+    """
+    found = []
+    for direction in (1, -1):
+        order = sorted(range(len(kinds)), key=lambda kind: kinds[kind]._replace(group=direction * kinds[kind].group))
+        place = np.argsort(order)[number]
+        found.append((int((place[1:] < place[:-1]).sum()), tuple(kinds[kind] for kind in order), place))
+    _, ordered, which = min(found, key=lambda each: each[0])
+    return ordered, which

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fred.schedule import NONE, Ints, Schedule, Verb
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
-LONGEST_MIX = 2  # sources of one instruction; longer sums are made of several (wider ones were slower)
 
 
 class Hooks(NamedTuple):
@@ -36,11 +35,10 @@ class Hooks(NamedTuple):
 
 @dataclass
 class Mix:
-    """One instruction that makes a version of others: into <- [into +] sum of weights x sources."""
+    """What makes a version of others: into <- sum of weights x sources."""
 
     row: int
     into: int
-    continues: bool = False  # whether it adds to what is there
     sources: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
 
@@ -204,15 +202,11 @@ class _Tracer:
         if self._mixing != (mailbox, block):
             self._mixing = mailbox, block
             self._mixes.append(Mix(row, self._new(row, block)))
-        elif len(self._mixes[-1].sources) == LONGEST_MIX:
-            self._mixes.append(Mix(row, self._mixes[-1].into, continues=True))
         mix = self._mixes[-1]
         self._fill(mailbox, block, mix.into, row)
         mix.sources.append(version)
         mix.weights.append(weight)
-        mix.row = row
-        if not mix.continues:
-            self._made_at[mix.into] = row
+        mix.row = self._made_at[mix.into] = row
         for source in mix.sources:  # all are read when the last is known
             self._reads(source, row)
 
@@ -225,7 +219,7 @@ class _Tracer:
             self._replace(row, cell, version)
         else:
             parts = [(self._present[cell], keep), (version, weight)] if keep else [(version, weight)]
-            mix = Mix(row, self._new(row, block), False, [part[0] for part in parts], [part[1] for part in parts])
+            mix = Mix(row, self._new(row, block), [part[0] for part in parts], [part[1] for part in parts])
             self._mixes.append(mix)
             self._mixing = None
             self._replace(row, cell, mix.into)

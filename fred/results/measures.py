@@ -114,7 +114,7 @@ def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
         down = np.zeros(len(order))
         down[read_first] = _fetched(schedule, unit)[mailbox[first[order]][read_first]]
         columns |= {pushed: up, fetched: down} if unit == "bytes" else {pushed: up > 0, fetched: down > 0}
-        columns |= {name: np.cumsum(columns[name]).astype(np.int64) for name in (pushed, fetched)}
+        columns |= {name: np.cumsum(columns[name]) for name in (pushed, fetched)}
     return pd.DataFrame(columns)
 
 

@@ -50,7 +50,8 @@ def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
     best = f"the best of each run's sweep by {criterion}; " if criterion else ""
-    table.caption = f"{best}staleness: mean / largest, in updates; model age: of averaged models, in iterations{spread}"
+    aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
+    table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
@@ -69,13 +70,12 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
         for name, own in zip(cut["name"], cut["staleness_by_block"], strict=True)
     ]
     frame = pd.DataFrame(means).groupby("run", sort=False).mean()
-    table = Table(title="mean staleness by block, updates", title_justify="left", title_style="bold")
+    table = Table(title="staleness by block", title_justify="left", title_style="bold")
     table.add_column("run", no_wrap=True)
-    shown = list(frame)[:_BLOCKS_SHOWN]
-    for block in shown:
+    for block in list(frame)[:_BLOCKS_SHOWN]:
         table.add_column(str(block), justify="right")
-    for name, own in zip(frame.index, frame.to_dict("records"), strict=True):
-        table.add_row(str(name), *("–" if np.isnan(own[block]) else f"{own[block]:.1f}" for block in shown))
+    for name, own in zip(frame.index, frame.to_numpy()[:, :_BLOCKS_SHOWN].tolist(), strict=True):
+        table.add_row(str(name), *("–" if np.isnan(mean) else f"{mean:.1f}" for mean in own))
     return table
 
 

@@ -46,10 +46,10 @@ def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
     verb = schedule["verb"]
     gradient = seen & np.isin(verb, (Verb.PUSH, Verb.ADD)) & _first_uses(schedule)
     for kind, chosen, left, right in (
-        ("computing", gradient, begin, stop),
-        ("computed in vain", seen & (verb == Verb.DROP), begin, stop),
         ("sending or waiting", gradient & (effect > stop), stop, effect),
         ("sending or waiting", seen & (verb == Verb.PULL) & (stop > begin), begin, stop),
+        ("computing", gradient, begin, stop),  # on top: a late gradient may wait while the next one is computed
+        ("computed in vain", seen & (verb == Verb.DROP), begin, stop),
     ):
         axis.barh(
             schedule["worker"][chosen],

@@ -12,7 +12,7 @@ from fred.schedule import Row, Schedule, Verb
 from fred.specification.shape import Unit
 from fred.timing.durations import NANOSECONDS, nanoseconds
 from fred.timing.recorder import Listener, Recorder
-from fred.timing.simulation import MOST_POINTS
+from fred.timing.world import MOST_POINTS
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
 from fred.timing.protocol import Protocol
-from fred.timing.simulation import MOST_GRADIENTS, MOST_POINTS
+from fred.timing.world import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
 Count = Annotated[int, Field(ge=1, lt=2**31)]

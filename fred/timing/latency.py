@@ -139,17 +139,18 @@ class Normal(Latency):
 
 
 class LogNormal(Latency):
-    """Durations whose logarithm is normal."""
+    """A fixed minimum plus a rest whose logarithm is normal: what grows with the length of a sentence, or of an episode."""
 
-    median: Positive = Field(examples=[0.1], description="median, s")
-    sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm")
+    median: Positive = Field(examples=[0.1], description="median of the rest, s")
+    sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
+    shift: NonNegative = Field(0.0, description="shortest duration, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.median * exp(self.sigma * special.ndtri(u))
+        return self.shift + self.median * exp(self.sigma * special.ndtri(u))
 
     @property
     def mean(self) -> float:
-        return self.median * float(exp(self.sigma**2 / 2))
+        return self.shift + self.median * float(exp(self.sigma**2 / 2))
 
 
 class Gamma(Latency):

@@ -9,9 +9,9 @@ import simpy
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load, Loads
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.faults import Faults, Way
+from fred.timing.faults import Faults
 from fred.timing.latency import Latency
-from fred.timing.loop import After
+from fred.timing.loop import After, Loop
 from fred.timing.network import Network
 
 
@@ -38,7 +38,7 @@ class Card:
 class Slowness:
     """What slows down the links of workers, or of servers."""
 
-    def __init__(self, env: simpy.Environment, loads: list[Load], owners: int):
+    def __init__(self, env: Loop, loads: list[Load], owners: int):
         self._env = env
         self._loads = Loads(loads)
         self._passing = Loads([load for load in loads if type(load).delay is Load.delay])  # a message is delayed only once
@@ -46,7 +46,7 @@ class Slowness:
 
     def latency(self, owner: int, drawn: int) -> int:
         """What becomes of the latency of a message that is sent now, ns."""
-        number, now = self._messages[owner], int(self._env.now)
+        number, now = self._messages[owner], self._env._now
         self._messages[owner] += 1
         return self._loads.finish(owner, number, now, drawn) - now
 
@@ -95,7 +95,7 @@ class OfServer(Card):
 class Links:
     """When messages arrive. Several servers get (and send) equal parts of a message."""
 
-    def __init__(self, env: simpy.Environment, cluster: Cluster, seed: int, faults: Faults | None = None):
+    def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
         network = cluster.network or Network()
         self._env, self._servers = env, cluster.servers
         self._node_of: list[int] = cluster.node_of.tolist()
@@ -113,9 +113,13 @@ class Links:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
             yield self._env.all_of([self._env.process(part) for part in parts])
             return
-        late = self._late("to-servers", worker)
-        yield After(self._env, self._latency(self._up, worker, server or 0) + late)
-        now = int(self._env.now)
+        latency = self._up[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is not None:
+            latency += self._faults.lateness("to-servers", worker, self._env._now)
+        yield After(self._env, latency)
+        now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
             yield After(self._env, done - now)
@@ -124,10 +128,14 @@ class Links:
         """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
         if server is None and self._singly:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
-        now = int(self._env.now)
+        now = self._env._now
         sent = self._passed(self._outward, now, size, server)
-        late = self._late("to-workers", worker)
-        return max(sent, self._downward[worker].passes(now, size)) + self._latency(self._down, worker, server or 0) + late
+        latency = self._down[server or 0][worker]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(server or 0, latency)
+        if self._faults is not None:
+            latency += self._faults.lateness("to-workers", worker, now)
+        return max(sent, self._downward[worker].passes(now, size)) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
@@ -136,19 +144,20 @@ class Links:
         """
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = (self._inside if inside else self._across)[sender]()
-        if self._slow_workers:
+        if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
-        begin = done = int(self._env.now)
-        latency += self._late("between-workers", sender)
+        begin = done = self._env._now
+        if self._faults is not None:
+            latency += self._faults.lateness("between-workers", sender, begin)
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
-                if begin > self._env.now:
-                    yield After(self._env, begin - int(self._env.now))
+                if begin > self._env._now:
+                    yield After(self._env, begin - self._env._now)
                 begin, end = card.takes(begin, size)
                 done = max(done, end)
-        if done > self._env.now:
-            yield After(self._env, done - int(self._env.now))
+        if done > self._env._now:
+            yield After(self._env, done - self._env._now)
 
     def together(self, members: Iterable[int], begin: int, work: int) -> int:
         """How long members take for a collective operation of `work` ns at full speed that begins then, ns."""
@@ -208,19 +217,12 @@ class Links:
                 if (latency := some.pull_latency or some.latency) is not None:
                     self._down[server] = draws(f"downlink, server {server}", latency)
 
-    def _latency(self, draws: list[list[Callable[[], int]]], worker: int, server: int) -> int:
-        drawn = draws[server][worker]()
-        return drawn if self._slow_servers is None else self._slow_servers.latency(server, drawn)
-
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """The cards that a message passes before it travels, and after."""
         if inside:
             return (self._inner_out[sender],), (self._inner_in[receiver],)
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
         return (self._out[sender], leaving), (entering, self._in[receiver])
-
-    def _late(self, way: Way, worker: int) -> int:
-        return 0 if self._faults is None else self._faults.lateness(way, worker, int(self._env.now))
 
     def _part(self, size: int) -> int:
         return round(size / self._servers)

@@ -1,6 +1,6 @@
 """What connects workers with servers and with each other, as a scenario says it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -96,16 +96,18 @@ class Network(Component):
         """Whether it matters on which nodes workers are."""
         return self.within is not None or self.node_bandwidth is not None
 
-    def allreduce(self, members: int | Sequence[int], size: int, algorithm: Collective | None = None) -> Cost:
+    def allreduce(self, members: int | Collection[int], size: int, algorithm: Collective | None = None) -> Cost:
         """The cost of an allreduce of `size` bytes among so many workers, or so many on each node; see `collective`."""
-        nodes = [1] * members if isinstance(members, int) else list(members)
-        forms = ALLREDUCE[algorithm or self.collective]
+        form = ALLREDUCE[algorithm or self.collective]
+        number = members if isinstance(members, int) else sum(members)
         if not self.two_levels:
-            return self._cost(sum(nodes), size, [(forms(sum(nodes)), False)])
+            return self._cost(number, size, [(form(number), False)])
+        nodes = [1] * number if isinstance(members, int) else list(members)
         if len(nodes) == 1:
-            return self._cost(nodes[0], size, [(forms(nodes[0]), True)])
-        inside = one_way(max(nodes))._replace(messages=sum(nodes) - len(nodes), sent=sum(nodes) - len(nodes))
-        return self._cost(sum(nodes), size, [(inside, True), (forms(len(nodes)), False), (inside, True)])
+            return self._cost(number, size, [(form(number), True)])
+        others = number - len(nodes)  # than the nodes' leaders
+        inside = one_way(max(nodes))._replace(messages=others, sent=others)
+        return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
 
     def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
         """Operations one after the other, each inside nodes or not."""

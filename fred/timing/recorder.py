@@ -174,15 +174,7 @@ class Recorder:
             source = NONE if gradient.source is None else gradient.source.mailbox
             key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
             self._holders[key] = self._holders.get(key, 0) + 1
-            weakref.finalize(gradient, self._let_go, key).atexit = False
-
-    def _let_go(self, key: tuple[int, ...]) -> None:
-        """One object less stands for this message; a difference may be stated several times."""
-        assert self.listener is not None
-        self._holders[key] -= 1
-        if not self._holders[key]:
-            del self._holders[key]
-            self.listener.forget_message(key)
+            weakref.finalize(gradient, _let_go, key, self._holders, self.listener).atexit = False
 
     @property
     def last_ns(self) -> int:
@@ -276,3 +268,14 @@ def _columns(table: Ints) -> dict[str, NDArray]:
         part = slice(start, start + _TURNED_AT_ONCE)
         columns[:, part] = table[part].T
     return {name: own.view(np.float64) if name in SCALES else own for name, own in zip(Row._fields, columns, strict=True)}
+
+
+def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
+    """One object less stands for this message; a difference may be stated several times.
+
+    It knows no recorder, whose open rounds would be held by what waits for their gradients to go.
+    """
+    holders[key] -= 1
+    if not holders[key]:
+        del holders[key]
+        listener.forget_message(key)

@@ -1,9 +1,8 @@
-"""The event loop: virtual time, the cluster and the network at work, and the verbs that protocols use."""
+"""What protocols say: the verbs, for which the cluster and the network take their time."""
 
-import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import simpy
@@ -13,34 +12,21 @@ from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.faults import Faults
 from fred.timing.held import Copy, Gradient
 from fred.timing.links import Links
-from fred.timing.lives import Lives
-from fred.timing.loop import After, Loop
+from fred.timing.loop import After
 from fred.timing.network import NOTHING, Collective, Cost, Network
 from fred.timing.recorder import Recorder
-
-Process = Generator[simpy.Event, Any, Any]
-MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
-MOST_POINTS = 1_000_000  # at which a run is looked at
-_MANY_EVENTS = 1_000_000  # more than ever happen at one instant
-_MANY_WORKERS = 10_000  # of whom a round may take as many events
-_FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
+from fred.timing.world import Process as Process  # protocols find it here
+from fred.timing.world import World
 
 
-class Simulation:
-    """One run's virtual world. Time is integer nanoseconds; simultaneous events happen in the order they were scheduled."""
+class Simulation(World):
+    """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
-        self.env = Loop()
-        self.workers = cluster.size
-        self.node_of = cluster.node_of
-        self.seed = seed
-        self.record = recorder
-        self.servers = cluster.servers
+        super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network
-        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
         self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
@@ -50,36 +36,7 @@ class Simulation:
         self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
-        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
-        self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._steps = [0] * self.workers  # gradients begun by each worker
-        self._waiting: dict[str, str] = {}  # who -> what it waits for
-        self.standstill = ""  # why nothing happens any more when the time is over
-
-    @property
-    def now(self) -> int:
-        """Virtual time, ns."""
-        return self.env._now
-
-    def process(self, generator: Process) -> simpy.Process:
-        """Start a process."""
-        return self.env.process(generator)
-
-    def work(self, worker: int, process: Callable[[], Process]) -> None:
-        """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
-
-        The gradients of a worker without one are only delayed: each is computed anew from the same copy.
-        """
-        if self._lives is None:
-            self._processes[worker] = self.env.process(process())
-        else:
-            self._lives.start(worker, process)
-
-    def interrupt(self, worker: int) -> None:
-        """Interrupt a worker's main process, unless the worker is away."""
-        process = self._processes[worker] if self._lives is None else self._lives.process(worker)
-        if process is not None:
-            process.interrupt()
 
     # What a worker does, network included.
 
@@ -134,12 +91,6 @@ class Simulation:
         """Its worker has crashed."""
         self.drop(gradient, cost=NOTHING)
 
-    def present(self, worker: int) -> Process:
-        """Wait until a worker is there."""
-        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
-        if back > self.now:
-            yield from self.wait(worker, self.env.after(back - self.now), "its own return")
-
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
         for copy in (before, after):
@@ -157,13 +108,9 @@ class Simulation:
 
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        return (
-            self.env.after(0) if self._links is None else self.process(self._links.across(worker, receiver, self.model_bytes))
-        )
-
-    def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
-        """Do something after so long."""
-        self.env.later(nanoseconds, action)
+        if self._links is None:
+            return self.env.after(0)
+        return self.process(self._links.across(worker, receiver, self.model_bytes))
 
     def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
         """What an allreduce of models among these workers (a number: the first so many) costs each of them.
@@ -171,9 +118,9 @@ class Simulation:
         The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
         """
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
-        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else [1] * len(workers)
-        cost = network.allreduce(tuple(spread), self.model_bytes, algorithm)
-        if self._links is None or len(workers) == 1:
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
+        cost = network.allreduce(spread, self.model_bytes, algorithm)
+        if self._links is None:
             return cost
         begin = self.now if begin is None else begin
         return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
@@ -182,13 +129,6 @@ class Simulation:
     def mean_latency(self) -> int:
         """Of one message, ns."""
         return 0 if self.network is None else round(self.network.latency.mean * NANOSECONDS)
-
-    def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
-        """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
-        name = f"worker {who}" if isinstance(who, int) else who
-        self._waiting[name] = reason
-        yield event
-        self._waiting.pop(name, None)
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""
@@ -296,47 +236,3 @@ class Simulation:
             f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
             f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
         )
-
-    def run(self, seconds: float = math.inf) -> None:
-        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
-        if seconds < math.inf:
-            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
-        thresholds = gc.get_threshold()
-        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
-        try:
-            while not self.record.full:
-                self._go_on(seconds)
-        finally:
-            gc.set_threshold(*thresholds)
-
-    def _go_on(self, seconds: float) -> None:
-        """Many events. Raises FredError if nothing comes of them."""
-        began, rows, changes = self.now, len(self.record), self.record.changes
-        if not self.env.happen(_MANY_EVENTS, self.record):
-            raise FredError(self._standstill(self.now))
-        if self.record.started > MOST_GRADIENTS:
-            raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
-        if self.record.full:
-            return
-        if self.now > began:
-            if self._faults is not None and self.record.changes == changes and self.workers < _MANY_WORKERS:
-                raise FredError(self._standstill(self.record.last_ns))
-            return
-        if seconds < math.inf:
-            raise FredError(
-                f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
-                "some latency must be above 0, or give `stop` a number of updates or gradients"
-            )
-        if len(self.record) == rows:
-            raise FredError(f"virtual time stands still at {began / NANOSECONDS:g} s, and nothing comes of what happens then")
-
-    def _time_is_over(self) -> None:
-        self.record.stop()
-        if len(self.env._queue) == (self._lives.expected if self._lives else 0):
-            self.standstill = self._standstill(self.record.last_ns)
-
-    def _standstill(self, since: int) -> str:
-        waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
-        if self._faults is not None:
-            waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
-        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or 'no worker is waiting'}"

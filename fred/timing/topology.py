@@ -3,10 +3,14 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fred.component import Component
+
+Number = Annotated[int, Field(ge=0)]  # of a worker
 
 
 class Topology(Component):
@@ -19,6 +23,16 @@ class Topology(Component):
     def period(self, workers: int) -> int:
         """After how many iterations the graphs repeat."""
         return 1
+
+    def linked(self, workers: int) -> list[list[int]]:
+        """With whom each worker ever shares an edge, whoever of the two sends."""
+        others: list[set[int]] = [set() for _ in range(workers)]
+        for iteration in range(self.period(workers)):
+            for worker in range(workers):
+                for receiver in self.receivers(worker, iteration, workers):
+                    others[worker].add(receiver)
+                    others[receiver].add(worker)
+        return [sorted(own) for own in others]
 
 
 class Ring(Topology):
@@ -64,8 +78,33 @@ class Bipartite(Topology):
 
 
 class Hypercube(Topology):
-    """Workers whose numbers differ in one bit send to each other."""
+    """Everybody sends to all whose number differs from its own in one bit, if there are such: a bipartite graph."""
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
-        others = (worker ^ 1 << bit for bit in range(max(1, workers - 1).bit_length()))
-        return sorted(other for other in others if other < workers)
+        bits = range((workers - 1).bit_length())
+        return sorted(other for other in (worker ^ 1 << bit for bit in bits) if other < workers)
+
+
+class Edges(Topology):
+    """Any graph: the two ends of each edge send to each other."""
+
+    edges: tuple[tuple[Number, Number], ...] = Field(description="pairs of workers' numbers", examples=[[[0, 1], [1, 2]]])
+
+    @model_validator(mode="after")
+    def _no_loops(self) -> "Edges":
+        if loops := [one for one, other in self.edges if one == other]:
+            raise ValueError(f"`edges` joins worker {loops[0]} with itself; everybody keeps its own model anyway")
+        return self
+
+    @cached_property
+    def _others(self) -> dict[int, set[int]]:
+        others: dict[int, set[int]] = {}
+        for one, other in self.edges:
+            others.setdefault(one, set()).add(other)
+            others.setdefault(other, set()).add(one)
+        return others
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        if max(self._others, default=0) >= workers:
+            raise ValueError(f"`edges` names worker {max(self._others)}; there are {workers}, numbered from 0")
+        return sorted(self._others.get(worker, ()))

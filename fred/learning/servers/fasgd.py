@@ -19,7 +19,7 @@ class FASGD(Server):
     `std`: v averages the standard deviation sqrt(n - b^2 + epsilon), as the paper's prose says.
     `published-code`: m averages |g| and stands for v + 0.001; the staleness divides as tau + 1.
     `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
-    In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 18).
+    In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 30).
     """
 
     rule: ClassVar[str] = """\

@@ -36,6 +36,7 @@ class ASGD(Server):
 class Softsync(Server):
     """One step with the mean of so many gradients as have arrived, however stale each is."""
 
+    rule: ClassVar[str] = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
     protocol: ClassVar[str] = "softsync"
 
 
@@ -63,12 +64,16 @@ class AllreduceSGD(Server):
 class LocalSGD(Server):
     """Every worker steps its own model; after some steps all models are averaged."""
 
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w    (every `period` updates)"""
     protocol: ClassVar[str] = "local-steps"
 
 
 class EagerSGD(Server):
     """One step with the mean over all workers of what each has ready: its gradient, some that were late, or nothing."""
 
+    rule: ClassVar[str] = "w <- w - step(sum of the g that are ready, late ones included, / workers)"
     protocol: ClassVar[str] = "eager"
 
 
@@ -86,8 +91,9 @@ class ADPSGD(Server):
     """Every worker steps its own model with a gradient at an older copy of it, between averagings with one other worker."""
 
     rule: ClassVar[str] = """\
-w_i, w_j <- (w_i + w_j) / 2    (while i computes; j is drawn)
-w_i <- w_i - step(g_i)"""
+w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
+w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
+w_i <- w_i - step(g_i)          (at any time)"""
     protocol: ClassVar[str] = "pairwise"
 
 

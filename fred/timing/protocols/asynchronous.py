@@ -22,6 +22,4 @@ class Asynchronous(Central):
             sim.push(gradient, block=block)
 
         while True:
-            model = yield from self.fetch(sim, worker)
-            gradient = yield from self.compute(sim, worker, model)
-            yield from self.deliver(sim, gradient, push)
+            yield from self.step(sim, worker, push)

@@ -14,7 +14,7 @@ from fred.timing.held import Copy, Gradient
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
-_FORWARD = 1 / 3  # of a gradient's time: a layer's backward pass makes two products, its forward pass one (docs/errata.md, 18)
+_FORWARD = 1 / 3  # of a gradient: backwards a layer makes two products, forwards one (docs/errata.md, item 18)
 
 Use = Callable[[Gradient, int], object]  # what a server does with a gradient, or a block of it, that has arrived
 
@@ -41,6 +41,12 @@ class Central(Protocol):
     def check(self, cluster: Cluster) -> None:
         if self.overlap and (self.clocks, self.cut) != ("each", "layers"):
             raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
+
+    def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
+        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model."""
+        gradient = yield from self.compute(sim, worker, model or (yield from self.fetch(sim, worker)))
+        yield from self.deliver(sim, gradient, use)
+        return gradient.copy
 
     def fetch(self, sim: Simulation, worker: int) -> Process:
         """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way."""

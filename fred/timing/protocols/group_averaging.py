@@ -1,4 +1,4 @@
-"""Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8 and 11]."""
+"""Wait-avoiding group averaging [Li et al. 2021, algorithms 1-2; docs/errata.md, items 8, 11 and 18]."""
 
 import math
 from functools import partial

@@ -37,10 +37,8 @@ class Softsync(Central):
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
         updates: list[simpy.Event] = []
         while True:
-            model = yield from self.fetch(sim, worker)
-            gradient = yield from self.compute(sim, worker, model)
             updates.clear()
-            yield from self.deliver(sim, gradient, lambda gradient, block: updates.append(servers[block].accept(gradient)))
+            yield from self.step(sim, worker, lambda gradient, block: updates.append(servers[block].accept(gradient)))
             for update in updates if self.afterwards == "wait" else ():
                 if not update.triggered:
                     yield from sim.wait(worker, update, f"{sim.workers // self.n} gradients to arrive")

@@ -42,14 +42,11 @@ class StaleSynchronous(Central):
         while True:
             step = progress.steps[worker]
             needed = 0 if self.bound is None else step - self.bound
-            if model is None or not self.cache or includes < needed:
+            if step == 0 or not self.cache or includes < needed:
                 while progress.slowest < needed:
                     yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
-                includes = progress.slowest
-                model = yield from self.fetch(sim, worker)
-            gradient = yield from self.compute(sim, worker, model)
-            model = gradient.copy
-            yield from self.deliver(sim, gradient, push)
+                includes, model = progress.slowest, None
+            model = yield from self.step(sim, worker, push, model)
             progress.finish(worker)
 
 

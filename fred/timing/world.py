@@ -1,0 +1,130 @@
+"""A run's virtual world: time, who is there, who waits for what, and when nothing can happen any more."""
+
+import gc
+import math
+from collections.abc import Callable, Generator
+from typing import Any
+
+import simpy
+
+from fred.errors import FredError
+from fred.timing.cluster import Cluster
+from fred.timing.durations import NANOSECONDS
+from fred.timing.faults import Faults
+from fred.timing.held import Gradient
+from fred.timing.lives import Lives
+from fred.timing.loop import Loop
+from fred.timing.recorder import Recorder
+
+Process = Generator[simpy.Event, Any, Any]
+MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
+MOST_POINTS = 1_000_000  # at which a run is looked at
+_MANY_EVENTS = 1_000_000  # more than ever happen at one instant
+_MANY_WORKERS = 10_000  # of whom a round may take as many events
+_FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
+
+
+class World:
+    """Time is integer nanoseconds; simultaneous events happen in the order in which they were scheduled."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int):
+        self.env = Loop()
+        self.record = recorder
+        self.seed = seed
+        self.workers, self.servers = cluster.size, cluster.servers
+        self.node_of = cluster.node_of
+        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
+        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
+        self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
+        self._waiting: dict[str, str] = {}  # who -> what it waits for
+        self.standstill = ""  # why nothing happens any more when the time is over
+
+    @property
+    def now(self) -> int:
+        """Virtual time, ns."""
+        return self.env._now
+
+    def process(self, generator: Process) -> simpy.Process:
+        """Start a process."""
+        return self.env.process(generator)
+
+    def work(self, worker: int, process: Callable[[], Process]) -> None:
+        """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
+
+        The gradients of a worker without one are only delayed: each is computed anew from the same copy.
+        """
+        if self._lives is None:
+            self._processes[worker] = self.env.process(process())
+        else:
+            self._lives.start(worker, process)
+
+    def interrupt(self, worker: int) -> None:
+        """Interrupt a worker's main process, unless the worker is away."""
+        process = self._processes[worker] if self._lives is None else self._lives.process(worker)
+        if process is not None:
+            process.interrupt()
+
+    def present(self, worker: int) -> Process:
+        """Wait until a worker is there."""
+        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
+        if back > self.now:
+            yield from self.wait(worker, self.env.after(back - self.now), "its own return")
+
+    def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
+        """Do something after so long."""
+        self.env.later(nanoseconds, action)
+
+    def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
+        """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
+        name = f"worker {who}" if isinstance(who, int) else who
+        self._waiting[name] = reason
+        yield event
+        self._waiting.pop(name, None)
+
+    def _lose(self, gradient: Gradient) -> None:
+        """Its worker has crashed."""
+        raise NotImplementedError
+
+    def run(self, seconds: float = math.inf) -> None:
+        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
+        if seconds < math.inf:
+            self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
+        thresholds = gc.get_threshold()
+        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
+        try:
+            while not self.record.full:
+                self._go_on(seconds)
+        finally:
+            gc.set_threshold(*thresholds)
+
+    def _go_on(self, seconds: float) -> None:
+        """Many events. Raises FredError if nothing comes of them."""
+        began, rows, changes = self.now, len(self.record), self.record.changes
+        if not self.env.happen(_MANY_EVENTS, self.record):
+            raise FredError(self._standstill(self.now))
+        if self.record.started > MOST_GRADIENTS:
+            raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
+        if self.record.full:
+            return
+        if self.now > began:
+            if self._faults is not None and self.record.changes == changes and self.workers < _MANY_WORKERS:
+                raise FredError(self._standstill(self.record.last_ns))
+            return
+        if seconds < math.inf:
+            raise FredError(
+                f"virtual time stands still at {began / NANOSECONDS:g} s, so it will never reach {seconds:g} s: "
+                "some latency must be above 0, or give `stop` a number of updates or gradients"
+            )
+        if len(self.record) == rows:
+            raise FredError(f"virtual time stands still at {began / NANOSECONDS:g} s, and nothing comes of what happens then")
+
+    def _time_is_over(self) -> None:
+        self.record.stop()
+        if len(self.env._queue) == (self._lives.expected if self._lives else 0):
+            self.standstill = self._standstill(self.record.last_ns)
+
+    def _standstill(self, since: int) -> str:
+        waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
+        if self._faults is not None:
+            waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
+        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or 'no worker is waiting'}"
