@@ -22,7 +22,8 @@ def measure_layers() -> None:
 
 def measure_errors() -> None:
     """Error at the end of each run and seed; a run that diverged has that of guessing, or worse."""
-    summary = run(fred.load(SCENARIOS / "figure2.yaml"), "backup-workers/figure2").summary
+    result = run(fred.load(SCENARIOS / "figure2.yaml"), "backup-workers/figure2")
+    summary = result.summary
     lag = summary["name"].str.removeprefix("lag-").astype(int)
     frame = pd.DataFrame(
         {"lag": lag, "seed": summary["seed"], "staleness": summary["staleness_mean"], "error": summary["error"]}
@@ -35,13 +36,24 @@ def by_layer(layers: pd.DataFrame, name: str) -> "pd.Series[float]":
     return layers[layers["run"] == name].groupby("layer")["mean"].mean()
 
 
+def errors_by_lag(errors: pd.DataFrame) -> pd.DataFrame:
+    """By lag, means over the seeds, %: error, and that without staleness at the same rate (fresh) and at the usual one."""
+    means = 100 * errors.groupby(["lag", "rate"])["error"].mean()
+    fresh = means.loc[0]
+    rows = [{"lag": lag, "rate": rate, "error": means[lag, rate], "fresh": fresh[rate]} for lag, rate in means.index]
+    frame = pd.DataFrame(rows)
+    stale = frame["lag"] > 0
+    return frame[stale | (frame["rate"] == frame["rate"].max())].set_index("lag").assign(usual=fresh.loc[fresh.index.max()])
+
+
 def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
     """Figure 2 at the left, table 1 at the right."""
     with figures.style():
         drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
         left, right = drawn.subplots(1, 2)
-        own = 100 * errors.groupby("lag")["error"].mean()
-        left.plot(own.index, own, "o-", color=figures.COLOURS[0], label="FRED: MNIST, one hidden layer")
+        own = errors_by_lag(errors)
+        left.plot(own.index, own["fresh"], "^:", color=figures.COLOURS[7], label="FRED: fresh gradients, the same rates")
+        left.plot(own.index, own["error"], "o-", color=figures.COLOURS[0], label="FRED: MNIST, one hidden layer")
         left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[1], label="paper: MNIST, CNN")
         left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, None))
         left.legend()
