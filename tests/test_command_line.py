@@ -29,7 +29,7 @@ from tests.folders import resigned
 SMALL = """
 title: small
 seeds: [1, 2]
-task: {data: {name: synthetic-classification, examples: 300, evaluation: 100}, model: softmax, batch_size: 4}
+task: {data: {name: synthetic-classification, examples: 300, evaluation: 100}, model: {name: mlp, hidden: [5]}, batch_size: 4}
 cluster: {workers: 3, compute: {name: exponential, scale: 0.1}}
 stop: {gradients: 50}
 evaluate: {points: 4, target_error: 0.8}
