@@ -91,8 +91,11 @@ class _Shown:
 
 
 def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
-    """A table of the options that `base` does not have."""
-    fields = {name: field for name, field in cls.model_fields.items() if name not in base.model_fields}
+    """A table of the options that `base` does not have, or has otherwise."""
+    usual = {name: field.get_default() for name, field in base.model_fields.items()}
+    fields = {
+        name: field for name, field in cls.model_fields.items() if name not in usual or field.get_default() != usual[name]
+    }
     if fields:
         yield "\n| option | default | meaning |\n|---|---|---|"
     for name, field in fields.items():
