@@ -24,7 +24,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "fasgd": "fred.learning.servers.fasgd:FASGD",
         "b-fasgd": "fred.learning.servers.bfasgd:BFASGD",
         "psp-sgd": "fred.learning.servers.psp:PSPSGD",
-        "softsync": "fred.learning.servers.plain:Softsync",
+        "softsync-sgd": "fred.learning.servers.plain:SoftsyncSGD",
         "ssp": "fred.learning.servers.plain:SSP",
         "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
         "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",

@@ -123,7 +123,7 @@ class TestServersWithClocksOfTheirOwn:
 
     @pytest.mark.parametrize(
         ("algorithm", "protocol"),
-        [("asgd", {"name": "asynchronous"}), ("softsync", {"name": "softsync", "n": 2})],
+        [("asgd", {"name": "asynchronous"}), ("softsync-sgd", {"name": "softsync", "n": 2})],
         ids=["asynchronous", "softsync"],
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):
@@ -170,7 +170,7 @@ class TestSoftsync:
 
     def test_it_refuses_more_updates_than_gradients(self):
         with pytest.raises(FredError, match="`n` \\(9\\) must not exceed the number of workers"):
-            make_run("softsync", protocol={"name": "softsync", "n": 9})
+            make_run("softsync-sgd", protocol={"name": "softsync", "n": 9})
 
 
 class TestPeriods:
