@@ -92,7 +92,7 @@ class TestByHand:
         assert abs(counts["dropped"] - expected) < 4 * math.sqrt(expected)
 
     def test_impossible_ones_are_refused(self):
-        with pytest.raises(ValueError, match="there are 3 workers, numbered from 0; `workers` names 3"):
+        with pytest.raises(ValueError, match="`faults`: there are 3 workers, numbered from 0; `workers` names 3"):
             cluster({"name": "outage", "workers": [3]})
         with pytest.raises(ValueError, match=r"`end` .1. must be after `begin` .2."):
             cluster({"name": "outage", "workers": [0], "begin": 2, "end": 1})

@@ -61,7 +61,10 @@ class Cluster(Component):
             raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
         if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
             raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
-        self.troubles(0)
+        try:
+            self.troubles(0)
+        except ValueError as error:
+            raise ValueError(f"`faults`: {error}") from error
         try:
             self.loads(0)
             self.link_loads("workers", 0)
