@@ -69,19 +69,20 @@ def _trend(layers: pd.DataFrame) -> list[Claim]:
 
 
 def _stale(stale: pd.DataFrame) -> list[Claim]:
-    own = staleness.errors_by_lag(stale)
+    means = staleness.by_lag(stale)
+    usual = float(means.columns[0])
     rows: list[Claim] = []
     for lag in (20, 50):
         papers = f"{staleness.ERROR[lag]} % in place of {staleness.ERROR[0]} %"
-        for what, column in (
-            (f"a staleness of {lag} makes the error worse", "usual"),
-            ("and than the same rate does", "fresh"),
-        ):
-            ours, fresh = own["error"][lag], own[column][lag]
-            said = f"{ours:.2f} % in place of {fresh:.2f} %"
-            rows.append((what, papers if column == "usual" else "–", said, bool(ours > fresh), "no"))
-    worse = bool(own["error"][50] > own["error"][20])
-    rows.append(("50 worse than 20", "yes", "yes" if worse else "no", worse, "no"))
+        for rate in means:
+            old, fresh = means[rate][lag], means[rate][0]
+            what = f"{lag} updates make the error worse, at rate {rate}"
+            agrees = bool(old > fresh) if rate == usual else None
+            rows.append((what, papers if rate == usual else "–", f"{old:.2f} % in place of {fresh:.2f} %", agrees, "no"))
+    best = means.min(axis=1)
+    order = bool(best[50] > best[20] > best[0])
+    said = ", ".join(f"{best[lag]:.2f} %" for lag in (0, 20, 50))
+    rows.append(("0, 20 and 50 updates, each with its best rate", "0.36 %, 0.47 %, 0.79 %", said, order, "no"))
     return rows
 
 
@@ -184,10 +185,9 @@ follows from no such order; layers that are not equally long were not tried.
 
 ## Figure 2: error by simulated staleness
 
-MNIST, batches of 32, a moving average, a rate that is annealed at the end, lower with 20 updates and more, and a staleness that
-grows slowly at first, all as in the paper. **Scaled down**: one hidden layer in place of a CNN with augmentation, and 5 epochs
-in place of 25, so the errors themselves are not compared. A lower rate alone learns less in 5 epochs: how much, runs with
-fresh gradients at the same rates say.
+MNIST, batches of 32, a moving average, a rate that is annealed at the end, and a staleness that grows slowly at first, all as
+in the paper, which takes 0.1, and lower rates with 20 updates and more; here every staleness has every rate. **Scaled down**:
+one hidden layer in place of a CNN with augmentation, and 5 epochs in place of 25, so the errors themselves are not compared.
 
 {stale}
 

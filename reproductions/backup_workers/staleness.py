@@ -23,11 +23,10 @@ def measure_layers() -> None:
 def measure_errors() -> None:
     """Error at the end of each run and seed; a run that diverged has that of guessing, or worse."""
     result = run(fred.load(SCENARIOS / "figure2.yaml"), "backup-workers/figure2")
-    summary = result.summary
-    lag = summary["name"].str.removeprefix("lag-").astype(int)
-    frame = pd.DataFrame(
-        {"lag": lag, "seed": summary["seed"], "staleness": summary["staleness_mean"], "error": summary["error"]}
-    )
+    summary, points = result.summary, result.scenario.points
+    lag = [int(points[name].of.removeprefix("lag-")) for name in summary["name"]]
+    rate = [points[name].values["algorithm.learning_rate"] for name in summary["name"]]
+    frame = summary[["seed", "error"]].assign(lag=lag, rate=rate)
     frame.to_csv(ERRORS, index=False, float_format="%.6g")
 
 
@@ -36,14 +35,10 @@ def by_layer(layers: pd.DataFrame, name: str) -> "pd.Series[float]":
     return layers[layers["run"] == name].groupby("layer")["mean"].mean()
 
 
-def errors_by_lag(errors: pd.DataFrame) -> pd.DataFrame:
-    """By lag, means over the seeds, %: error, and that without staleness at the same rate (fresh) and at the usual one."""
-    means = 100 * errors.groupby(["lag", "rate"])["error"].mean()
-    fresh = means.loc[0]
-    rows = [{"lag": lag, "rate": rate, "error": means[lag, rate], "fresh": fresh[rate]} for lag, rate in means.index]
-    frame = pd.DataFrame(rows)
-    stale = frame["lag"] > 0
-    return frame[stale | (frame["rate"] == frame["rate"].max())].set_index("lag").assign(usual=fresh.loc[fresh.index.max()])
+def by_lag(errors: pd.DataFrame) -> pd.DataFrame:
+    """Mean error over the seeds, % [lags, rates]; the highest rate first."""
+    means = errors.groupby(["lag", "rate"])["error"].mean().unstack("rate")
+    return 100 * means[sorted(means.columns, reverse=True)]
 
 
 def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
@@ -51,15 +46,15 @@ def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
     with figures.style():
         drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
         left, right = drawn.subplots(1, 2)
-        own = errors_by_lag(errors)
-        left.plot(own.index, own["fresh"], "^:", color=figures.COLOURS[7], label="FRED: fresh gradients, the same rates")
-        left.plot(own.index, own["error"], "o-", color=figures.COLOURS[0], label="FRED: MNIST, one hidden layer")
-        left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[1], label="paper: MNIST, CNN")
-        left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, None))
+        means = by_lag(errors)
+        for colour, rate in zip(figures.COLOURS[1:], means, strict=False):
+            left.plot(means.index, means[rate], "o-", color=colour, label=f"FRED: rate {rate}")
+        left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[0], label="paper: CNN, 25 epochs")
+        left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, 12))
         left.legend()
         for colour, name in zip(figures.COLOURS, layers["run"].unique(), strict=False):
-            means = by_layer(layers, name)
-            right.plot(means.index, means, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}")
+            layer = by_layer(layers, name)
+            right.plot(layer.index, layer, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}")
         right.plot(list(PAPER), list(PAPER.values()), "s", color="#222222", label="paper")
         right.set(xlabel="layer", ylabel="mean staleness, updates", ylim=(0, None))
         right.legend()

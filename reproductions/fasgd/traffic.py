@@ -56,9 +56,8 @@ def _ends(traffic: pd.DataFrame) -> pd.DataFrame:
 
 
 def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
-    still = ends[ends["error"] <= _SLIGHT * ends["error"]["open"]]
-    fetched = still[still.index.str.startswith("fetch")]["fetched"].min()
-    total = still[still.index.str.startswith("fetch")]["total"].min()
+    still = ends[(ends["error"] <= _SLIGHT * ends["error"]["open"]) & ends.index.str.startswith("fetch")]
+    fetched, total = still["fetched"].min(), still["total"].min()  # not a number if none is
     pushes = ends[ends.index.str.startswith("push")]
     worse = pushes[pushes["error"] > _BAD * ends["error"]["open"]]["pushed"]
     bends = [_bends(own, way) for way in ("pushes", "fetches") for own in _gated(traffic, way)]
@@ -70,7 +69,7 @@ def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
             bool(1 / fetched >= 7),
             "no",
         ),
-        ("so can both together, by", "5 times", f"{1 / total:.1f} times", None, "no"),
+        ("so can both together, by", "5 times", _times(total), None, "no"),
         ("reducing pushes soon makes it diverge", "yes", _when(worse), len(worse) > 0, "no"),
         (
             "copies against potential copies bend down",
@@ -80,6 +79,10 @@ def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
             "no",
         ),
     ]
+
+
+def _times(share: float) -> str:
+    return f"{1 / share:.1f} times" if share > 0 else "none of those tried"
 
 
 def _when(worse: "pd.Series[float]") -> str:
