@@ -298,7 +298,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 4}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 5}'), "Manifest fred: Field required"),
             (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
@@ -335,7 +335,7 @@ class TestVerify:
         (copy / "manifest.json").write_text('{"format": 99}')
         finished = fred("verify", copy, cwd=copy)
         assert finished.returncode == 2
-        assert "this version reads format 4" in finished.stderr
+        assert "this version reads format 5" in finished.stderr
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -16,8 +16,16 @@ from fred.timing.faults import Faults, Outage
 from fred.timing.loop import NEVER
 from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
+from fred.timing.protocols.cutoff import Cutoff
+from fred.timing.protocols.eager import Eager
+from fred.timing.protocols.gated import Gated
+from fred.timing.protocols.group_averaging import GroupAveraging
+from fred.timing.protocols.local_steps import LocalSteps
+from fred.timing.protocols.pairwise import Pairwise
+from fred.timing.protocols.partial import Partial
+from fred.timing.protocols.softsync import Softsync
 from fred.timing.protocols.synchronous import Synchronous
-from tests.worlds import CLUSTERS, fitting, record
+from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
@@ -96,6 +104,65 @@ class TestByHand:
             cluster({"name": "outage", "workers": [3]})
         with pytest.raises(ValueError, match=r"`end` .1. must be after `begin` .2."):
             cluster({"name": "outage", "workers": [0], "begin": 2, "end": 1})
+
+
+class TestReviewed:
+    """What a reading found."""
+
+    CRASHES = {"name": "crashes", "mean_up": 3.0, "away": {"name": "constant", "seconds": 1.0}}
+    MESSAGES = {"latency": {"name": "constant", "seconds": 0.4}}
+
+    @pytest.mark.parametrize(
+        "protocol",
+        [
+            Asynchronous(clocks="each"),
+            Gated(k_push=3),
+            Gated(k_push=2, unsent="apply-again"),
+            Partial(gradients=2),
+            Synchronous(backup_workers=1),
+            Softsync(n=2),
+        ],
+    )
+    def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):
+        machines = cluster(self.CRASHES, workers=4, servers=2, network=self.MESSAGES)
+        schedule = record(protocol, machines, seconds=200)
+        lost: set[tuple[int, int]] = set()
+        for verb, worker, step in zip(*(schedule[name].tolist() for name in ("verb", "worker", "step")), strict=True):
+            if verb == Verb.DROP:
+                lost.add((worker, step))
+            assert verb not in (Verb.PUSH, Verb.ADD) or (worker, step) not in lost
+        assert lost
+
+    def test_a_round_has_one_gradient_of_each(self):
+        schedule = record(Synchronous(), cluster(self.CRASHES, workers=4, network=self.MESSAGES), seconds=300)
+        rows = schedule.rows(Verb.ADD, Verb.COMMIT)
+        ends = np.flatnonzero(schedule["verb"][rows] == Verb.COMMIT) + 1
+        rounds = np.split(schedule["worker"][rows], ends)
+        assert len(rounds) > 20
+        assert all(sorted(each[:-1].tolist()) == [0, 1, 2, 3] for each in rounds[:-1])
+
+    @pytest.mark.parametrize(
+        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1)]
+    )
+    def test_links_that_become_slow_later_slow_collectives_from_then_on(self, protocol):
+        slow = {"regime": {"name": "job", "nodes": [0], "slowdown": 10.0, "begin": 10.0}}
+        network = {"bandwidth": 1e3, "contention": [slow]}
+        updates = record(protocol, cluster(workers=4, network=network), seconds=200).counts()["gradients"]
+        assert 4 * (4 + 190 / 17) - 5 < updates < 4 * (4 + 190 / 15) + 5
+
+    def test_who_crashes_all_the_time_is_told(self):
+        often = {"name": "crashes", "mean_up": 0.01, "away": {"name": "constant", "seconds": 0.01}}
+        with pytest.raises(FredError, match="worker 0 is away 10,000 times before it can compute one gradient of 1 s"):
+            record(Allreduce(), cluster(often), seconds=20)
+
+    def test_who_joins_late_averages_with_nobody_before(self):
+        schedule = record(Pairwise(), cluster({"name": "outage", "workers": [0], "end": 10.0}, workers=2), seconds=20)
+        syncs = schedule.rows(Verb.SYNC)
+        assert schedule["time_ns"][syncs].min() >= 10 * NANOSECONDS
+
+    def test_servers_that_are_not_there_cannot_crash(self):
+        with pytest.raises(FredError, match="this protocol has no servers"):
+            make_run("allreduce-sgd", cluster={"workers": 2, "faults": [{"name": "outage", "servers": [0]}]})
 
 
 def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:

@@ -123,7 +123,7 @@ class TestServersWithClocksOfTheirOwn:
 
     @pytest.mark.parametrize(
         ("algorithm", "protocol"),
-        [("asgd", {"name": "asynchronous"}), ("softsync-sgd", {"name": "softsync", "n": 2})],
+        [("asgd", {"name": "asynchronous"}), ("softsync-sgd", {"name": "softsync", "n": 2, "afterwards": "go-on"})],
         ids=["asynchronous", "softsync"],
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):

@@ -48,7 +48,7 @@ class RateSchedule(FromOptax):
             raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")
         self.check_options()
         for option, value in self.given.items():
-            if option.endswith("_steps") and not value > 0:
+            if option.endswith("_steps") and not (isinstance(value, int | float) and value > 0):
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a positive number")
         try:
             values = np.array([self.factor(jax.numpy.int32(count)) for count in _LOOKED_AT])

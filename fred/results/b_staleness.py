@@ -30,6 +30,8 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
     these gradients takes two more. Raises FredError for a run without a task.
     """
     run, schedule = outcome.run, outcome.schedule
+    if every < 1:
+        raise FredError(f"`every` must be at least 1, not {every}: which gradients are looked at")
     if run.task is None:
         raise FredError(f"run `{outcome.name}` has no `task`: without one there are no gradients to compare")
     problem = Problem(run.task, run, outcome.seed)

@@ -52,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
     registry.allow_import(options.imports)
     if options.out:
         check_places(options.out)
+        if options.out.suffix not in (".svg", ".png", ".pdf"):
+            raise FredError(f"--out {options.out}: expected a name that ends with .svg, .png or .pdf")
     result = load_result(options.trace) if options.trace.is_dir() else None
     if options.iterations is None and result is None:
         raise FredError(

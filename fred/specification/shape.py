@@ -132,6 +132,8 @@ class Run(Component):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
         if not self.protocol.has_clock and self.cluster.faults:
             raise ValueError("this protocol has no clock, and so no crashes: `cluster.faults` must be empty")
+        if not layout.on_servers and any(fault.strikes_servers for fault in self.cluster.faults):
+            raise ValueError("this protocol has no servers, and so none that could be away: leave them out of `cluster.faults`")
         self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:

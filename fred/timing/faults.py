@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from fred import streams
 from fred.component import Component
+from fred.errors import FredError
 from fred.timing.contention import Dwell
 from fred.timing.durations import LONGEST, NANOSECONDS, check_median, durations
 from fred.timing.elementary import log
@@ -22,6 +23,7 @@ Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
 _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
+_MOST_TRIES = 10_000  # of one gradient
 _AT_A_TIME = 64  # draws
 
 
@@ -40,6 +42,11 @@ class Trouble:
 class Fault(Component):
     """One kind of fault; several may strike at once."""
 
+    @property
+    def strikes_servers(self) -> bool:
+        """Whether servers are away."""
+        return False
+
     @abstractmethod
     def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
         """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be."""
@@ -52,6 +59,10 @@ class Outage(Fault):
     servers: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="numbers of the servers, from 0")
     begin: float = Field(0.0, ge=0, description="s")
     end: Positive | None = Field(None, description="s; absent: they never come back")
+
+    @property
+    def strikes_servers(self) -> bool:
+        return bool(self.servers)
 
     @model_validator(mode="after")
     def _ordered(self) -> "Outage":
@@ -82,6 +93,10 @@ class Crashes(Fault):
     of: Literal["workers", "servers"] = Field("workers", description="who crashes")
     mean_up: Dwell = Field(description="mean time until the next crash, s", examples=[100.0])
     away: AnyLatency = Field(Constant(seconds=10.0), description="how long one is away then, s")
+
+    @property
+    def strikes_servers(self) -> bool:
+        return self.of == "servers"
 
     @model_validator(mode="after")
     def _away_is_a_duration(self) -> "Crashes":
@@ -119,8 +134,8 @@ class _AtRandom(Trouble):
 class LostMessages(Fault):
     """Each message is lost with some probability; its sender sends it again after a while, or never learns of it.
 
-    Collective operations are spared. A message to several servers at once is lost as one; what is sent again is not counted
-    as traffic.
+    Collective operations are spared, and what a crash cuts off is not sent again. A message to several servers at once is lost
+    as one; what is sent again is not counted as traffic.
     """
 
     share: float = Field(gt=0, lt=1, description="of the messages that are lost", examples=[0.01])
@@ -188,12 +203,16 @@ class Faults:
 
     def undisturbed(self, worker: int, begin: int, work: int) -> Span:
         """When a computation of `work` ns, which starts anew after each time away, begins for the last time, and ends."""
-        while True:
+        for _ in range(_MOST_TRIES):
             begin = self.back("worker", worker, begin)
             away, _ = self.away("worker", worker, begin)
             if begin >= NEVER or begin + work <= away:
                 return begin, begin + work
             begin = away
+        raise FredError(
+            f"`faults`: worker {worker} is away {_MOST_TRIES:,} times before it can compute one gradient of "
+            f"{work / NANOSECONDS:g} s: give longer times between crashes"
+        )
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
         """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""

@@ -69,6 +69,10 @@ class Gate:
             return number % self._every == 0
         return next(self._draws) < 1 / (1 + self._c / (self._sim.statistic() + self._epsilon))
 
+    def begin_anew(self) -> None:
+        """The next message passes."""
+        self._offered = 0
+
 
 class Message(NamedTuple):
     """What a server updates with when a worker has computed one more gradient."""
@@ -83,6 +87,11 @@ class Outbox:
     def __init__(self, sim: Simulation, gate: Gate, unsent: str):
         self._sim, self._gate, self._unsent = sim, gate, unsent
         self._kept: list[Gradient] = []  # the last one sent, or those not yet sent
+
+    def begin_anew(self) -> None:
+        """The worker has crashed, and what it kept is lost; its next message passes, as its first one did."""
+        self._kept = []
+        self._gate.begin_anew()
 
     def sends(self) -> bool:
         """Whether the worker's next gradient is sent."""

@@ -11,7 +11,7 @@ from fred.timing.contention import Load, Loads
 from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.faults import Faults
 from fred.timing.latency import Latency
-from fred.timing.loop import After, Loop
+from fred.timing.loop import NEVER, After, Loop
 from fred.timing.network import Network
 
 
@@ -52,7 +52,7 @@ class Slowness:
 
     def passed(self, owner: int, begin: int, work: int) -> int:
         """When what takes `work` ns at full speed, and begins then, has passed the owner's link, ns."""
-        return self._passing.finish(owner, 0, begin, work)
+        return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin
 
 
 class SlowCard(Card):

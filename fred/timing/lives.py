@@ -18,17 +18,23 @@ class Lives:
     def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None]):
         self._env, self._faults, self._lose = env, faults, lose
         self._processes: dict[int, simpy.Process | None] = {}  # None: away
+        self._others: dict[int, list[simpy.Process]] = {}  # that end with it: what is being sent
         self._held: dict[int, dict[int, Gradient]] = {}  # gradients that are not used yet, by step
         self.expected = 0  # crashes and returns to come
 
     def start(self, worker: int, process: _Process) -> None:
         """Start a worker's process, as soon as the worker is there."""
-        self._processes[worker], self._held[worker] = None, {}
+        self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
         self._come_back(worker, process, self._faults.back("worker", worker, 0))
 
     def process(self, worker: int) -> simpy.Process | None:
         """What the worker does now; None if it is away."""
         return self._processes[worker]
+
+    def share(self, worker: int, process: simpy.Process) -> None:
+        """Another process of the worker ends when it crashes."""
+        if worker in self._others:
+            self._others[worker] = [*(each for each in self._others[worker] if each.is_alive), process]
 
     def hold(self, gradient: Gradient) -> bool:
         """The worker has begun a gradient; False if its process does not end when it crashes."""
@@ -51,8 +57,10 @@ class Lives:
 
     def _crash(self, worker: int, process: _Process, back: int) -> None:
         running, self._processes[worker] = self._processes[worker], None
-        if running is not None and running.is_alive:
-            _abandon(running)
+        for each in (running, *self._others[worker]):
+            if each is not None and each.is_alive:
+                _abandon(each)
+        self._others[worker] = []
         for gradient in list(self._held[worker].values()):
             self._lose(gradient)
         self._come_back(worker, process, back)

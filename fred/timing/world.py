@@ -44,9 +44,12 @@ class World:
         """Virtual time, ns."""
         return self.env._now
 
-    def process(self, generator: Process) -> simpy.Process:
-        """Start a process."""
-        return self.env.process(generator)
+    def process(self, generator: Process, worker: int | None = None) -> simpy.Process:
+        """Start a process; of a worker that has a main process, one that ends with it when the worker crashes."""
+        process = self.env.process(generator)
+        if worker is not None and self._lives is not None:
+            self._lives.share(worker, process)
+        return process
 
     def work(self, worker: int, process: Callable[[], Process]) -> None:
         """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
@@ -78,8 +81,10 @@ class World:
         """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
         name = f"worker {who}" if isinstance(who, int) else who
         self._waiting[name] = reason
-        yield event
-        self._waiting.pop(name, None)
+        try:
+            yield event
+        finally:
+            self._waiting.pop(name, None)
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""

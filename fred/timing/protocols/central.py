@@ -71,7 +71,7 @@ class Central(Protocol):
         for block in reversed(range(sim.blocks)):
             if gradient.ready_at(block) > sim.now:
                 yield sim.env.after(gradient.ready_at(block) - sim.now)
-            sent.append(sim.process(self._bring(sim, gradient, block, use)))
+            sent.append(sim.process(self._bring(sim, gradient, block, use), gradient.worker))
         yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:

@@ -41,7 +41,7 @@ class Cutoff(Protocol):
         sim.process(self._rounds(sim))
 
     def _rounds(self, sim: Simulation) -> Process:
-        rule, cost = self.rule.start(sim.node_of), sim.allreduce(sim.workers)
+        rule = self.rule.start(sim.node_of)
         deciding = self.deciding and durations(sim.seed, "deciding", [self.deciding], [1.0])[0]
         while True:
             if deciding:
@@ -55,6 +55,7 @@ class Cutoff(Protocol):
             taken = np.zeros(sim.workers, bool)
             taken[order[:waited_for]] = True
             yield sim.env.after(cutoff)
+            cost = sim.allreduce(sim.workers)
             for worker in np.flatnonzero(~taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.after(cost.nanoseconds)

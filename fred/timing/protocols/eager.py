@@ -67,7 +67,6 @@ class _Allreduces:
         self._unpaid = [0] * sim.workers  # allreduces in which a worker took part with nothing to give, and the present one
         self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
-        self._cost = sim.allreduce(sim.workers)
 
     def enter(self, worker: int, gradient: Gradient) -> Process:
         """A worker has finished an iteration's gradient; ends when that iteration's allreduce is over."""
@@ -100,13 +99,14 @@ class _Allreduces:
             return
         allreduce.begun = True
         given, self._finished = self._finished, [[] for _ in range(self._sim.workers)]
-        self._sim.later(self._cost.nanoseconds, partial(self._update, allreduce, given))
+        cost = self._sim.allreduce(self._sim.workers)
+        self._sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
 
-    def _update(self, allreduce: _Allreduce, given: list[list[Gradient]]) -> None:
+    def _update(self, allreduce: _Allreduce, given: list[list[Gradient]], cost: Cost) -> None:
         for worker, gradients in enumerate(given):
             self._unpaid[worker] += 1
             for gradient in gradients:
                 number, self._unpaid[worker] = self._unpaid[worker], 0
-                self._sim.add(gradient, cost=Cost(0, number * self._cost.bytes, number * self._cost.messages))
+                self._sim.add(gradient, cost=Cost(0, number * cost.bytes, number * cost.messages))
         self._sim.commit(weight=1 / self._sim.workers)
         allreduce.over.succeed()

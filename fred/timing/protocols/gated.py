@@ -32,6 +32,7 @@ class Gated(Gates, Central):
         def update(_: Gradient, block: int) -> None:
             outbox.update(message, block)
 
+        outbox.begin_anew()
         model: Copy | None = None
         while True:
             passes = fetches.passes()

@@ -1,12 +1,13 @@
 """Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then."""
 
+from functools import partial
 from typing import ClassVar
 
 from pydantic import Field
 
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
-from fred.timing.network import NOTHING
+from fred.timing.network import NOTHING, Cost
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -46,7 +47,6 @@ class _Meeting:
         self._updates = [0] * sim.workers
         self._arrived = 0
         self._over = sim.env.event()
-        self._cost = sim.allreduce(sim.workers)
 
     def enter(self, worker: int) -> Process:
         """A worker has made one more update; ends, where models are averaged after it, when they have been."""
@@ -56,14 +56,15 @@ class _Meeting:
             return
         self._arrived += 1
         if self._arrived == self._sim.workers:
-            self._sim.later(self._cost.nanoseconds, self._average)
+            cost = self._sim.allreduce(self._sim.workers)
+            self._sim.later(cost.nanoseconds, partial(self._average, cost))
         yield from self._sim.wait(worker, self._over, f"all to make {self._updates[worker]} updates")
 
-    def _average(self) -> None:
+    def _average(self, cost: Cost) -> None:
         everybody = range(self._sim.workers)
         mean = self._sim.mix(0, [(self._sim.own(worker), 1 / self._sim.workers) for worker in everybody])
         for worker in everybody:
-            self._sim.sync(worker, mean, cost=self._cost)
+            self._sim.sync(worker, mean, cost=cost)
         self._arrived = 0
         over, self._over = self._over, self._sim.env.event()
         over.succeed()

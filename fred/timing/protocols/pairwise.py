@@ -99,6 +99,7 @@ class _Exchanges:
 
     def _average(self, worker: int, partner: int) -> Process:
         sim = self._sim
+        yield from sim.present(worker)
         sent = sim.publish(worker, 1)
         yield sim.transfer(worker, partner)
         yield from sim.present(partner)

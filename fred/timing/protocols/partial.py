@@ -108,7 +108,7 @@ class _Worker:
             gradient = sim.compute(self.number, self._compose())
             yield gradient.finished
             for server in servers:
-                sim.process(server.bring(gradient, version))
+                sim.process(server.bring(gradient, version), self.number)
 
     def _having(self, version: int) -> int:
         return sum(block.timestamp >= version for block in self._newest)
@@ -129,15 +129,18 @@ class _Server:
         self._needed = protocol.gradients or sim.workers
         self._received = 0  # gradients of this round
         self._responded: set[int] = set()  # workers
+        self._had: set[tuple[int, int]] = set()  # worker and version of each of them
         self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
 
     def bring(self, gradient: Gradient, version: int) -> Process:
         """A worker sends its gradient's block."""
         yield from self._sim.send(gradient, self._number)
-        if version < self._sim.clock(block=self._number):
+        again = (gradient.worker, version) in self._had  # from one who has crashed since
+        if again or version < self._sim.clock(block=self._number):
             self._sim.drop(gradient, block=self._number)
             return
         self._sim.add(gradient, block=self._number)
+        self._had.add((gradient.worker, version))
         self._received += 1
         self._responded.add(gradient.worker)
         self._arrivals.announce()
@@ -154,7 +157,7 @@ class _Server:
             timeout = self._protocol.push_timeout
             yield from _enough_then_all(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
             sim.commit(block=self._number)
-            self._received, self._responded = 0, set()
+            self._received, self._responded, self._had = 0, set(), set()
             for worker in self._workers:
                 block, arrival = sim.read_block(worker.number, self._number)
                 sim.later(arrival - sim.now, partial(worker.receive, self._number, block))

@@ -28,6 +28,11 @@ class Softsync(Central):
         super().check(cluster)
         if self.n > cluster.size:
             raise ValueError(f"`n` ({self.n}) must not exceed the number of workers ({cluster.size})")
+        if self.clocks == "each" and self.afterwards == "wait" and 1 < cluster.size // self.n < cluster.size:
+            raise ValueError(
+                "with `clocks: each`, workers that wait for each server's round may all wait for each other: take "
+                "`afterwards: go-on`"
+            )
 
     def start(self, sim: Simulation) -> None:
         servers = [_Server(sim, block, sim.workers // self.n) for block in range(sim.blocks)]

@@ -39,6 +39,8 @@ class Synchronous(Protocol):
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
             gradient = None
+            if worker in server.present:  # it has crashed since
+                yield from sim.wait(worker, server.released, "the round to be complete")
             try:
                 model = yield from sim.pull(worker)
                 gradient = sim.compute(worker, model)
@@ -61,21 +63,21 @@ class _Server:
         self._sim = sim
         self._needed = needed  # gradients per round
         self._interrupts = interrupts
-        self._present: set[int] = set()  # workers whose gradients have arrived in this round
+        self.present: set[int] = set()  # workers whose gradients have arrived in this round
         self.released = sim.env.event()  # happens when the open round is committed
 
     def accept(self, gradient: Gradient) -> bool:
         """Add the gradient to the open round; True if that completed it."""
         self._sim.add(gradient)
-        self._present.add(gradient.worker)
-        if len(self._present) < self._needed:
+        self.present.add(gradient.worker)
+        if len(self.present) < self._needed:
             return False
         self._sim.commit()
         if self._interrupts:
             for worker in range(self._sim.workers):
-                if worker not in self._present:
+                if worker not in self.present:
                     self._sim.interrupt(worker)
-        self._present.clear()
+        self.present.clear()
         self.released.succeed()
         self.released = self._sim.env.event()
         return True
