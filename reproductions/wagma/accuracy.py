@@ -21,22 +21,22 @@ def measure() -> None:
 
 
 def ends(errors: pd.DataFrame) -> pd.DataFrame:
-    """By run, means over the seeds: last errors, and the largest difference of a seed's from them."""
+    """By run, means over the seeds: last errors, and how far a seed's is from that of the mean model."""
     last = errors.sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
-    spread = last.groupby("run", sort=False)["replicas_error"].agg(lambda own: (own - own.mean()).abs().max())
+    spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
     return means.assign(spread=spread)
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:
-    """The models' own errors against gradients."""
+    """The mean model's error against gradients."""
     with figures.style():
         drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
         axis = drawn.subplots()
         for number, (name, own) in enumerate(errors.groupby("run", sort=False)):
-            mean = own.groupby("gradients")["replicas_error"].mean()
+            mean = own.groupby("gradients")["error"].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
             axis.plot(mean.index, mean, dashes, color=figures.COLOURS[number % len(figures.COLOURS)], label=str(name))
-        axis.set(xlabel="gradients of all workers", ylabel="test error, mean over the workers' models", yscale="log")
+        axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model", yscale="log")
         drawn.legend(loc="outside right center")
     return drawn
