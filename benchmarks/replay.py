@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Row, medians
-from fred.layout import Layout
 from fred.learning.models.mlp import MLP
 from fred.learning.problem import Loss
 from fred.learning.server import Server, State
@@ -39,33 +37,12 @@ from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.protocols.partial import Partial
 from fred.timing.recorder import Listener, Recorder
-from fred.timing.simulation import Process, Simulation
+from fred.timing.simulation import Simulation
 from fred.timing.topology import Exponential
 
 EXAMPLES = 4000  # random ones: their values make no difference to the time
 SMALL, LARGE, DEEP = (64, 32, 10), (784, 200, 10), (784, 200, 200, 200, 10)
 LIMITS = {(8, 16): 1.15, (32, 4): 1.1, (1, 128): 1.3, (128, 250): 1.1}  # (batch size, workers) -> largest ratio, large model
-
-
-class Sharded(Asynchronous):
-    """Asynchronous, with servers that hold some layers each; gradients reach them last layer first [Dean et al. 2012]."""
-
-    def layout(self, cluster: Cluster) -> Layout:
-        return Layout.central(cluster.servers, "layers")
-
-    def start(self, sim: Simulation) -> None:
-        for worker in range(sim.workers):
-            sim.work(worker, partial(self._by_layer, sim, worker))
-
-    def _by_layer(self, sim: Simulation, worker: int) -> Process:
-        while True:
-            gradient = sim.compute(
-                worker, sim.compose(worker, [sim.read_block(worker, block)[0] for block in range(sim.servers)])
-            )
-            yield gradient.finished
-            for block in reversed(range(sim.servers)):
-                yield from sim.send(gradient, block)
-                sim.push(gradient, block=block)
 
 
 class Case:
@@ -261,7 +238,7 @@ def systems() -> Iterator[Row]:
         if name.startswith("WAGMA"):
             apart, replayed = medians([case.apart, case.replay])
             yield Row("  replay / a bare loop over 16 separate models", replayed / apart, "x", 1.4)
-    shards = Case(DEEP, 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Sharded())
+    shards = Case(DEEP, 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Asynchronous(clocks="each", cut="layers"))
     bare, replayed = medians([shards.limit, shards.replay])
     yield Row(
         f"replay / limit: {'-'.join(map(str, DEEP))}, 8 x 16 workers, SASGD, a server for each layer", replayed / bare, "x", 1.5

@@ -9,57 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import batch_indices, registry
+from fred import registry
 from fred.errors import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule
 from fred.learning.server import Server
 from fred.running.execution import Outcome, execute
 from fred.running.problem import Problem, _judged
-from fred.timing.protocol import Protocol
-from fred.timing.simulation import Process, Simulation
-from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, largest_relative_error, recompute
+from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, largest_relative_error
+from tests.test_recompute import by_plain
 from tests.worlds import COMPUTE, TASK, make_run, same
-
-
-class Softly(Protocol):
-    """Rounds of so many gradients, as they come; nobody waits [Zhang et al. 2016, n-softsync]."""
-
-    gradients: int = 3
-
-    def start(self, sim: Simulation) -> None:
-        received: list[int] = []
-        for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, received))
-
-    def _work(self, sim: Simulation, worker: int, received: list[int]) -> Process:
-        while True:
-            gradient = sim.compute(worker, sim.read(worker))
-            yield gradient.finished
-            sim.add(gradient)
-            received.append(worker)
-            if len(received) == self.gradients:
-                sim.commit()
-                received.clear()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _allowed():
-    registry.allow_import(["tests.test_rates"])
-
-
-def by_numpy(outcome: Outcome, servers: list, model=dict) -> list:
-    """Parameters of these servers at the end of a run."""
-    assert outcome.run.task is not None
-    data = outcome.run.task.data.load(outcome.seed).train
-    return recompute(
-        outcome.schedule.frame(),
-        servers,
-        data.inputs,
-        data.answers,
-        lambda *key: batch_indices(outcome.seed, *key, batch_size=4, examples=len(data)),
-        model=model,
-    )
 
 
 def initial_of(outcome: Outcome) -> dict:
@@ -176,7 +135,7 @@ def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_wh
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert same(replayed, inline)
     servers = [PlainChen(initial_of(replayed), 0.1, number, 2) for number in range(2)]
-    by_numpy(replayed, servers)
+    by_plain(replayed, servers)
     averages = PlainEqual.join([server.average for server in servers], servers[0].like)
     assert largest_relative_error(replayed.final, averages) < 1e-4
     assert largest_relative_error(replayed.final, PlainEqual.join([s.params for s in servers], servers[0].like)) > 1e-3
@@ -218,7 +177,7 @@ def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_ch
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert same(replayed, inline)
     servers = [PlainDecayingPush(initial_of(replayed), 0.1) for _ in range(4)]
-    final = by_numpy(replayed, servers, PlainPush.model)
+    final = by_plain(replayed, servers, PlainPush.model)
     assert max(abs(each["w"] - 1) for each in final) > 0.1
     mean = {k: np.mean([server.average[k] for server in servers], axis=0) for k in final[0]}
     assert largest_relative_error(replayed.final, PlainPush.model(mean)) < 1e-4
@@ -273,14 +232,16 @@ WEIGHED = {
 @pytest.mark.parametrize("algorithm", WEIGHED)
 def test_in_a_round_each_gradient_is_weighed_by_its_own_staleness(algorithm):
     cluster = {"workers": 7, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.8}}
-    run = make_run(algorithm, protocol="tests.test_rates:Softly", cluster=cluster, stop={"gradients": 90})
+    run = make_run(
+        algorithm, protocol={"name": "softsync", "n": 2, "afterwards": "go-on"}, cluster=cluster, stop={"gradients": 90}
+    )
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert same(replayed, inline)
     stale = replayed.schedule["staleness"][replayed.schedule.ledger.uses]
     assert len(set(stale.tolist())) > 3
-    (params,) = by_numpy(replayed, [WEIGHED[algorithm](initial_of(replayed))])
+    (params,) = by_plain(replayed, [WEIGHED[algorithm](initial_of(replayed))])
     assert largest_relative_error(replayed.final, params) < 1e-4
-    (unweighed,) = by_numpy(replayed, [PlainSGD(initial_of(replayed), 0.1)])
+    (unweighed,) = by_plain(replayed, [PlainSGD(initial_of(replayed), 0.1)])
     assert largest_relative_error(replayed.final, unweighed) > 1e-2
 
 

@@ -56,8 +56,8 @@ def by_plain_sgd(outcome: Outcome) -> dict:
     return by_plain(outcome, [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)])[0]
 
 
-def by_plain(outcome: Outcome, servers: list) -> list:
-    """Parameters of each of these servers at the end of a run."""
+def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
+    """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
     assert outcome.run.task is not None
     data = outcome.run.task.data.load(outcome.seed).train
     return recompute(
@@ -66,6 +66,7 @@ def by_plain(outcome: Outcome, servers: list) -> list:
         data.inputs,
         data.answers,
         lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
+        model=model,
     )
 
 

@@ -41,8 +41,8 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
         "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
         **traffic(outcome),
-        "copies": _copies(outcome),
-        "workers_time": _workers_time(schedule, run),
+        "copies": _copies(schedule, layout.on_servers),
+        "workers_time": _workers_time(schedule, run, layout.on_servers),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
         "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
@@ -57,10 +57,10 @@ def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
     return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
 
 
-def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
+def _workers_time(schedule: Schedule, run: Run, on_servers: range) -> dict[str, float | None]:
     if not run.protocol.has_clock:
         return dict.fromkeys(worker_time.KINDS)
-    return worker_time.shares(schedule, run.cluster.network, run.protocol.layout(run.cluster).on_servers)
+    return worker_time.shares(schedule, run.cluster.network, on_servers)
 
 
 def run_times(outcome: Outcome) -> pd.DataFrame:
@@ -129,10 +129,9 @@ def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
     return fetched
 
 
-def _copies(outcome: Outcome) -> dict[str, int | None]:
+def _copies(schedule: Schedule, on_servers: range) -> dict[str, int | None]:
     """The end of `copies`, where there are servers."""
-    on_servers = outcome.run.protocol.layout(outcome.run.cluster).on_servers
-    counted = copies(outcome.schedule, on_servers) if on_servers else pd.DataFrame()
+    counted = copies(schedule, on_servers) if on_servers else pd.DataFrame()
     names = ("potential", "pushes", "fetches")
     return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 
