@@ -44,8 +44,16 @@ class Central(Protocol):
 
     def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
         """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model."""
-        gradient = yield from self.compute(sim, worker, model or (yield from self.fetch(sim, worker)))
-        yield from self.deliver(sim, gradient, use)
+        if model is None:
+            model = yield from self.fetch(sim, worker)
+        if sim.blocks > 1:
+            gradient = yield from self.compute(sim, worker, model)
+            yield from self.deliver(sim, gradient, use)
+        else:  # the same in fewer steps, for asynchronous runs spend their time here
+            gradient = sim.compute(worker, model)
+            yield gradient.finished
+            yield from sim.send(gradient)
+            use(gradient, 0)
         return gradient.copy
 
     def fetch(self, sim: Simulation, worker: int) -> Process:
