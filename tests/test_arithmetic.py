@@ -20,6 +20,7 @@ from fred.learning.servers.plain import ASGD
 from fred.learning.servers.sgp import SGP
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.machine import compiled
+from fred.replay.stack import rounded
 from fred.replay.versions import Hooks
 from fred.running.execution import Outcome, execute
 from tests import users
@@ -473,3 +474,8 @@ def test_whatever_a_class_does_with_its_rate_it_is_its_own(server, step):
     after = jax.jit(do.apply)(state, jax.tree.map(jnp.ones_like, params), 0, 6)
     moved = params["layer0"]["biases"] - after.params["layer0"]["biases"]
     assert np.allclose(moved, step)
+
+
+@pytest.mark.parametrize(("count", "numbers", "kept"), [(0, 3, 0), (1, 3, 1), (5, 3, 8), (8, 3, 8), (5, 1 << 19, 5)])
+def test_small_stacks_have_room_for_a_power_of_two(count, numbers, kept):
+    assert rounded(count, {"weights": np.zeros(numbers)}) == kept

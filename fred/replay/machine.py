@@ -15,7 +15,7 @@ from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
 from fred.replay.snapshot import array
-from fred.replay.stack import Stack
+from fred.replay.stack import Stack, rounded
 
 Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about
@@ -96,13 +96,13 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
     return Carry(
         tuple(
-            Stack.of([params[cell] for cell in own], count - len(own))
+            Stack.of([params[cell] for cell in own], rounded(count, params[own[0]]) - len(own))
             for own, count in zip(cells_of, program.registers, strict=True)
         ),
         tuple(Stack.of([states[cell] for cell in own]) for own in cells_of),
         tuple(Stack.zeros(total[group], len(own) if group in summed else 0) for group, own in enumerate(cells_of)),
-        Stack.zeros(kept, program.kept),
-        Stack.zeros(message, program.slots),
+        Stack.zeros(kept, rounded(program.kept, kept)),
+        Stack.zeros(message, rounded(program.slots, message)),
         Stack.of([arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.hooks.remembers else 1)),
     )
 

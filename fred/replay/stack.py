@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_FEW_NUMBERS = 1 << 20  # of a stack that may be larger than it must
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -54,3 +56,10 @@ class Stack:
     def some(self, indices: np.ndarray) -> Any:
         """Several items, stacked."""
         return jax.tree.map(lambda leaf: leaf[None] if self.alone else leaf[indices], self.values)
+
+
+def rounded(count: int, item: Any) -> int:
+    """So many items, or, where they are small, the next power of two: runs with about as many share what is compiled."""
+    rounded = 1 << max(count - 1, 0).bit_length()
+    size = sum(leaf.size for leaf in jax.tree.leaves(item))
+    return rounded if 0 < count and rounded * size <= _FEW_NUMBERS else count
