@@ -282,6 +282,8 @@ def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_pat
     for result_ in (untrained, learned):
         with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
             result_.plot_disagreement()
+        with pytest.raises(FredError, match="nothing to plot: in these runs workers have no models of their own"):
+            result_.plot_replicas_error()
     folder.save(untrained, tmp_path / "untrained")
     saved = sorted(path.name for path in (tmp_path / "untrained" / "figures").iterdir())
     assert saved == ["staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"]
@@ -291,12 +293,13 @@ def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_pat
     assert saved == ["staleness.svg", "traffic.svg"]
 
 
-def test_disagreement_is_that_of_runs_whose_workers_have_models():
+@pytest.mark.parametrize(("quantity", "label"), [("disagreement", "disagreement"), ("replicas_error", "replicas' error")])
+def test_what_replicas_come_to_is_that_of_runs_whose_workers_have_models(quantity, label):
     result_ = result_of({"server": {"algorithm": "asgd"}, "peers": {"algorithm": "d-psgd"}})
-    left, right = result_.plot_disagreement().axes
-    assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == ("disagreement", 1, 1)
+    left, right = getattr(result_, f"plot_{quantity}")().axes
+    assert (left.get_ylabel(), len(left.get_lines()), len(right.get_lines())) == (label, 1, 1)
     (line,) = left.get_lines()
-    xs, ys = values(result_.metrics, "peers", 1, "updates", "disagreement")
+    xs, ys = values(result_.metrics, "peers", 1, "updates", quantity)
     x, y = (np.asarray(each, float) for each in line.get_data())
     np.testing.assert_allclose(y, [between(at, xs, ys) for at in x], rtol=1e-9)
 

@@ -97,10 +97,11 @@ class Result:
 
     def plot_disagreement(self) -> figures.Picture:
         """How far workers' own models are from their mean. Raises FredError where no run has such models."""
-        metrics = self.metrics
-        if "disagreement" not in metrics:
-            raise FredError("nothing to plot: in these runs workers have no models of their own")
-        return figures.learning(metrics.dropna(subset="disagreement"), "disagreement", self.scenario.title)
+        return self._of_replicas("disagreement")
+
+    def plot_replicas_error(self) -> figures.Picture:
+        """The mean of the errors of workers' own models. Raises FredError where no run has such models."""
+        return self._of_replicas("replicas_error")
 
     def plot_traffic(self) -> figures.Picture:
         """What was sent each way in each run, mean over the seeds."""
@@ -161,7 +162,7 @@ class Result:
         if "loss" in self.metrics:
             drawn |= {"loss": self.plot_loss, "error": self.plot_error}
         if "disagreement" in self.metrics:
-            drawn["disagreement"] = self.plot_disagreement
+            drawn |= {"disagreement": self.plot_disagreement, "replicas-error": self.plot_replicas_error}
         drawn |= {"traffic": self.plot_traffic, "staleness": self.plot_staleness}
         if any(_suppressed(**summary_of(each)["copies"]) for each in self.outcomes):
             drawn["copies"] = self.plot_copies
@@ -174,6 +175,12 @@ class Result:
         if quantity not in metrics:
             raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
         return figures.learning(metrics, quantity, self.scenario.title, self._target(quantity))
+
+    def _of_replicas(self, quantity: str) -> figures.Picture:
+        metrics = self.metrics
+        if quantity not in metrics:
+            raise FredError("nothing to plot: in these runs workers have no models of their own")
+        return figures.learning(metrics.dropna(subset=quantity), quantity, self.scenario.title)
 
     def _target(self, quantity: str) -> float | None:
         """What all runs are to come down to, if it is the same."""
