@@ -14,7 +14,7 @@ from fred.prediction import closed_loop
 from fred.prediction.comparison import RULES, compare, rule_named
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
-from fred.results import figures
+from fred.results import cutoff_figures
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from tests.test_closed_loop import NODES
@@ -67,8 +67,8 @@ def test_every_round_is_kept_and_rules_with_options_take_part(trace):
     again = closed_loop.run(EWMA(of="node", node_rate=0.05), read(trace).seconds[150:], NODES)
     assert outcome.rounds["calm"].cutoff.tolist() == again.cutoff.tolist()
     assert outcome.rounds["all"].cutoff.tolist() == [30] * 90
-    bars: Any = figures.throughput(outcome.rounds)
-    panels: Any = figures.cutoffs(outcome.rounds)
+    bars: Any = cutoff_figures.throughput(outcome.rounds)
+    panels: Any = cutoff_figures.cutoffs(outcome.rounds)
     shown = [patch.get_width() for patch in bars.axes[0].patches]
     assert shown == [each["throughput"] for each in outcome.rules.values()]
     assert [axis.patches[1].get_data().values.tolist() for axis in panels.axes[:3]] == [

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from fred.prediction.closed_loop import Rounds
 from fred.results.sweeps import keys_of
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
@@ -113,7 +112,7 @@ def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
         figure = Picture(figsize=(1.6 + 3.6 * columns, 0.6 + 2.9 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         for axis, (others, panel) in zip(axes, panels, strict=False):
-            for colour, (name, own) in zip(_cycle(), panel.groupby("run", sort=False), strict=False):
+            for colour, (name, own) in zip(cycle(), panel.groupby("run", sort=False), strict=False):
                 _points(axis, own, keys[0], str(name), colour)
             axis.set_title(", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(keys[1:], others, strict=True)))
             axis.set(xlabel=keys[0].rsplit(".", 1)[-1].replace("_", " "))
@@ -159,7 +158,7 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
         largest = max(0, *(len(counts) - 1 for counts in stale.values()))
         width = max(1, -(-(largest + 1) // 60))
         bins = np.arange(0, largest + 1 + width, width) - 0.5
-        for axis, colour, (name, counts) in zip(axes, _cycle(), stale.items(), strict=False):
+        for axis, colour, (name, counts) in zip(axes, cycle(), stale.items(), strict=False):
             values = np.arange(len(counts))
             axis.hist(values, bins=bins, color=colour, weights=100 * counts / max(1, counts.sum()))
             titled(axis, name, f"mean {np.average(values, weights=counts):.1f}, max {values[-1]}" if len(counts) else "none")
@@ -233,51 +232,6 @@ def copies(runs: dict[str, pd.DataFrame]) -> Picture:
     return figure
 
 
-def cutoffs(rounds: dict[str, Rounds]) -> Picture:
-    """How many workers each rule waited for, round by round, above what the oracle would have."""
-    with style():
-        columns = min(2, len(rounds))
-        rows = -(-len(rounds) // columns)
-        figure = Picture(figsize=(4.6 * columns, 0.4 + 1.5 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for axis, colour, (name, each) in zip(axes, _cycle(), rounds.items(), strict=False):
-            edges = np.arange(len(each.cutoff) + 1) + 0.5
-            axis.stairs(each.best_cutoff, edges, fill=True, color="#DADADA", label="oracle")
-            axis.stairs(each.cutoff, edges, baseline=None, color=colour, linewidth=1.3)
-            axis.set_title(f"{name}: {each.summary()['of_oracle']:.1%} of the oracle's throughput", parse_math=False)
-            axis.set(ylabel="c", xlim=edges[[0, -1]], ylim=(0, None))
-        for axis in axes[len(rounds) :]:
-            axis.set_axis_off()
-        for axis in axes[max(0, len(rounds) - columns) : len(rounds)]:
-            axis.set_xlabel("round")
-            axis.xaxis.set_tick_params(labelbottom=True)
-        figure.legend(handles=axes[0].patches[:1], loc="outside upper right")
-    return figure
-
-
-def throughput(rounds: dict[str, Rounds]) -> Picture:
-    """Gradients per second of each rule; the line is what the oracle reaches."""
-    with style():
-        figure = Picture(figsize=(6.5, 0.9 + 0.3 * len(rounds)), layout="constrained")
-        axis = figure.subplots()
-        reached = {name: each.summary() for name, each in rounds.items()}
-        per_second = [each["throughput"] for each in reached.values()]
-        axis.barh(range(len(rounds)), per_second, 0.7, color=_cycle()[: len(rounds)])
-        first = next(iter(reached.values()))
-        oracle = first["throughput"] / first["of_oracle"]
-        axis.axvline(oracle, color="#5B5B5B", linestyle="--", label="oracle")
-        end = 1.02 * max(oracle, *per_second)
-        for place, each in enumerate(per_second):
-            axis.text(end, place, f"{each:.4g}", va="center")
-        axis.set(yticks=range(len(rounds)), yticklabels=list(rounds), xlabel="gradients/s", xlim=(0, 1.1 * end))
-        for label in axis.get_yticklabels():
-            label.set_parse_math(False)
-        axis.grid(axis="y", visible=False)
-        axis.invert_yaxis()
-        figure.legend(loc="outside lower right")
-    return figure
-
-
 def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, name: str, colour: str, dashes: str = "-") -> None:
     reach = min(own[column].max() for own in seeds)
     grid = np.linspace(0, reach, 200)
@@ -298,5 +252,6 @@ def _lines() -> list[tuple[str, str]]:
     return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
 
 
-def _cycle() -> list[str]:
+def cycle() -> list[str]:
+    """Enough colours for any number of runs."""
     return list(COLOURS) * 10
