@@ -41,12 +41,10 @@ def _ratios(timed: pd.DataFrame) -> list[Claim]:
 def _ends(learned: pd.DataFrame) -> str:
     late, even = errors.ends(learned, late=True), errors.ends(learned, late=False)
     rows = [
-        [name, f"{paper:.4f}", f"{late['error'][name]:.4f}", f"{even['error'][name]:.4f}", f"{late['loss'][name]:.4f}"]
+        [name, f"{paper:.4f}", *(f"{own['error'][name]:.4f} ± {own['give'][name]:.4f}" for own in (late, even))]
         for name, paper in errors.PAPER.items()
     ]
-    return table(
-        ["run", "paper: error, late replies", "FRED: error, late replies", "without late replies", "loss, late replies"], rows
-    )
+    return table(["run", "paper: error, late replies", "FRED: error, late replies", "without late replies"], rows)
 
 
 def _order(learned: pd.DataFrame) -> list[Claim]:
@@ -89,7 +87,7 @@ end with `-keep` they take every block newer than what they have.
 ## Table 1 and figure 3: errors
 
 **Scaled down**: handwritten digits and one hidden layer in place of CIFAR-10 and ResNet-50, 8 workers and 8 servers in place
-of 32, {error_updates} updates, {error_seeds} seed; the shares waited for, momentum, and how rates fall as in the paper, no
+of 32, {error_updates} updates, {error_seeds} seeds (± their standard error); the shares waited for, momentum, and how rates fall as in the paper, no
 weight decay. Only the order can be compared.
 
 {ends}
