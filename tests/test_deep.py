@@ -236,7 +236,7 @@ def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def trained() -> DeepMarkov:
-    return DeepMarkov(steps=300).trained(*switching(600, 0))
+    return DeepMarkov(steps=150).trained(*switching(600, 0))
 
 
 class TestRule:

@@ -21,7 +21,7 @@ from tests.golden import GOLDEN, digests, locked, names, training
 PROGRAM = """
 import json, fred
 settings = ["seeds=[2]", "stop.seconds=3"]
-result = fred.run(fred.load("scenarios/quickstart.yaml", settings))
+result = fred.run(fred.load("scenarios/quickstart.yaml", settings), ["backup-workers", "fasgd"])
 print(json.dumps(result.summary[["name", "digests_schedule", "digests_params"]].values.tolist()))
 """
 
