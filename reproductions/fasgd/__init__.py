@@ -9,7 +9,7 @@ def timing() -> None:
 
 
 def training() -> None:
-    """An hour or two on two cores for figures 1 and 2; half an hour for figure 3."""
+    """An hour or two on two cores for figures 1 and 2; another one for figure 3."""
     traffic.measure()
     curves.measure()
 

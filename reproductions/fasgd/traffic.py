@@ -10,8 +10,9 @@ from reproductions.common import RESULTS, ROOT, Claim, claims, run, table
 
 TRAFFIC = RESULTS / "fasgd-traffic.csv"
 _POINTS = 100  # kept of each run's curve
-_SHARE = 0.25  # of the copies, at which pushes and fetches are compared
-_SLIGHT, _BAD = 1.1, 1.5  # times the error of the open gates: not seriously worse; much worse
+_SHARE = 0.1  # of the copies, at which pushes and fetches are compared
+_SLIGHT = 1.1  # times the error of the open gates: not seriously worse
+_DIVERGED = 0.5  # an error
 
 
 def measure() -> None:
@@ -42,7 +43,6 @@ def report() -> str:
         runs=table(["run", "pushed, of potential", "fetched, of potential", "both", "error"], rows),
         claims=claims(_claims(traffic, ends)),
         slight=f"{_SLIGHT - 1:.0%}",
-        bad=f"{_BAD - 1:.0%}",
     )
 
 
@@ -60,7 +60,7 @@ def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
     still = ends[(ends["error"] <= _SLIGHT * ends["error"]["open"]) & ends.index.str.startswith("fetch")]
     fetched, total = still["fetched"].min(), still["total"].min()  # not a number if none is
     pushes = ends[ends.index.str.startswith("push")]
-    worse = pushes[pushes["error"] > _BAD * ends["error"]["open"]]["pushed"]
+    worst = pushes.loc[pushes["error"].idxmax()]
     bends = [_bends(own, way) for way in ("pushes", "fetches") for own in _gated(traffic, way)]
     less = "fetches can be reduced without seriously hurting, by"
     bent = f"{sum(bends)} of {len(bends)} curves"
@@ -68,7 +68,13 @@ def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
     return [
         (less, "10 times", _times(fetched), bool(fetched <= 1 / 7), "no"),
         ("so can both together, by", "5 times", _times(total), None, "no"),
-        ("reducing pushes soon makes it diverge", "yes", _when(worse), len(worse) > 0, "no"),
+        (
+            "reducing pushes makes it diverge",
+            "quickly",
+            f"error {worst['error']:.3f} with {worst['pushed']:.0%}",
+            bool(worst["error"] > _DIVERGED),
+            "no",
+        ),
         (
             f"error with {_SHARE:.0%} of the pushes, of the fetches",
             "worse, better",
@@ -88,10 +94,6 @@ def _interpolated(ends: pd.DataFrame, way: str) -> float:
 
 def _times(share: float) -> str:
     return f"{1 / share:.1f} times" if share > 0 else "none of those tried"
-
-
-def _when(worse: "pd.Series[float]") -> str:
-    return f"much worse with {worse.max():.0%} of the pushes" if len(worse) else "no"
 
 
 def _gated(traffic: pd.DataFrame, way: str) -> list[pd.DataFrame]:
@@ -127,16 +129,17 @@ TEXT = """
 ## Figure 3: what B-FASGD's gates save
 
 16 workers with batches of 8 on FRED's dispatcher, FASGD as published; c as in the figure's legends (docs/errata.md, item 5).
-**Scaled down**: {updates} updates in place of 100,000; {seeds} seed. The paper does not say how many workers it had.
+{updates} updates, as there; {seeds} seed. The paper does not say how many workers it had.
 **Calibrated**: nothing.
 
 {runs}
 
 {claims}
 
-"Without seriously hurting" means an error at most {slight} above that of open gates, "much worse" more than {bad} above. The
-paper's 5 times in total is what 10 times fewer fetches would be only if fetches were nearly all of the traffic: as it counts
-copies, fetching nothing at all would halve them.
+"Without seriously hurting" means an error at most {slight} above that of open gates. Every gate costs some accuracy; with the same
+share of copies a missing push costs more than a missing fetch, but neither makes training diverge. The paper's 5 times in total
+is what 10 times fewer fetches would be only if fetches were nearly all of the traffic: as it counts copies, fetching nothing at
+all would halve them.
 
 ![figure 3](fasgd-figure3.svg)
 """
