@@ -60,7 +60,7 @@ def _claims(traffic: pd.DataFrame, ends: pd.DataFrame) -> list[Claim]:
     still = ends[(ends["error"] <= _SLIGHT * ends["error"]["open"]) & ends.index.str.startswith("fetch")]
     fetched, total = still["fetched"].min(), still["total"].min()  # not a number if none is
     pushes = ends[ends.index.str.startswith("push")]
-    worst = pushes.loc[pushes["error"].idxmax()]
+    worst = pushes.nlargest(1, "error").iloc[0]
     bends = [_bends(own, way) for way in ("pushes", "fetches") for own in _gated(traffic, way)]
     less = "fetches can be reduced without seriously hurting, by"
     bent = f"{sum(bends)} of {len(bends)} curves"
@@ -136,10 +136,10 @@ TEXT = """
 
 {claims}
 
-"Without seriously hurting" means an error at most {slight} above that of open gates. Every gate costs some accuracy; with the same
-share of copies a missing push costs more than a missing fetch, but neither makes training diverge. The paper's 5 times in total
-is what 10 times fewer fetches would be only if fetches were nearly all of the traffic: as it counts copies, fetching nothing at
-all would halve them.
+"Without seriously hurting" means an error at most {slight} above that of open gates. Every gate costs some accuracy;
+with the same share of copies a missing push costs more than a missing fetch, but neither makes training diverge. The paper's 5
+times in total is what 10 times fewer fetches would be only if fetches were nearly all of the traffic: as it counts copies,
+fetching nothing at all would halve them.
 
 ![figure 3](fasgd-figure3.svg)
 """
