@@ -87,8 +87,8 @@ end with `-keep` they take every block newer than what they have.
 ## Table 1 and figure 3: errors
 
 **Scaled down**: handwritten digits and one hidden layer in place of CIFAR-10 and ResNet-50, 8 workers and 8 servers in place
-of 32, {error_updates} updates, {error_seeds} seeds (± their standard error); the shares waited for, momentum, and how rates fall as
-in the paper, no weight decay. Only the order can be compared.
+of 32, {error_updates} updates, {error_seeds} seeds (± their standard error); the shares waited for, momentum, and how
+rates fall as in the paper, no weight decay. Only the order can be compared.
 
 {ends}
 
