@@ -19,6 +19,7 @@ from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.eager import Eager
 from fred.timing.protocols.gated import Gated
+from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.local_steps import LocalSteps
 from fred.timing.protocols.pairwise import Pairwise
@@ -90,7 +91,7 @@ class TestByHand:
         faults = Faults(both)
         assert faults.away("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
         assert faults.back("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
-        assert faults.undisturbed(0, NANOSECONDS // 2, NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
+        assert faults.undisturbed([0], NANOSECONDS // 2, lambda _: NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
         assert faults.away("worker", 0, 6 * NANOSECONDS)[0] == NEVER
 
     def test_random_crashes_come_as_often_as_stated(self):
@@ -163,6 +164,97 @@ class TestReviewed:
     def test_servers_that_are_not_there_cannot_crash(self):
         with pytest.raises(FredError, match="this protocol has no servers"):
             make_run("allreduce-sgd", cluster={"workers": 2, "faults": [{"name": "outage", "servers": [0]}]})
+
+
+def soonest(start: float, work: float, away: list[tuple[float, float]]) -> float:
+    """When work that nobody's absence may interrupt is done, if it can begin at `start` or whenever somebody comes back."""
+    begins = sorted([start, *(end for _, end in away if end > start)])
+    return next(each for each in begins if not any(end > each and begin < each + work for begin, end in away)) + work
+
+
+class TestWhoIsAwayWhenAnAverageIsMade:
+    RING = {"latency": {"name": "constant", "seconds": 0.25}}  # four workers' allreduce: 1.5 s
+
+    @pytest.mark.parametrize(
+        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1)]
+    )
+    @settings(max_examples=15)
+    @given(
+        absences=st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40)).map(lambda a: (a[0], a[1] / 8, a[2] / 8)),
+            max_size=5,
+        )
+    )
+    def test_where_all_wait_for_all_it_begins_when_all_are_there_and_anew_if_one_goes(self, protocol, absences):
+        faults = [{"name": "outage", "workers": [w], "begin": begin, "end": begin + length} for w, begin, length in absences]
+        machines = cluster(*faults, workers=4, speeds=[1, 1, 0.5, 0.8], network=self.RING)
+        schedule = record(protocol, machines, gradients=28)
+        everybody = [(begin, begin + length) for _, begin, length in absences]
+        away = [[span for span, (each, *_) in zip(everybody, absences, strict=True) if each == w] for w in range(4)]
+        expected, now = [], 0.0
+        for _ in range(6):
+            computed = [soonest(now, 1 / speed, away[worker]) for worker, speed in enumerate((1, 1, 0.5, 0.8))]
+            now = soonest(max(computed), 1.5, everybody)
+            expected.append(now)
+        verb = Verb.MIX if schedule.replicas > 1 else Verb.COMMIT
+        found = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
+        assert found[:6].tolist() == expected
+
+    def test_eager_sgd_goes_on_without_it_and_its_gradient_is_part_of_a_later_sum(self):
+        """Worker 0 arrives at 1 s, the message that starts the allreduce two latencies later; worker 1 was there meanwhile."""
+        away = {"name": "outage", "workers": [1], "begin": 1.375, "end": 4.0}
+        machines = cluster(away, speeds=[1, 0.8, 0.1], network=self.RING)
+        schedule = record(Eager(start_by="solo", period=None), machines, seconds=9)
+        adds = schedule.rows(Verb.ADD)
+        assert [(t / NANOSECONDS, w) for t, w in zip(schedule["time_ns"][adds], schedule["worker"][adds], strict=True)][:2] == [
+            (1.5 + 2 * 0.25, 0),
+            (2.0 + 1 + 0.5 + 2 * 0.25, 0),
+        ], "two of the three in the ring"
+        own = adds[schedule["worker"][adds] == 1]
+        assert schedule["step"][own].tolist() == list(range(len(own)))
+        assert schedule["time_ns"][own[0]] == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
+        assert schedule["bytes"][own[0]] == round(4 / 3 * 1000), "it has taken part in no other"
+
+    @pytest.mark.parametrize("order", ["update-first", "compute-first"])
+    def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
+        """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""
+        away = {"name": "outage", "workers": [0], "begin": 1.5, "end": 5.0}
+        schedule = record(Gossip(order=order), cluster(away, workers=4, nodes=4, speeds=[1, 0.5, 1, 1]), seconds=5.5)
+        syncs = schedule.rows(Verb.SYNC)
+        first = [schedule["time_ns"][syncs][schedule["worker"][syncs] == worker][0] / NANOSECONDS for worker in range(4)]
+        assert first == [5.0, 2.0, 2.0, 1.0]
+
+    def test_averaging_now_and_then_is_the_same_in_groups_of_one(self):
+        machines = cluster(TestReviewed.CRASHES, workers=4, network=self.RING)
+        local, alone = (
+            record(protocol, machines, seconds=500)
+            for protocol in (LocalSteps(period=3), GroupAveraging(group_size=1, period=3))
+        )
+        times = [np.unique(each["time_ns"][each.rows(Verb.SYNC)]).tolist() for each in (local, alone)]
+        assert times[0] == times[1] and len(times[0]) > 20
+
+    @pytest.mark.parametrize(
+        ("name", "options"),
+        [
+            *((name, {}) for name in ("gossip", "local-steps", "group-averaging", "pairwise", "eager")),
+            *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
+        ],
+    )
+    @settings(max_examples=10, deadline=None)
+    @given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
+    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
+        machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
+        protocol = fitting(name, machines).model_copy(update=options)
+        try:
+            protocol.check(machines)
+        except ValueError:
+            return
+        schedule = record(protocol, machines, seconds=20, seed=seed)
+        rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
+        times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
+        for fault in faults:
+            begin, end = (round(fault[name] * NANOSECONDS) for name in ("begin", "end"))
+            assert not ((times > begin) & (times < end)).any()
 
 
 def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:

@@ -4,7 +4,7 @@ When they strike follows from the seed alone, whatever the protocol does; what c
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -23,7 +23,7 @@ Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
 _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
-_MOST_TRIES = 10_000  # of one gradient
+_MOST_TRIES = 10_000  # of one gradient, or one collective operation
 _AT_A_TIME = 64  # draws
 
 
@@ -201,17 +201,22 @@ class Faults:
             self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
         return late
 
-    def undisturbed(self, worker: int, begin: int, work: int) -> Span:
-        """When a computation of `work` ns, which starts anew after each time away, begins for the last time, and ends."""
+    def undisturbed(self, workers: Collection[int], begin: int, lasts: Callable[[int], int]) -> Span:
+        """When what needs all these workers, and starts anew whenever one crashes, begins for the last time, and ends.
+
+        `lasts` says how long it takes if it begins then, ns.
+        """
         for _ in range(_MOST_TRIES):
-            begin = self.back("worker", worker, begin)
-            away, _ = self.away("worker", worker, begin)
-            if begin >= NEVER or begin + work <= away:
-                return begin, begin + work
-            begin = away
+            begin = max(self.back("worker", worker, begin) for worker in workers)
+            end = begin + lasts(begin)
+            if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
+                return begin, end
+            begin = max(begin, away)
+        one = len(workers) == 1
+        who, what = (f"worker {min(workers)} is", "it can compute one gradient") if one else ("workers are", "they can average")
         raise FredError(
-            f"`faults`: worker {worker} is away {_MOST_TRIES:,} times before it can compute one gradient of "
-            f"{work / NANOSECONDS:g} s: give longer times between crashes"
+            f"`faults`: {who} away {_MOST_TRIES:,} times before {what} of {lasts(begin) / NANOSECONDS:g} s: "
+            "give longer times between crashes"
         )
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:

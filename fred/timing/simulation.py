@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import simpy
@@ -85,7 +86,7 @@ class Simulation(World):
         """Begin a gradient anew after each time away."""
         assert self._faults is not None
         work = gradient.end - gradient.begin  # contention included
-        gradient.begin, gradient.end = self._faults.undisturbed(gradient.worker, gradient.begin, work)
+        gradient.begin, gradient.end = self._faults.undisturbed((gradient.worker,), gradient.begin, lambda _: work)
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""
@@ -112,18 +113,28 @@ class Simulation(World):
             return self.env.after(0)
         return self.process(self._links.across(worker, receiver, self.model_bytes))
 
-    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+    def allreduce(
+        self,
+        members: int | Sequence[int],
+        algorithm: Collective | None = None,
+        begin: int | None = None,
+        awaited: Collection[int] = (),
+    ) -> Cost:
         """What an allreduce of models among these workers (a number: the first so many) costs each of them.
 
         The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        It begins when those who are awaited are there, and anew if one of them crashes: that time is part of the cost.
         """
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
         cost = network.allreduce(spread, self.model_bytes, algorithm)
         if self._links is None:
             return cost
-        begin = self.now if begin is None else begin
-        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
+        asked = self.now if begin is None else begin
+        lasts = partial(self._links.together, workers, work=cost.nanoseconds)
+        if self._faults is None or not awaited:
+            return cost._replace(nanoseconds=lasts(asked))
+        return cost._replace(nanoseconds=self._faults.undisturbed(awaited, asked, lasts)[1] - asked)
 
     @property
     def mean_latency(self) -> int:

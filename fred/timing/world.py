@@ -67,9 +67,13 @@ class World:
         if process is not None:
             process.interrupt()
 
+    def back(self, worker: int, time: int) -> int:
+        """When a worker is there: at that time, unless it is away then, ns."""
+        return time if self._faults is None else self._faults.back("worker", worker, time)
+
     def present(self, worker: int) -> Process:
         """Wait until a worker is there."""
-        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
+        back = self.back(worker, self.now)
         if back > self.now:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 

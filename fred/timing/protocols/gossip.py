@@ -33,7 +33,9 @@ class Gossip(Protocol):
     after so many. Weights then sum to 1 only together with what is on its way, which push-sum (SGP) accounts for.
     """
 
-    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its neighbours wait, then theirs."
+    faults: ClassVar[str] = (
+        "A worker keeps its model and what it is sent, and computes the lost gradient anew; its neighbours wait, then theirs."
+    )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
@@ -83,6 +85,7 @@ class Gossip(Protocol):
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
     ) -> Process:
         while True:
+            yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
             if self.order != "mix-first":
                 yield gradient.finished
@@ -93,6 +96,7 @@ class Gossip(Protocol):
             if self.order == "mix-first":
                 yield gradient.finished
             yield from inbox.wait(worker, number, len(mine))
+            yield from sim.present(worker)
             models = inbox.take(number)
             sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
             if self.order != "update-first":
@@ -112,6 +116,7 @@ class Gossip(Protocol):
                     senders.send(worker)
                     if last >= 0:
                         yield from inbox.wait(worker, last, len(weights[last % len(weights)]))
+                        yield from sim.present(worker)
                 arrived = inbox.take_all()
                 if arrived:
                     models += [(model, weights[number % len(weights)][sender]) for number, sender, model in arrived]
