@@ -28,7 +28,7 @@ class Simulation(World):
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network
-        self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
+        self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
         self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
@@ -44,9 +44,9 @@ class Simulation(World):
     def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now, (size, messages) = self.env._now, self._whole[0]
-        arrival = now if self._links is None else self._links.arrival(worker, size)
+        arrival = now if self.links is None else self.links.arrival(worker, size)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
-        if self._links is not None:
+        if self.links is not None:
             yield After(self.env, arrival - now)
         return copy
 
@@ -103,15 +103,15 @@ class Simulation(World):
 
     def send(self, gradient: Gradient, server: int | None = None) -> Iterable[simpy.Event]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
-        if self._links is None:
+        if self.links is None:
             return ()
-        return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
+        return self.links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
 
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        if self._links is None:
+        if self.links is None:
             return self.env.after(0)
-        return self.process(self._links.across(worker, receiver, self.model_bytes))
+        return self.process(self.links.across(worker, receiver, self.model_bytes))
 
     def allreduce(
         self,
@@ -128,10 +128,10 @@ class Simulation(World):
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
         cost = network.allreduce(spread, self.model_bytes, algorithm)
-        if self._links is None:
+        if self.links is None:
             return cost
         asked = self.now if begin is None else begin
-        lasts = partial(self._links.together, workers, work=cost.nanoseconds)
+        lasts = partial(self.links.together, workers, work=cost.nanoseconds)
         if self._faults is None or not awaited:
             return cost._replace(nanoseconds=lasts(asked))
         return cost._replace(nanoseconds=self._faults.undisturbed(awaited, asked, lasts)[1] - asked)
@@ -171,8 +171,8 @@ class Simulation(World):
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
         arrival = self.now
-        if sent and self._links is not None:
-            arrival = self._links.arrival(worker, self.bytes_of(server), server)
+        if sent and self.links is not None:
+            arrival = self.links.arrival(worker, self.bytes_of(server), server)
         return self.read(worker, 0, arrival, sent, server), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:

@@ -33,6 +33,7 @@ class World:
         self.seed = seed
         self.workers, self.servers = cluster.size, cluster.servers
         self.node_of = cluster.node_of
+        self.faultless = not cluster.faults
         self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
         self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes

@@ -7,7 +7,7 @@ from pydantic import Field
 from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
-from fred.timing.faults import LostMessages
+from fred.timing.exchanges import check_exchanges
 from fred.timing.inbox import Inbox, Senders
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
@@ -63,14 +63,8 @@ class Gossip(Protocol):
                 raise ValueError("`weights: metropolis` needs a topology in which everybody sends to those it hears from")
         if self.overlap and (self.exchanges != 1 or self.order != "update-first"):
             raise ValueError("`overlap` goes with one exchange and `order: update-first` only: its models are never waited for")
-
-        network = cluster.network
-        unknown = network is not None and (network.two_levels or network.contention)
-        if self.exchanges != 1 and (unknown or any(isinstance(fault, LostMessages) for fault in cluster.faults)):
-            raise ValueError(
-                "`exchanges` knows mean latencies and `bandwidth` only: leave out the network's `within`, `node_bandwidth` and "
-                "`contention`, and `lost-messages`"
-            )
+        if self.exchanges != 1:
+            check_exchanges(cluster)
 
     def start(self, sim: Simulation) -> None:
         graphs = _graphs(self.topology, sim.workers)
