@@ -172,6 +172,33 @@ def soonest(start: float, work: float, away: list[tuple[float, float]]) -> float
     return next(each for each in begins if not any(end > each and begin < each + work for begin, end in away)) + work
 
 
+class TestLostMessages:
+    LOST = {"name": "lost-messages", "share": 0.3, "again_after": 0.125}
+    LATENCY = {"latency": {"name": "constant", "seconds": 0.25}}
+
+    @pytest.mark.parametrize(("servers", "messages"), [(1, 1), (3, 3)])
+    def test_what_is_sent_again_is_counted_with_what_arrives(self, servers, messages):
+        """Nothing queues, so that by how much a message is late says how often it was lost."""
+        schedule = record(Asynchronous(), cluster(self.LOST, servers=servers, network=self.LATENCY), gradients=300)
+        for verb, begin, end in ((Verb.PULL, "begin_ns", "end_ns"), (Verb.PUSH, "end_ns", "time_ns")):
+            rows = schedule.rows(verb)
+            seconds = (schedule[end][rows] - schedule[begin][rows]) / NANOSECONDS
+            sent = 1 + (seconds - 0.25) / 0.125
+            assert schedule["messages"][rows].tolist() == (sent * messages).tolist()
+            assert schedule["bytes"][rows].tolist() == (sent * 1000).tolist()
+            assert sent.max() > 3
+
+    @pytest.mark.parametrize("protocol", [Asynchronous(clocks="each"), Asynchronous(), Partial(), Gossip(), Gossip(overlap=2)])
+    def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
+        network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
+        machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOST], [])]
+        lossy, sure = (record(protocol, each, gradients=4000) for each in machines)
+        per_gradient = [each["messages"].sum() / each.counts()["gradients"] for each in (lossy, sure)]
+        assert per_gradient[0] == pytest.approx(per_gradient[1] / 0.7, rel=0.03)
+        sizes = [each["bytes"].sum() / each["messages"].sum() for each in (lossy, sure)]
+        assert sizes[0] == pytest.approx(sizes[1])
+
+
 class TestWhoIsAwayWhenAnAverageIsMade:
     RING = {"latency": {"name": "constant", "seconds": 0.25}}  # four workers' allreduce: 1.5 s
 

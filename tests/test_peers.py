@@ -141,7 +141,8 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     pushes = schedule.rows(Verb.PUSH)
     columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "end_ns"))
     computed = {(worker, step): end for worker, step, end in zip(*columns, strict=True)}
-    env, troubles, taken = Loop(), Faults(cluster.troubles(seed)), []
+    env, troubles = Loop(), Faults(cluster.troubles(seed))
+    taken: list[float] = []
     links = Links(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
 
@@ -157,8 +158,9 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
             for number in range(step * exchanges, (step + 1) * exchanges):
                 env.process(send(worker, number))
                 network = cluster.network
+                assert network is not None and network.within is not None
                 one_node = cluster.node_of[worker] == cluster.node_of[(worker + 1) % cluster.size]
-                bandwidth = (network.within if one_node else network).bandwidth
+                bandwidth = network.within.bandwidth if one_node else network.bandwidth
                 left = links.together([worker], env.now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
                 yield env.after(troubles.back("worker", worker, env.now) - env.now)

@@ -8,7 +8,6 @@ from typing import Any
 
 import simpy
 
-from fred.errors import FredError
 from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
@@ -43,8 +42,9 @@ class Simulation(World):
 
     def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
-        now, (size, messages) = self.env._now, self._whole[0]
-        arrival = now if self.links is None else self.links.arrival(worker, size)
+        now = self.env._now
+        arrival = now if self.links is None else self.links.arrival(worker, self._whole[0][0])
+        size, messages = self._read(0)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
         if self.links is not None:
             yield After(self.env, arrival - now)
@@ -64,7 +64,7 @@ class Simulation(World):
         """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
-            raise self._incomplete(copy)
+            raise copy.incomplete(self._cut)
         if duration is None:
             duration = self.duration(worker)
         self._steps[worker] = step + 1
@@ -96,7 +96,7 @@ class Simulation(World):
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
-                raise self._incomplete(copy)
+                raise copy.incomplete(self._cut)
         difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
         self.record.watch(difference)
         return difference
@@ -105,7 +105,9 @@ class Simulation(World):
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
         if self.links is None:
             return ()
-        return self.links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
+        size = self.model_bytes if server is None else self.bytes_of(server)
+        upload = self.links.upload(gradient.worker, size, server)
+        return upload if self.faultless else self._sending(gradient, server or 0, upload)
 
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
@@ -154,7 +156,7 @@ class Simulation(World):
     def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True, block: int = 0) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = self.env._now
-        size, messages = self._whole[block] if sent else (0, 0)
+        size, messages = self._read(block) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
@@ -166,7 +168,9 @@ class Simulation(World):
     def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
         """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies * parts)
+        again = 0 if self.links is None else self.links.announce(worker, copies)
+        size, messages = (copies + again) * self.model_bytes, copies * parts + again
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, size, messages)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
@@ -183,8 +187,8 @@ class Simulation(World):
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
-            raise self._unfinished(gradient, block)
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+            raise gradient.unfinished(now, block)
+        size, messages = self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
@@ -193,8 +197,8 @@ class Simulation(World):
         """The gradient, times `weight`, joins the open round."""
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
-            raise self._unfinished(gradient, block)
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+            raise gradient.unfinished(now, block)
+        size, messages = self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
@@ -224,7 +228,7 @@ class Simulation(World):
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        size, messages = self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
@@ -236,14 +240,20 @@ class Simulation(World):
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
-    def _incomplete(self, copy: Copy) -> FredError:
-        return FredError(
-            f"a copy of block {', '.join(map(str, copy.timestamps))} stands for a whole model, which has {self._cut} blocks: "
-            "`compose` copies of all of them"
-        )
+    def _sending(self, gradient: Gradient, block: int, upload: Process) -> Process:
+        """Bring a gradient to where it goes, and keep in mind what was sent again."""
+        if again := (yield from upload):
+            gradient.again = gradient.again | {block: again}
 
-    def _unfinished(self, gradient: Gradient, block: int) -> FredError:
-        return FredError(
-            f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
-            f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
-        )
+    def _read(self, block: int) -> tuple[int, int]:
+        """Bytes and messages that servers have just sent."""
+        return self._counted(block, 0 if self.links is None else self.links.resent())
+
+    def _sent(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
+        """Bytes and messages that a row about a gradient is charged with."""
+        return self._counted(block, gradient.again.get(block, 0)) if cost is None else (cost.bytes, cost.messages)
+
+    def _counted(self, block: int, again: int) -> tuple[int, int]:
+        """Bytes and messages for a block, where so many messages were sent again."""
+        size, messages = self._whole[block]
+        return (size + size * again // messages, messages + again) if again else (size, messages)
