@@ -154,17 +154,17 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
         for step in range(len(computed)):
             if (worker, step) not in computed:
                 return
-            yield env.after(computed[worker, step] - env.now)
+            yield env.after(computed[worker, step] - env._now)
             for number in range(step * exchanges, (step + 1) * exchanges):
                 env.process(send(worker, number))
                 network = cluster.network
                 assert network is not None and network.within is not None
                 one_node = cluster.node_of[worker] == cluster.node_of[(worker + 1) % cluster.size]
                 bandwidth = network.within.bandwidth if one_node else network.bandwidth
-                left = links.together([worker], env.now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
+                left = links.together([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
-                yield env.after(troubles.back("worker", worker, env.now) - env.now)
-            taken.append(env.now / 1e9)
+                yield env.after(troubles.back("worker", worker, env._now) - env._now)
+            taken.append(env._now / 1e9)
 
     for worker in range(cluster.size):
         env.process(work(worker))
