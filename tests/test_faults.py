@@ -284,6 +284,23 @@ class TestWhoIsAwayWhenAnAverageIsMade:
             assert not ((times > begin) & (times < end)).any()
 
 
+class TestStandstillAmongRandomCrashes:
+    CRASHES = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 1.0}}
+
+    @pytest.mark.parametrize("workers", [2, 300])
+    def test_it_is_found_however_many_workers_there_are(self, workers, monkeypatch):
+        monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
+        machines = cluster({"name": "outage", "workers": [0], "begin": 0.5}, self.CRASHES, workers=workers)
+        with pytest.raises(FredError, match=r"nothing can happen any more.*worker 0 does not come back"):
+            record(Synchronous(), machines, gradients=10**6)
+
+    @pytest.mark.parametrize("name", WITH_CLOCK)
+    def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
+        monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
+        machines = cluster(self.CRASHES, workers=64, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
+        record(fitting(name, machines), machines, gradients=1500)
+
+
 def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
     rows = schedule.rows(Verb.PUSH, Verb.ADD)
     rows = rows[schedule["worker"][rows] == worker]
