@@ -134,9 +134,10 @@ class Simulation(World):
             return cost
         asked = self.now if begin is None else begin
         lasts = partial(self.links.together, workers, work=cost.nanoseconds)
-        if self._faults is None or not awaited:
-            return cost._replace(nanoseconds=lasts(asked))
-        return cost._replace(nanoseconds=self._faults.undisturbed(awaited, asked, lasts)[1] - asked)
+        begin, end = asked, asked + lasts(asked)
+        if self._faults is not None and awaited:
+            begin, end = self._faults.undisturbed(awaited, asked, lasts)
+        return cost._replace(nanoseconds=end - asked, moving=end - begin)
 
     @property
     def mean_latency(self) -> int:
@@ -223,6 +224,7 @@ class Simulation(World):
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
+        self.record.moving(cost.moving)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
@@ -250,8 +252,11 @@ class Simulation(World):
         return self._counted(block, 0 if self.links is None else self.links.resent())
 
     def _sent(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
-        """Bytes and messages that a row about a gradient is charged with."""
-        return self._counted(block, gradient.again.get(block, 0)) if cost is None else (cost.bytes, cost.messages)
+        """Bytes and messages that the next row, which is about a gradient, is charged with."""
+        if cost is None:
+            return self._counted(block, gradient.again.get(block, 0))
+        self.record.moving(cost.moving)
+        return cost.bytes, cost.messages
 
     def _counted(self, block: int, again: int) -> tuple[int, int]:
         """Bytes and messages for a block, where so many messages were sent again."""

@@ -114,6 +114,6 @@ class _Allreduces:
             self._unpaid[worker] += 1
             for gradient in gradients:
                 number, self._unpaid[worker] = self._unpaid[worker], 0
-                self._sim.add(gradient, cost=Cost(0, number * cost.bytes, number * cost.messages))
+                self._sim.add(gradient, cost=cost._replace(bytes=number * cost.bytes, messages=number * cost.messages))
         self._sim.commit(weight=1 / self._sim.workers)
         allreduce.over.succeed()
