@@ -242,6 +242,15 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         assert schedule["time_ns"][own[0]] == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
         assert schedule["bytes"][own[0]] == round(4 / 3 * 1000), "it has taken part in no other"
 
+    def test_where_nobody_is_there_an_eager_allreduce_waits_for_the_first_who_is_back(self):
+        """Worker 0 starts it at 1 s, and is gone when it begins at 1.25 s; at 4 s worker 1 has nothing to give."""
+        away = [{"name": "outage", "workers": [w], "begin": 1.125, "end": end} for w, end in ((0, 5.0), (1, 4.0))]
+        schedule = record(Eager(start_by="solo", period=None), cluster(*away, workers=2, speeds=[1, 0.1], network=self.RING), 8)
+        rows = schedule.rows(Verb.ADD, Verb.COMMIT)
+        columns = (schedule[name][rows].tolist() for name in ("time_ns", "verb", "step"))
+        found = [(time / NANOSECONDS, verb, step) for time, verb, step in zip(*columns, strict=True)]
+        assert found[:4] == [(4, Verb.COMMIT, -1), (6.75, Verb.ADD, 0), (6.75, Verb.ADD, 1), (6.75, Verb.COMMIT, -1)]
+
     @pytest.mark.parametrize("order", ["update-first", "compute-first"])
     def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
         """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""

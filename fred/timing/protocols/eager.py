@@ -102,9 +102,10 @@ class _Allreduces:
         allreduce.begun = True
         sim, waits = self._sim, allreduce.initiator is None
         everybody = range(sim.workers)
-        here = [] if waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
-        cost = sim.allreduce(here or everybody, awaited=() if here else everybody)
-        given = {worker: self._finished[worker] for worker in here or everybody}
+        there = [] if waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
+        awaited = everybody if waits else [min(everybody, key=lambda worker: sim.back(worker, sim.now))]
+        cost = sim.allreduce(there or awaited, awaited=() if there else awaited)
+        given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
             self._finished[worker] = []
         sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
