@@ -44,7 +44,7 @@ class Simulation(World):
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now = self.env._now
         arrival = now if self.links is None else self.links.arrival(worker, self._whole[0][0])
-        size, messages = self._read(0)
+        size, messages = self._whole[0] if self.faultless else self._read(0)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
         if self.links is not None:
             yield After(self.env, arrival - now)
@@ -189,7 +189,7 @@ class Simulation(World):
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._sent(gradient, block, cost)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
@@ -199,7 +199,7 @@ class Simulation(World):
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._sent(gradient, block, cost)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
@@ -230,7 +230,7 @@ class Simulation(World):
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
-        size, messages = self._sent(gradient, block, cost)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
@@ -249,7 +249,7 @@ class Simulation(World):
 
     def _read(self, block: int) -> tuple[int, int]:
         """Bytes and messages that servers have just sent."""
-        return self._counted(block, 0 if self.links is None else self.links.resent())
+        return self._whole[block] if self.links is None else self._counted(block, self.links.resent())
 
     def _sent(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
         """Bytes and messages that the next row, which is about a gradient, is charged with."""
@@ -261,4 +261,4 @@ class Simulation(World):
     def _counted(self, block: int, again: int) -> tuple[int, int]:
         """Bytes and messages for a block, where so many messages were sent again."""
         size, messages = self._whole[block]
-        return (size + size * again // messages, messages + again) if again else (size, messages)
+        return size + size * again // messages, messages + again
