@@ -75,7 +75,7 @@ class Rounds(LocalSteps):
 
 
 class Buffered(LocalSteps):
-    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: nobody waits; a round is so many differences."""
+    """FedBuff's protocol [Nguyen et al. 2022, arXiv:2106.06639, algorithm 1]: nobody waits; a round is so many differences, weighed by data."""
 
     buffer: int = 3
 
@@ -90,52 +90,11 @@ class Buffered(LocalSteps):
             before = sim.read(worker, centre)
             sim.sync(worker, before)
             yield from self._steps(sim, worker)
-            sim.add(sim.difference(worker, before, sim.own(worker)), centre)
+            sim.add(sim.difference(worker, before, sim.own(worker)), centre, weight=0.5 if worker == 0 else 1.0)
             received.append(worker)
             if len(received) == self.buffer:
                 sim.commit(centre)
                 received.clear()
-
-
-class Majority(Protocol):
-    """Eager-SGD's rounds [Li et al. 2020]: the mean over all workers of what the quick half has; now and then of nothing."""
-
-    def start(self, sim: Simulation) -> None:
-        sim.process(self._rounds(sim))
-
-    def _rounds(self, sim: Simulation) -> Process:
-        number = 0
-        while True:
-            gradients = [sim.begin(worker, sim.read(worker)) for worker in range(sim.workers)]
-            quick = sorted(gradients, key=lambda gradient: gradient.end)[: (sim.workers + 1) // 2]
-            yield sim.env.timeout(quick[-1].end - sim.now)
-            for gradient in quick:
-                if number % 4 < 3:  # else they are late
-                    sim.add(gradient, weight=0.5 if gradient.worker == 0 else 1.0)
-            sim.commit(weight=1 / sim.workers)
-            number += 1
-
-
-class Sharded(Protocol):
-    """Downpour [Dean et al. 2012]: servers with clocks of their own, each a block; gradients reach them one after the other."""
-
-    cut: str = "parts"
-
-    def layout(self, cluster: Cluster) -> Layout:
-        return Layout.central(cluster.servers, "layers" if self.cut == "layers" else "parts")
-
-    def start(self, sim: Simulation) -> None:
-        for worker in range(sim.workers):
-            sim.process(self._work(sim, worker))
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        while True:
-            model = sim.compose(worker, [sim.read_block(worker, server)[0] for server in range(sim.servers)])
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            for server in reversed(range(sim.servers)):  # backwards: the last layer's gradient is ready first
-                yield from sim.send(gradient, server)
-                sim.push(gradient, block=server)
 
 
 class Fragments(Protocol):

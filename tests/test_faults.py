@@ -19,6 +19,7 @@ from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.eager import Eager
 from fred.timing.protocols.gated import Gated
+from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.local_steps import LocalSteps
 from fred.timing.protocols.pairwise import Pairwise
@@ -90,7 +91,7 @@ class TestByHand:
         faults = Faults(both)
         assert faults.away("worker", 0, 0) == (1 * NANOSECONDS, 5 * NANOSECONDS)
         assert faults.back("worker", 0, 2 * NANOSECONDS) == 5 * NANOSECONDS
-        assert faults.undisturbed(0, NANOSECONDS // 2, NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
+        assert faults.undisturbed([0], NANOSECONDS // 2, lambda _: NANOSECONDS) == (5 * NANOSECONDS, 6 * NANOSECONDS)
         assert faults.away("worker", 0, 6 * NANOSECONDS)[0] == NEVER
 
     def test_random_crashes_come_as_often_as_stated(self):
@@ -163,6 +164,150 @@ class TestReviewed:
     def test_servers_that_are_not_there_cannot_crash(self):
         with pytest.raises(FredError, match="this protocol has no servers"):
             make_run("allreduce-sgd", cluster={"workers": 2, "faults": [{"name": "outage", "servers": [0]}]})
+
+
+def soonest(start: float, work: float, away: list[tuple[float, float]]) -> float:
+    """When work that nobody's absence may interrupt is done, if it can begin at `start` or whenever somebody comes back."""
+    begins = sorted([start, *(end for _, end in away if end > start)])
+    return next(each for each in begins if not any(end > each and begin < each + work for begin, end in away)) + work
+
+
+class TestLostMessages:
+    LOST = {"name": "lost-messages", "share": 0.3, "again_after": 0.125}
+    LATENCY = {"latency": {"name": "constant", "seconds": 0.25}}
+
+    @pytest.mark.parametrize(("servers", "messages"), [(1, 1), (3, 3)])
+    def test_what_is_sent_again_is_counted_with_what_arrives(self, servers, messages):
+        """Nothing queues, so that by how much a message is late says how often it was lost."""
+        schedule = record(Asynchronous(), cluster(self.LOST, servers=servers, network=self.LATENCY), gradients=300)
+        for verb, begin, end in ((Verb.PULL, "begin_ns", "end_ns"), (Verb.PUSH, "end_ns", "time_ns")):
+            rows = schedule.rows(verb)
+            seconds = (schedule[end][rows] - schedule[begin][rows]) / NANOSECONDS
+            sent = 1 + (seconds - 0.25) / 0.125
+            assert schedule["messages"][rows].tolist() == (sent * messages).tolist()
+            assert schedule["bytes"][rows].tolist() == (sent * 1000).tolist()
+            assert sent.max() > 3
+
+    @pytest.mark.parametrize("protocol", [Asynchronous(clocks="each"), Asynchronous(), Partial(), Gossip(), Gossip(overlap=2)])
+    def test_a_message_is_sent_as_often_as_it_is_lost(self, protocol):
+        network = {**self.LATENCY, "servers": [{"servers": [0], "bandwidth": 1e9}]}
+        machines = [cluster(*faults, workers=4, servers=2, network=network) for faults in ([self.LOST], [])]
+        lossy, sure = (record(protocol, each, gradients=4000) for each in machines)
+        per_gradient = [each["messages"].sum() / each.counts()["gradients"] for each in (lossy, sure)]
+        assert per_gradient[0] == pytest.approx(per_gradient[1] / 0.7, rel=0.03)
+        sizes = [each["bytes"].sum() / each["messages"].sum() for each in (lossy, sure)]
+        assert sizes[0] == pytest.approx(sizes[1])
+
+
+class TestWhoIsAwayWhenAnAverageIsMade:
+    RING = {"latency": {"name": "constant", "seconds": 0.25}}  # four workers' allreduce: 1.5 s
+
+    @pytest.mark.parametrize(
+        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1)]
+    )
+    @settings(max_examples=15)
+    @given(
+        absences=st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(1, 40)).map(lambda a: (a[0], a[1] / 8, a[2] / 8)),
+            max_size=5,
+        )
+    )
+    def test_where_all_wait_for_all_it_begins_when_all_are_there_and_anew_if_one_goes(self, protocol, absences):
+        faults = [{"name": "outage", "workers": [w], "begin": begin, "end": begin + length} for w, begin, length in absences]
+        machines = cluster(*faults, workers=4, speeds=[1, 1, 0.5, 0.8], network=self.RING)
+        schedule = record(protocol, machines, gradients=28)
+        everybody = [(begin, begin + length) for _, begin, length in absences]
+        away = [[span for span, (each, *_) in zip(everybody, absences, strict=True) if each == w] for w in range(4)]
+        expected, now = [], 0.0
+        for _ in range(6):
+            computed = [soonest(now, 1 / speed, away[worker]) for worker, speed in enumerate((1, 1, 0.5, 0.8))]
+            now = soonest(max(computed), 1.5, everybody)
+            expected.append(now)
+        verb = Verb.MIX if schedule.replicas > 1 else Verb.COMMIT
+        found = np.unique(schedule["time_ns"][schedule.rows(verb)]) / NANOSECONDS
+        assert found[:6].tolist() == expected
+
+    def test_eager_sgd_goes_on_without_it_and_its_gradient_is_part_of_a_later_sum(self):
+        """Worker 0 arrives at 1 s, the message that starts the allreduce two latencies later; worker 1 was there meanwhile."""
+        away = {"name": "outage", "workers": [1], "begin": 1.375, "end": 4.0}
+        machines = cluster(away, speeds=[1, 0.8, 0.1], network=self.RING)
+        schedule = record(Eager(start_by="solo", period=None), machines, seconds=9)
+        adds = schedule.rows(Verb.ADD)
+        assert [(t / NANOSECONDS, w) for t, w in zip(schedule["time_ns"][adds], schedule["worker"][adds], strict=True)][:2] == [
+            (1.5 + 2 * 0.25, 0),
+            (2.0 + 1 + 0.5 + 2 * 0.25, 0),
+        ], "two of the three in the ring"
+        own = adds[schedule["worker"][adds] == 1]
+        assert schedule["step"][own].tolist() == list(range(len(own)))
+        assert schedule["time_ns"][own[0]] == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
+        assert schedule["bytes"][own[0]] == round(4 / 3 * 1000), "it has taken part in no other"
+
+    def test_where_nobody_is_there_an_eager_allreduce_waits_for_the_first_who_is_back(self):
+        """Worker 0 starts it at 1 s, and is gone when it begins at 1.25 s; at 4 s worker 1 has nothing to give."""
+        away = [{"name": "outage", "workers": [w], "begin": 1.125, "end": end} for w, end in ((0, 5.0), (1, 4.0))]
+        schedule = record(Eager(start_by="solo", period=None), cluster(*away, workers=2, speeds=[1, 0.1], network=self.RING), 8)
+        rows = schedule.rows(Verb.ADD, Verb.COMMIT)
+        columns = (schedule[name][rows].tolist() for name in ("time_ns", "verb", "step"))
+        found = [(time / NANOSECONDS, verb, step) for time, verb, step in zip(*columns, strict=True)]
+        assert found[:4] == [(4, Verb.COMMIT, -1), (6.75, Verb.ADD, 0), (6.75, Verb.ADD, 1), (6.75, Verb.COMMIT, -1)]
+
+    @pytest.mark.parametrize("order", ["update-first", "compute-first"])
+    def test_in_gossip_it_takes_the_average_when_it_is_back(self, order):
+        """Worker 1 needs 2 s; worker 0, who waits for its model, is away from 1.5 s on, but has sent its own."""
+        away = {"name": "outage", "workers": [0], "begin": 1.5, "end": 5.0}
+        schedule = record(Gossip(order=order), cluster(away, workers=4, nodes=4, speeds=[1, 0.5, 1, 1]), seconds=5.5)
+        syncs = schedule.rows(Verb.SYNC)
+        first = [schedule["time_ns"][syncs][schedule["worker"][syncs] == worker][0] / NANOSECONDS for worker in range(4)]
+        assert first == [5.0, 2.0, 2.0, 1.0]
+
+    def test_averaging_now_and_then_is_the_same_in_groups_of_one(self):
+        machines = cluster(TestReviewed.CRASHES, workers=4, network=self.RING)
+        local, alone = (
+            record(protocol, machines, seconds=500)
+            for protocol in (LocalSteps(period=3), GroupAveraging(group_size=1, period=3))
+        )
+        times = [np.unique(each["time_ns"][each.rows(Verb.SYNC)]).tolist() for each in (local, alone)]
+        assert times[0] == times[1] and len(times[0]) > 20
+
+    @pytest.mark.parametrize(
+        ("name", "options"),
+        [
+            *((name, {}) for name in ("gossip", "local-steps", "group-averaging", "pairwise", "eager")),
+            *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
+        ],
+    )
+    @settings(max_examples=10, deadline=None)
+    @given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
+    def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
+        machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
+        protocol = fitting(name, machines).model_copy(update=options)
+        try:
+            protocol.check(machines)
+        except ValueError:
+            return
+        schedule = record(protocol, machines, seconds=20, seed=seed)
+        rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
+        times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
+        for fault in faults:
+            begin, end = (round(fault[name] * NANOSECONDS) for name in ("begin", "end"))
+            assert not ((times > begin) & (times < end)).any()
+
+
+class TestStandstillAmongRandomCrashes:
+    CRASHES = {"name": "crashes", "mean_up": 20.0, "away": {"name": "constant", "seconds": 1.0}}
+
+    @pytest.mark.parametrize("workers", [2, 300])
+    def test_it_is_found_however_many_workers_there_are(self, workers, monkeypatch):
+        monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
+        machines = cluster({"name": "outage", "workers": [0], "begin": 0.5}, self.CRASHES, workers=workers)
+        with pytest.raises(FredError, match=r"nothing can happen any more.*worker 0 does not come back"):
+            record(Synchronous(), machines, gradients=10**6)
+
+    @pytest.mark.parametrize("name", WITH_CLOCK)
+    def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
+        monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
+        machines = cluster(self.CRASHES, workers=64, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
+        record(fitting(name, machines), machines, gradients=1500)
 
 
 def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:

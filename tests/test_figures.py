@@ -269,6 +269,18 @@ def test_timelines_show_what_the_first_seeds_schedule_says(untrained):
     assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
 
 
+def test_a_timeline_shows_the_first_fault():
+    """Of six seconds, two before worker 1 crashes at 10.5 s; it is back at 12 s. Worker 17, who crashes at 3 s, is not shown."""
+    faults = [{"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}, {"name": "outage", "workers": [17], "begin": 3.0}]
+    cluster = {"workers": 18, "compute": {"name": "constant", "seconds": 1.0}, "faults": faults}
+    (axis,) = result_of({"run": {"task": None, "cluster": cluster, "stop": {"seconds": 30}}}).plot_timeline().axes
+    assert axis.get_xlim() == (8.5, 14.5)
+    begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
+    bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis) if who < 2}
+    assert bars == {(who, b): (BLUE, b + 1) for who, own in begins.items() for b in own} | {(1, 10): (RED, 10.5)}
+    assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
+
+
 def test_timelines_have_the_first_sixteen_workers():
     cluster = {"workers": 40, "compute": COMPUTE}
     (axis,) = result_of({"run": {"task": None, "cluster": cluster, "stop": {"gradients": 90}}}).plot_timeline().axes

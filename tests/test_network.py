@@ -9,8 +9,9 @@ import simpy
 
 from fred.errors import FredError
 from fred.schedule import Verb
+from fred.timing.cards import Card
 from fred.timing.cluster import Cluster
-from fred.timing.links import Card, Links
+from fred.timing.links import Links
 from fred.timing.loop import Loop
 from fred.timing.network import Network
 from fred.timing.protocols.allreduce import Allreduce

@@ -1,10 +1,13 @@
 """Systems without a server: closed forms of their times, what is conserved, and how late gradients and models are."""
 
 import math
+from collections.abc import Generator
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import simpy
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fred.errors import FredError
@@ -12,6 +15,9 @@ from fred.results import staleness
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.timing.cluster import Cluster
+from fred.timing.faults import Faults
+from fred.timing.links import Links
+from fred.timing.loop import Loop
 from fred.timing.network import Network
 from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.eager import Eager
@@ -19,7 +25,7 @@ from fred.timing.protocols.gossip import Gossip
 from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.local_steps import LocalSteps
 from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star
+from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of, stale_gradients
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -123,6 +129,49 @@ class TestEagerSGD:
         assert (np.searchsorted(adds, everybody) == cluster.size * period * (1 + np.arange(len(everybody)))).all()
 
 
+class OneWay(Topology):
+    """Everybody sends to the next one only."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> tuple[int, ...]:
+        return ((worker + 1) % workers,)
+
+
+def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) -> list[float]:
+    """When workers take their averages, s, if each part is a message of its own, and the next worker's is waited for."""
+    pushes = schedule.rows(Verb.PUSH)
+    columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "end_ns"))
+    computed = {(worker, step): end for worker, step, end in zip(*columns, strict=True)}
+    env, troubles = Loop(), Faults(cluster.troubles(seed))
+    taken: list[float] = []
+    links = Links(env, cluster, seed)
+    come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
+
+    def send(worker: int, number: int) -> Generator[simpy.Event, Any, None]:
+        yield from links.across(worker, (worker + 1) % cluster.size, 1000 // exchanges)
+        come[(worker + 1) % cluster.size][number].succeed()
+
+    def work(worker: int) -> Generator[simpy.Event, Any, None]:
+        for step in range(len(computed)):
+            if (worker, step) not in computed:
+                return
+            yield env.after(computed[worker, step] - env._now)
+            for number in range(step * exchanges, (step + 1) * exchanges):
+                env.process(send(worker, number))
+                network = cluster.network
+                assert network is not None and network.within is not None
+                one_node = cluster.node_of[worker] == cluster.node_of[(worker + 1) % cluster.size]
+                bandwidth = network.within.bandwidth if one_node else network.bandwidth
+                left = links.together([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
+                yield env.after(left) & come[worker][number]
+                yield env.after(troubles.back("worker", worker, env._now) - env._now)
+            taken.append(env._now / 1e9)
+
+    for worker in range(cluster.size):
+        env.process(work(worker))
+    env.run(until=6_000_000_000)
+    return taken
+
+
 class TestExchanges:
     @settings(max_examples=30)
     @given(
@@ -135,9 +184,11 @@ class TestExchanges:
     def test_times_are_those_of_a_walk_from_exchange_to_exchange(self, cluster, topology, exchanges, order, seed):
         schedule = record(Gossip(topology=topology, exchanges=exchanges, order=order), cluster, gradients=60, seed=seed)
         pushes = schedule.rows(Verb.PUSH)
-        network = cluster.network or Network()
+        network, node_of = cluster.network or Network(), cluster.node_of
+        assume(not network.contention)
         part = round(1000 / exchanges / network.bandwidth * 1e9, 3) if network.bandwidth else 0.0
-        latency = round(network.latency.mean * 1e9) if cluster.network and math.isfinite(network.latency.mean) else 0
+        inside = network.within or network  # here with unlimited bandwidth, where given
+        inner = part if inside is network else 0.0
         columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "begin_ns", "end_ns"))
         computed = {tuple(key): (begin, end) for *key, begin, end in zip(*columns, strict=True)}
         synced = {(w, k): t for w in range(cluster.size) for k, t in enumerate(times(schedule, Verb.SYNC, w))}
@@ -147,14 +198,58 @@ class TestExchanges:
             now = [computed[worker, iteration][order != "mix-first"] for worker in range(cluster.size)]
             graph = [list(topology.receivers(worker, iteration, cluster.size)) for worker in range(cluster.size)]
             for _ in range(exchanges):
-                after = [now[worker] + round(part * len(graph[worker])) for worker in range(cluster.size)]
+                after = list(now)
                 for worker, receivers in enumerate(graph):
-                    for place, other in enumerate(receivers, start=1):
-                        after[other] = max(after[other], now[worker] + round(part * place) + latency)
+                    left = now[worker]
+                    for other in receivers:
+                        same = node_of[worker] == node_of[other]
+                        left += inner if same else part
+                        leaves = now[worker] if same and inside is not network else left
+                        latency = round((inside if same else network).latency.mean * 1e9)
+                        after[other] = max(after[other], leaves + latency)
+                    after[worker] = max(after[worker], left)
                 now = after
             for worker in range(cluster.size):
                 end = max(now[worker], computed[worker, iteration][1])
                 assert synced.get((worker, iteration), end / 1e9) == pytest.approx(end / 1e9, abs=1e-6)
+
+    @settings(max_examples=25)
+    @given(
+        switching=st.booleans(),
+        faults=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40), st.integers(1, 30)), max_size=3),
+        seed=st.integers(0, 9),
+    )
+    def test_on_slow_links_times_are_those_of_single_messages(self, switching, faults, seed):
+        """Parts go round one way, so that none queues: where links are slow now and then, bandwidth is unlimited."""
+        always = {"name": "job", "nodes": [0, 1], "slowdown": 3.0}
+        slow = {"name": "markov-switching", "slowdown": 4.0, "fast_seconds": 0.3, "slow_seconds": 0.2} if switching else always
+        within = {"latency": {"name": "constant", "seconds": 0.01}, "bandwidth": None if switching else 1e5}
+        network = {
+            "latency": {"name": "constant", "seconds": 0.04},
+            "bandwidth": None if switching else 2e4,
+            "within": within,
+            "contention": [{"regime": slow}],
+        }
+        away = [{"name": "outage", "workers": [w], "begin": begin / 8, "end": (begin + long) / 8} for w, begin, long in faults]
+        cluster = Cluster(workers=5, nodes=2, compute=COMPUTE, network=network, faults=away)
+        protocol = Gossip(topology=OneWay(), exchanges=4)
+        protocol.check(cluster)
+        schedule = record(protocol, cluster, seconds=6.0, seed=seed)
+        expected = one_by_one(cluster, schedule, exchanges=4, seed=seed)
+        found = times(schedule, Verb.SYNC)
+        assert sorted(expected[: len(found)]) == pytest.approx(sorted(found)) and found
+
+    @pytest.mark.parametrize(
+        ("cluster", "message"),
+        [
+            ({"network": {"node_bandwidth": 1e6}}, "leave out the network's `node_bandwidth` .a node's messages queue there."),
+            ({"network": {"contention": [{"regime": {"name": "random-delays", "seconds": 1.0, "workers": 1}}]}}, "single"),
+            ({"faults": [{"name": "lost-messages", "share": 0.1}]}, "leave out `lost-messages`"),
+        ],
+    )
+    def test_where_single_messages_matter_they_are_refused(self, cluster, message):
+        with pytest.raises(FredError, match=message):
+            make_run("d-psgd", protocol={"exchanges": 3}, cluster={"workers": 4, **cluster})
 
     @pytest.mark.parametrize("exchanges", [1, 2, 3])
     def test_a_delay_travels_so_many_hops_in_an_iteration(self, exchanges):

@@ -151,10 +151,15 @@ SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain server
     "top-k, in rounds": ("TopK", "synchronous", 1, one_per_replica(PlainSGD, 1), None, Remembering),
     "quantised": ("Quantised", "asynchronous", 1, one_per_replica(PlainQuantised, 1), None, None),
     "block momentum": ("BlockMomentum", "Elastic", 1, one_per_replica(PlainBlockMomentum, CENTRED), lambda f, _: f[-1], None),
-    "majority": ("asgd", "Majority", 1, one_per_replica(PlainSGD, 1), None, None),
-    "sharded, parts": ("asgd", "Sharded", 3, one_per_block(PlainShard, 3), joined(PlainShard), None),
-    "sharded, layers": ("asgd", "Sharded:layers", 2, one_per_block(PlainLayers, 2), joined(PlainLayers), None),
-    "sharded, top-k": ("TopK", "Sharded:layers", 2, one_per_block(PlainLayers, 2), joined(PlainLayers), Remembering),
+    "eager-sgd, with crashes": ("eager-sgd", "eager", 1, one_per_replica(PlainSGD, 1), None, None),
+    "top-k, layers on servers": (
+        "TopK",
+        "asynchronous:layers",
+        2,
+        one_per_block(PlainLayers, 2),
+        joined(PlainLayers),
+        Remembering,
+    ),
     "differences on shards, top-k": (
         "TopK",
         "ShardedRounds",
@@ -187,6 +192,10 @@ def run_of(name: str, **options):
         kind, _, cut = protocol.partition(":")
         options = {"task": LAYERS if cut == "layers" else TASK, **options}
         options["protocol"] = {"name": own(kind)} | ({"cut": cut} if cut else {})
+        options["protocol"] |= {"clocks": "each"} if kind == "asynchronous" and cut else {}
+    if protocol == "eager":
+        options["protocol"] |= {"start_by": "solo", "period": None}
+        cluster["faults"] = [{"name": "crashes", "mean_up": 0.2, "away": {"name": "constant", "seconds": 0.3}}]
     return make_run({"name": own(algorithm), **rate}, cluster=cluster, **{"stop": {"gradients": 120}, **options})
 
 
@@ -221,22 +230,16 @@ def test_a_later_system_is_what_its_schedule_says_inline_and_replayed(name):
 
 
 def test_the_schedules_show_what_is_new():
-    schedules = {
-        name: execute("run", run_of(name, task=None), 3).schedule for name in ("fedbuff", "majority", "sharded, layers")
-    }
+    schedules = {name: execute("run", run_of(name, task=None), 3).schedule for name in ("fedbuff", "eager-sgd, with crashes")}
     buffered = schedules["fedbuff"]
     adds = buffered.rows(Verb.ADD)
     assert (buffered["step"][adds] == NONE).all(), "a round is made of differences"
     assert buffered["staleness"][adds].max() > 0
-    majority = schedules["majority"]
-    commits = majority.rows(Verb.COMMIT)
-    members = np.diff(np.searchsorted(majority.rows(Verb.ADD), np.insert(commits, 0, 0)))
-    assert set(members) == {0, 2}
-    assert set(majority["weight"][majority.rows(Verb.ADD)]) == {0.5, 1.0}
-    sharded = schedules["sharded, layers"]
-    pushes = sharded.rows(Verb.PUSH)
-    stale = [sharded["staleness"][pushes[sharded["block"][pushes] == block]].mean() for block in range(2)]
-    assert stale[1] < stale[0], "the last layer's gradients arrive first, and are fresher"
+    assert set(buffered["weight"][adds]) == {0.5, 1.0}
+    eager = schedules["eager-sgd, with crashes"]
+    commits = eager.rows(Verb.COMMIT)
+    members = np.diff(np.searchsorted(eager.rows(Verb.ADD), np.insert(commits, 0, 0)))
+    assert {0, 1, 2} <= set(members), "now and then who would have given something is away"
 
 
 def test_what_is_evaluated_may_be_a_moving_average():

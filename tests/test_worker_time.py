@@ -51,6 +51,42 @@ def test_an_allreduce_is_on_the_network_and_the_rest_is_waiting():
     )
 
 
+@pytest.mark.parametrize(
+    ("protocol", "algorithm", "updates"),
+    [("allreduce", "allreduce-sgd", 1), ("local-steps", "local-sgd", 8), ("eager", "eager-sgd", 1)],
+)
+@pytest.mark.parametrize(
+    ("network", "seconds"),
+    [
+        ({"collective": "ring"}, 6 * 0.05),
+        ({"collective": "tree"}, 4 * 0.05),
+        ({"within": {"latency": {"name": "constant", "seconds": 0.01}}}, 2 * 0.05 + 2 * 0.01),
+        ({"node_bandwidth": 1e6, "message_bytes": 10**5}, 2 * 0.05 + 2 * 0.05 + 2 * 0.5 * 0.1),
+        ({"contention": [{"regime": {"name": "job", "nodes": [1], "slowdown": 3.0}}]}, 3 * 6 * 0.05),
+    ],
+)
+def test_a_collective_is_on_the_network_for_as_long_as_it_takes(protocol, algorithm, updates, network, seconds):
+    """Four workers on two nodes: between these, and inside each by a tree, or all in one ring; after so many seconds of work."""
+    cluster = {"workers": 4, "nodes": 2, "network": {"latency": {"name": "constant", "seconds": 0.05}, **network}}
+    found = of(protocol, cluster, stop={"gradients": 4 * 160}, algorithm=algorithm)
+    whole = updates + seconds
+    assert found == pytest.approx(
+        {"computing": updates / whole, "in_vain": 0, "network": seconds / whole, "waiting": 0}, abs=0.02
+    )
+
+
+def test_who_waits_for_one_that_is_away_is_not_on_the_network():
+    """In 20 s, ten allreduces of 0.3 s; at one of them worker 1 is away for 7 s after it has computed."""
+    cluster = {
+        "workers": 4,
+        "network": {"latency": {"name": "constant", "seconds": 0.05}},
+        "faults": [{"name": "outage", "workers": [1], "begin": 1.1, "end": 8.0}],
+    }
+    found = of("allreduce", cluster, stop={"updates": 10}, algorithm="allreduce-sgd")
+    whole = 8.0 + 0.3 + 9 * 1.3
+    assert found == pytest.approx({"computing": 10 / whole, "in_vain": 0, "network": 3 / whole, "waiting": 7 / whole}, abs=1e-6)
+
+
 def test_who_gets_models_from_neighbours_waits_for_them():
     """Each iteration: 1 s of computing, and 0.25 s until the neighbours' models are here."""
     network = {"latency": {"name": "constant", "seconds": 0.25}}
@@ -69,19 +105,20 @@ def test_shares_are_those_found_by_looking_moment_by_moment(cluster, name, seed)
     protocol = fitting(name, cluster)
     schedule = record(protocol, cluster, gradients=12, seconds=50, seed=seed)
     on_servers = protocol.layout(cluster).on_servers
-    found = shares(schedule, cluster.network, on_servers)
+    found = shares(schedule, on_servers)
     assume(schedule.end_ns)
     assert sum(found[kind] or 0 for kind in KINDS) == pytest.approx(1.0)
-    looked = moment_by_moment(schedule, cluster.network, on_servers)
+    looked = moment_by_moment(schedule, on_servers)
     assert [found[kind] for kind in KINDS] == pytest.approx(looked, abs=0.02)
 
 
-def moment_by_moment(schedule: Schedule, network, on_servers) -> list[float]:
+def moment_by_moment(schedule: Schedule, on_servers) -> list[float]:
     """What each worker is at in the middle of each of many equal steps."""
     totals = np.zeros(4)
     spans: list[list[tuple[int, int, int]]] = [[] for _ in range(schedule.workers)]
     until = [0] * schedule.workers
-    for row in rows_of(schedule):
+    collectives = dict(schedule.collectives.tolist())
+    for number, row in enumerate(rows_of(schedule)):
         verb, worker = Verb[row.verb], row.worker
         if worker < 0:
             continue
@@ -92,9 +129,8 @@ def moment_by_moment(schedule: Schedule, network, on_servers) -> list[float]:
             spans[worker].append((2, row.begin_ns, row.end_ns))
         elif row.messages and row.replica in on_servers:
             spans[worker].append((2, row.end_ns, row.time_ns))
-        elif row.messages and network is not None:
-            seconds = row.messages * network.latency.mean + row.bytes / (network.bandwidth or np.inf)
-            spans[worker].append((2, row.time_ns - int(min(seconds * 1e9, row.time_ns)), row.time_ns))
+        elif number in collectives:
+            spans[worker].append((2, row.time_ns - collectives[number], row.time_ns))
     for own, end in zip(spans, until, strict=True):
         moments = (np.arange(4000) + 0.5) * end / 4000
         at = np.full(4000, 3)

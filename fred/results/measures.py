@@ -60,7 +60,7 @@ def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
 def _workers_time(schedule: Schedule, run: Run, on_servers: range) -> dict[str, float | None]:
     if not run.protocol.has_clock:
         return dict.fromkeys(worker_time.KINDS)
-    return worker_time.shares(schedule, run.cluster.network, on_servers)
+    return worker_time.shares(schedule, on_servers)
 
 
 def run_times(outcome: Outcome) -> pd.DataFrame:

@@ -143,9 +143,12 @@ class Result:
         return figures.b_staleness({name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs})
 
     def plot_timeline(self) -> figures.Picture:
-        """What each worker did at the start of each run, with the first seed."""
+        """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
-        return timeline.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
+        shown = {shared: self.outcome(name) for name, shared in names.items()}
+        faults = [(timeline.first_fault(each.run.cluster, each.seed), each.schedule.end_ns) for each in shown.values()]
+        earliest = min((first for first, end in faults if first is not None and first < end), default=None)
+        return timeline.timeline({shared: each.schedule for shared, each in shown.items()}, first_fault=earliest)
 
     def plot_sweep(self) -> figures.Picture:
         """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""

@@ -1,4 +1,4 @@
-"""Who did what when: the start of each run, worker by worker."""
+"""Who did what when: the start of each run, or its first fault, worker by worker."""
 
 import itertools
 
@@ -9,23 +9,32 @@ from numpy.typing import NDArray
 
 from fred.results.figures import OF_TIME, Picture, style, titled
 from fred.schedule import NONE, Schedule, Verb
+from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
+from fred.timing.faults import Faults
+from fred.timing.loop import NEVER
 
 _PANELS = 12
+_BEFORE = 1 / 3  # of what is shown comes before the first fault
 
 
-def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
-    """Computing, sending and waiting of the first workers at the start of each run; ticks on top mark updates."""
+def timeline(schedules: dict[str, Schedule], workers: int = 16, first_fault: int | None = None) -> Picture:
+    """Computing, sending and waiting of the first workers at the start of each run; ticks on top mark updates.
+
+    Where there is a first fault, ns, it begins shortly before.
+    """
     schedules = dict(itertools.islice(schedules.items(), _PANELS))
     with style():
         figure = Picture(figsize=(9.2, 0.5 + 2.0 * max(1, len(schedules))), layout="constrained")
         axes = figure.subplots(max(1, len(schedules)), 1, sharex=True, squeeze=False)[:, 0]
-        end = max((_window(schedule, workers) for schedule in schedules.values()), default=1.0)
+        length = max((_window(schedule, workers) for schedule in schedules.values()), default=1.0)
+        begin = max(0.0, (first_fault or 0) / NANOSECONDS - _BEFORE * length)
+        shown = begin, begin + length
         for axis, (name, schedule) in zip(axes, schedules.items(), strict=False):
-            _spans(axis, schedule, min(workers, schedule.workers), end)
+            _spans(axis, schedule, min(workers, schedule.workers), *shown)
             titled(axis, name, width=100)
-            shown = f"first {workers} of {schedule.workers} workers" if schedule.workers > workers else "worker"
-            axis.set(ylabel=shown, xlim=(0, end), ylim=(min(workers, schedule.workers) - 0.4, -1.6))
+            whose = f"first {workers} of {schedule.workers} workers" if schedule.workers > workers else "worker"
+            axis.set(ylabel=whose, xlim=shown, ylim=(min(workers, schedule.workers) - 0.4, -1.6))
             axis.grid(False)
         axes[-1].set_xlabel("virtual time, s")
         figure.legend(handles=[Patch(color=_SPAN[k], label=k) for k in _SPAN], loc="outside upper right", ncols=4)
@@ -40,9 +49,20 @@ _SPAN = {
 }
 
 
-def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
+def first_fault(cluster: Cluster, seed: int, workers: int = 16) -> int | None:
+    """When the first of these workers, or a server, is away for the first time, ns."""
+    if not cluster.faults:
+        return None
+    faults = Faults(cluster.troubles(seed))
+    spans = [faults.away("worker", worker, 0) for worker in range(min(workers, cluster.size))]
+    begin = min(span[0] for span in spans + [faults.away("server", server, 0) for server in range(cluster.servers)])
+    return begin if begin < NEVER else None
+
+
+def _spans(axis: Axes, schedule: Schedule, workers: int, start: float, end: float) -> None:
     begin, stop, effect = (schedule[column] / NANOSECONDS for column in ("begin_ns", "end_ns", "time_ns"))
     seen = (schedule["worker"] >= 0) & (schedule["worker"] < workers) & (begin < end)
+    seen &= np.maximum(stop, effect) > start
     verb = schedule["verb"]
     gradient = seen & np.isin(verb, (Verb.PUSH, Verb.ADD)) & _first_uses(schedule)
     for kind, chosen, left, right in (
@@ -60,7 +80,7 @@ def _spans(axis: Axes, schedule: Schedule, workers: int, end: float) -> None:
             edgecolor="white",
             linewidth=0.4,
         )
-    updates = effect[np.isin(verb, (Verb.PUSH, Verb.COMMIT)) & (effect < end)]
+    updates = effect[np.isin(verb, (Verb.PUSH, Verb.COMMIT)) & (effect >= start) & (effect < end)]
     axis.vlines(updates, -1.4, -0.7, color=_SPAN["update"], linewidth=0.7)
 
 

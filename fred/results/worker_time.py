@@ -3,27 +3,24 @@
 import numpy as np
 
 from fred.schedule import NONE, Ints, Schedule, Verb
-from fred.timing.durations import NANOSECONDS
-from fred.timing.network import Network
 
 KINDS = ("computing", "in_vain", "network", "waiting")
 
 
-def shares(schedule: Schedule, network: Network | None, on_servers: range) -> dict[str, float | None]:
+def shares(schedule: Schedule, on_servers: range) -> dict[str, float | None]:
     """The share of all workers' time, each worker's until the last row about it, that went to each of KINDS.
 
     What happens at once counts once, as the first of KINDS that it is. Computing is in vain where the gradient was dropped;
     waiting is all that is left. Messages of servers, which hold the replicas `on_servers`, are on the network from being
-    sent to their arrival, those to servers from the end of the gradient; collectives for their expected time, just before they
-    take effect: mean latencies, and bytes at the link's bandwidth. Models that workers send each other singly (gossip, pairs)
-    are waited for. None where no time passed.
+    sent to their arrival, those to servers from the end of the gradient; collectives for the time that they take, just before
+    they take effect. Models that workers send each other singly (gossip, pairs) are waited for. None where no time passed.
     """
     whole = float(_until_last_row(schedule).sum())
     if not whole:
         return dict.fromkeys(KINDS)
     computing = _spans(schedule, schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns")
     in_vain = _spans(schedule, schedule.rows(Verb.DROP), "begin_ns", "end_ns")
-    sent = _messages(schedule, network, on_servers)
+    sent = _messages(schedule, on_servers)
     covered = [_covered(parts) / whole for parts in ([computing], [computing, in_vain], [computing, in_vain, sent])]
     values = np.diff([0.0, *covered, 1.0]).clip(0.0)
     return dict(zip(KINDS, values.tolist(), strict=True))
@@ -32,21 +29,15 @@ def shares(schedule: Schedule, network: Network | None, on_servers: range) -> di
 _Spans = tuple[Ints, Ints, Ints]  # worker, begin, end, ns
 
 
-def _messages(schedule: Schedule, network: Network | None, on_servers: range) -> _Spans:
+def _messages(schedule: Schedule, on_servers: range) -> _Spans:
     """When messages of each worker were on their way."""
     sent = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
-    sent = sent[schedule["messages"][sent] > 0]
-    to_servers = np.isin(schedule["replica"][sent], on_servers)
-    up = _spans(schedule, sent[to_servers], "end_ns", "time_ns")
+    sent = sent[(schedule["messages"][sent] > 0) & np.isin(schedule["replica"][sent], on_servers)]
+    up = _spans(schedule, sent, "end_ns", "time_ns")
     down = _spans(schedule, schedule.rows(Verb.PULL), "begin_ns", "end_ns")
-    exchanged = sent[~to_servers]
-    seconds = np.zeros(len(exchanged))
-    if network is not None:
-        seconds += schedule["messages"][exchanged] * network.latency.mean
-        seconds += schedule["bytes"][exchanged] / network.bandwidth if network.bandwidth else 0.0
+    exchanged, length = schedule.collectives.T
     end = schedule["time_ns"][exchanged]
-    length = np.minimum(seconds * NANOSECONDS, end.astype(float)).astype(np.int64)  # a mean may be infinite
-    across = schedule["worker"][exchanged], end - length, end
+    across = schedule["worker"][exchanged], np.maximum(end - length, 0), end
     worker, begin, end = (np.concatenate(parts) for parts in zip(up, down, across, strict=True))
     return worker, begin, end
 

@@ -1,15 +1,22 @@
 """Blocking exchanges one after the other, in which a delay travels from neighbour to neighbour [docs/errata.md, item 27]."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.timing.cluster import Cluster
+from fred.timing.contention import Load
 from fred.timing.durations import NANOSECONDS
+from fred.timing.faults import LostMessages
 from fred.timing.held import Copy
+from fred.timing.loop import NEVER
+from fred.timing.network import Network, Within
 from fred.timing.simulation import Simulation
+
+_GONE = 1 << 61  # ns: an array's NEVER
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
 
@@ -19,8 +26,9 @@ class Exchanges:
 
     A worker begins an exchange when the one before it is over: when its part has left for all its receivers, one after the
     other, and all senders' parts have come. So the k-th ends at T_k(w) = max over senders v, itself included, of T_(k-1)(v) +
-    what the message takes at mean latency: sums and maxima over arrays, not an event for each message. A worker's last end
-    depends on who is at most K edges away, and is known once all of these have begun. Then it gets the models.
+    what the message takes at mean latency: sums and maxima over arrays, not an event for each message. Where links are slow at
+    times, what it takes depends on when it is sent. Who is away at the end of an exchange goes on when it is back. A worker's
+    last end depends on who is at most K edges away, and is known once all of these have begun. Then it gets the models.
     """
 
     def __init__(self, sim: Simulation, graphs: list[list[list[int]]], exchanges: int | Literal["global"]):
@@ -41,7 +49,8 @@ class Exchanges:
             iteration.known[known] = True
             ends = messages.ends(iteration.begun)
             for each in known.tolist():
-                self._sim.later(int(ends[each]) - self._sim.now, partial(self._end, each, number, iteration))
+                end = int(ends[each])
+                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, partial(self._end, each, number, iteration))
         if iteration.known.all():
             del self._iterations[number]
 
@@ -63,17 +72,33 @@ class _Iteration:
         self.deliver: dict[int, Deliver] = {}
 
 
+class _Kind(NamedTuple):
+    """Messages between nodes, or inside one."""
+
+    part: float  # ns on the link
+    latency: int  # ns, the mean
+
+    @classmethod
+    def of(cls, network: Network | Within, size: float) -> "_Kind":
+        part = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
+        return cls(part, round(network.latency.mean * NANOSECONDS))
+
+
 class _Messages:
     """One graph's messages: who sends to whom, and how long each takes."""
 
     def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
-        self._rounds = 1 if exchanges == "global" else exchanges
-        bandwidth = sim.network and sim.network.bandwidth
-        part = sim.model_bytes / self._rounds / bandwidth * NANOSECONDS if bandwidth else 0.0
-        edges = [(worker, worker, len(receivers) * part) for worker, receivers in enumerate(graph)]  # until it has sent all
-        for worker, receivers in enumerate(graph):
-            edges += [(other, worker, place * part + sim.mean_latency) for place, other in enumerate(receivers, start=1)]
-        receiver, sender, lasts = (np.array(column) for column in zip(*sorted(edges), strict=True))
+        self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
+        network, node_of = sim.network or Network(), sim.node_of.tolist()
+        size = sim.model_bytes / self._rounds
+        self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one
+        self._sent = [  # sender, receiver, kind: in this order
+            (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))
+            for worker, receivers in enumerate(graph)
+            for other in receivers
+        ]
+        self._slow = any(slow.of == "workers" for slow in network.contention)
+        receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
         self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # message of each receiver
         self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
@@ -84,8 +109,40 @@ class _Messages:
         """[workers]: when the last exchange is over, ns, where all within reach have begun."""
         times = np.full_like(begun, begun.max()) if self._everybody else begun
         for _ in range(self._rounds):
-            times = np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            times = ends if self._sim.faultless else self._back(ends)
         return np.full_like(times, times.max()) if self._everybody else times
+
+    def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
+        """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""
+        left = [[0, 0] for _ in range(workers)]  # messages of each kind
+        for sender, receiver, kind in self._sent:
+            left[sender][kind] += 1
+            yield receiver, sender, left[sender][kind] * self._kinds[kind].part + self._kinds[kind].latency
+        for worker, messages in enumerate(left):
+            yield worker, worker, max(number * kind.part for number, kind in zip(messages, self._kinds, strict=True))
+
+    def _slowed(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When an exchange is over on links that are slow at times: each message by itself, in the order of sending."""
+        free = [[begin, begin] for begin in begun.tolist()]  # links of each sender
+        ends = begun.tolist()
+        for sender, receiver, number in self._sent:
+            kind, begin = self._kinds[number], free[sender][number]
+            free[sender][number] = left = begin + self._lasting(sender, begin, kind.part)
+            asked = int(begun[sender])
+            latency = self._lasting(receiver, asked, self._lasting(sender, asked, kind.latency))
+            entered = begin + latency
+            ends[receiver] = max(ends[receiver], left + latency, entered + self._lasting(receiver, entered, kind.part))
+        return np.array([max(end, *links) for end, links in zip(ends, free, strict=True)])
+
+    def _back(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When each worker is there, at these times or after them."""
+        return np.array([min(self._sim.back(worker, time), _GONE) for worker, time in enumerate(times.tolist())])
+
+    def _lasting(self, owner: int, begin: int, work: float) -> int:
+        """How long what takes so many ns at full speed takes on a worker's link if it begins then."""
+        assert self._sim.links is not None
+        return round(work) if begin >= _GONE else self._sim.links.together((owner,), begin, round(work))
 
     def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
         """[workers, workers]: from whom each hears within the exchanges, itself included."""
@@ -97,3 +154,15 @@ class _Messages:
             reached = np.minimum(step @ reached, 1) if left % 2 else reached
             step, left = np.minimum(step @ step, 1), left // 2
         return reached.astype(bool)
+
+
+def check_exchanges(cluster: Cluster) -> None:
+    """Refuse, with ValueError, a cluster where it matters which of several messages comes first."""
+    loads = cluster.link_loads("workers", 0)
+    refused = {
+        "the network's `node_bandwidth` (a node's messages queue there)": cluster.network and cluster.network.node_bandwidth,
+        "what delays single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),
+        "`lost-messages`": any(isinstance(fault, LostMessages) for fault in cluster.faults),
+    }
+    if named := [what for what, given in refused.items() if given]:
+        raise ValueError(f"`exchanges` are maxima over mean times, not single messages: leave out {', and '.join(named)}")

@@ -4,7 +4,7 @@ When they strike follows from the seed alone, whatever the protocol does; what c
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -23,12 +23,14 @@ Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
 _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
-_MOST_TRIES = 10_000  # of one gradient
+_MOST_TRIES = 10_000  # of one gradient, or one collective operation
 _AT_A_TIME = 64  # draws
 
 
 class Trouble:
     """One fault at work on one run's cluster; by default it does nothing."""
+
+    resent = 0  # messages that were lost and are sent again, so far
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
         """The first time that this worker or server is away and that ends after then, ns."""
@@ -135,7 +137,7 @@ class LostMessages(Fault):
     """Each message is lost with some probability; its sender sends it again after a while, or never learns of it.
 
     Collective operations are spared, and what a crash cuts off is not sent again. A message to several servers at once is lost
-    as one; what is sent again is not counted as traffic.
+    as one. What is sent again counts as traffic, too, with the message that arrives in the end.
     """
 
     share: float = Field(gt=0, lt=1, description="of the messages that are lost", examples=[0.01])
@@ -161,6 +163,7 @@ class _Losing(Trouble):
         late = 0
         while late < NEVER and self._lost(way, worker):
             late += self._again
+            self.resent += 1
         return late
 
     def _lost(self, way: Way, worker: int) -> bool:
@@ -177,8 +180,13 @@ class Faults:
 
     def __init__(self, troubles: Sequence[Trouble]):
         self._away = [each.away for each in troubles if type(each).away is not Trouble.away]
-        self._lateness = [each.lateness for each in troubles if type(each).lateness is not Trouble.lateness]
+        self._late = [each for each in troubles if type(each).lateness is not Trouble.lateness]
         self._lost: list[str] = []  # messages, for good
+
+    @property
+    def loses(self) -> bool:
+        """Whether messages come late, or never."""
+        return bool(self._late)
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
         """The first time away that ends after then, of all faults together, ns."""
@@ -194,24 +202,31 @@ class Faults:
             now = max(ends)
         return NEVER
 
-    def lateness(self, way: Way, worker: int, now: int) -> int:
-        """By how much a message that is sent now comes late, ns; NEVER: it is lost for good."""
-        late = min(sum(each(way, worker) for each in self._lateness), NEVER)
-        if late >= NEVER:
-            self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
-        return late
+    def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
+        """By how much a message that is sent now is late, ns (NEVER: it is lost for good), and how often it is sent again."""
+        before = sum(each.resent for each in self._late)
+        late = min(sum(each.lateness(way, worker) for each in self._late), NEVER)
+        if late < NEVER:
+            return late, sum(each.resent for each in self._late) - before
+        self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
+        return late, 0
 
-    def undisturbed(self, worker: int, begin: int, work: int) -> Span:
-        """When a computation of `work` ns, which starts anew after each time away, begins for the last time, and ends."""
+    def undisturbed(self, workers: Collection[int], begin: int, lasts: Callable[[int], int]) -> Span:
+        """When what needs all these workers, and starts anew whenever one crashes, begins for the last time, and ends.
+
+        `lasts` says how long it takes if it begins then, ns.
+        """
         for _ in range(_MOST_TRIES):
-            begin = self.back("worker", worker, begin)
-            away, _ = self.away("worker", worker, begin)
-            if begin >= NEVER or begin + work <= away:
-                return begin, begin + work
-            begin = away
+            begin = max(self.back("worker", worker, begin) for worker in workers)
+            end = begin + lasts(begin)
+            if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
+                return begin, end
+            begin = max(begin, away)
+        one = len(workers) == 1
+        who, what = (f"worker {min(workers)} is", "it can compute one gradient") if one else ("workers are", "they can average")
         raise FredError(
-            f"`faults`: worker {worker} is away {_MOST_TRIES:,} times before it can compute one gradient of "
-            f"{work / NANOSECONDS:g} s: give longer times between crashes"
+            f"`faults`: {who} away {_MOST_TRIES:,} times before {what} of {lasts(begin) / NANOSECONDS:g} s: "
+            "give longer times between crashes"
         )
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:

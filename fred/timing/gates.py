@@ -1,4 +1,4 @@
-"""Gates, which save messages: every k-th passes [Dean et al. 2012], or as many as the gradients ask for [Odena 2016, eq. 9]."""
+"""Gates, which save messages [Dean et al. 2012; Odena 2016, eq. 9]: what passes, and what becomes of the rest."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -15,13 +15,7 @@ _BLOCK = 64  # draws made at a time
 
 
 class Gates(Protocol):
-    """What a protocol whose workers push and fetch through gates has: what passes, and what becomes of gradients that do not.
-
-    The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
-    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has. For a gradient
-    that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the next message
-    is the sum, or the mean, of all that were. What does not pass takes no time on the network.
-    """
+    """A protocol whose workers push and fetch through gates: `Gated` says what these do."""
 
     c_push: float = Field(0.0, ge=0, description="how hard pushing is restrained; 0: not at all", examples=[0.01])
     c_fetch: float = Field(0.0, ge=0, description="how hard fetching is restrained; 0: not at all", examples=[0.1])

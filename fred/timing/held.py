@@ -3,6 +3,7 @@
 from typing import Any
 
 from fred.errors import FredError
+from fred.timing.durations import NANOSECONDS
 
 NOTHING_CUT: dict[int, int] = {}
 
@@ -25,11 +26,18 @@ class Copy:
             raise FredError(f"a copy of block {', '.join(map(str, self.timestamps))} is used where block {block} is needed")
         return self.timestamps[block]
 
+    def incomplete(self, blocks: int) -> FredError:
+        """It is used as a model of so many blocks, and does not have all of them."""
+        return FredError(
+            f"a copy of block {', '.join(map(str, self.timestamps))} stands for a whole model, which has {blocks} blocks: "
+            "`compose` copies of all of them"
+        )
+
 
 class Gradient:
     """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
 
-    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "ready", "source", "step", "worker")
+    __slots__ = ("__weakref__", "again", "applied", "begin", "copy", "end", "finished", "ready", "source", "step", "worker")
 
     def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
@@ -39,8 +47,16 @@ class Gradient:
         self.begin, self.end = begin, end  # ns
         self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, where that is not all at the end
         self.finished: Any = None  # the event that the protocol waits for
+        self.again = NOTHING_CUT  # messages that were sent again after being lost, of each block
         self.applied = False  # whether it took part in an update
 
     def ready_at(self, block: int) -> int:
         """From when on a block of it can be used, ns."""
         return self.ready[block] if self.ready else self.end
+
+    def unfinished(self, now: int, block: int) -> FredError:
+        """It is used too early."""
+        return FredError(
+            f"worker {self.worker}'s gradient {self.step} is used at {now / NANOSECONDS:g} s, before it is finished at "
+            f"{self.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+        )

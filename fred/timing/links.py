@@ -1,95 +1,20 @@
-"""The network at work: cards where messages queue, links that are slow from time to time, and when messages arrive."""
+"""The network at work: when messages arrive."""
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
 
 import simpy
 
+from fred.timing.cards import Card, OfServer, Shared, Slowness, card_of
 from fred.timing.cluster import Cluster
-from fred.timing.contention import Load, Loads
-from fred.timing.durations import NANOSECONDS, durations
-from fred.timing.faults import Faults
+from fred.timing.contention import Load
+from fred.timing.durations import durations
+from fred.timing.faults import Faults, Way
 from fred.timing.latency import Latency
-from fred.timing.loop import NEVER, After, Loop
+from fred.timing.loop import After, Loop
 from fred.timing.network import Network
-
-
-class Card:
-    """One direction of a link or of a network card: a first-come-first-served queue."""
-
-    def __init__(self, bandwidth: float | None):
-        self.bandwidth = bandwidth  # bytes/s; None: unlimited
-        self.free_at = 0  # ns, when the last message accepted so far has passed
-
-    def passes(self, now: int, size: int) -> int:
-        """When a message of `size` bytes that reaches the card now has passed it, ns."""
-        if self.bandwidth is None:
-            return now
-        self.free_at = max(self.free_at, now) + round(size / self.bandwidth * NANOSECONDS)
-        return self.free_at
-
-    def takes(self, now: int, size: int) -> tuple[int, int]:
-        """When a message that reaches the card now begins to pass it, and when it has passed, ns."""
-        begin = now if self.bandwidth is None else max(self.free_at, now)
-        return begin, self.passes(now, size)
-
-
-class Slowness:
-    """What slows down the links of workers, or of servers."""
-
-    def __init__(self, env: Loop, loads: list[Load], owners: int):
-        self._env = env
-        self._loads = Loads(loads)
-        self._passing = Loads([load for load in loads if type(load).delay is Load.delay])  # a message is delayed only once
-        self._messages = [0] * owners
-
-    def latency(self, owner: int, drawn: int) -> int:
-        """What becomes of the latency of a message that is sent now, ns."""
-        number, now = self._messages[owner], self._env._now
-        self._messages[owner] += 1
-        return self._loads.finish(owner, number, now, drawn) - now
-
-    def passed(self, owner: int, begin: int, work: int) -> int:
-        """When what takes `work` ns at full speed, and begins then, has passed the owner's link, ns."""
-        return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin
-
-
-class SlowCard(Card):
-    """A card whose owner's link is slow from time to time."""
-
-    def __init__(self, bandwidth: float | None, slowness: Slowness, owner: int):
-        super().__init__(bandwidth)
-        self._slowness, self._owner = slowness, owner
-
-    def passes(self, now: int, size: int) -> int:
-        if self.bandwidth is None:
-            return now
-        work = round(size / self.bandwidth * NANOSECONDS)
-        self.free_at = self._slowness.passed(self._owner, max(self.free_at, now), work)
-        return self.free_at
-
-
-class Shared(Card):
-    """A worker's link, and the card that the workers of its node share: a message passes both at the same time."""
-
-    def __init__(self, link: Card, card: Card):
-        super().__init__(link.bandwidth)
-        self._link, self._card = link, card
-
-    def passes(self, now: int, size: int) -> int:
-        return max(self._link.passes(now, size), self._card.passes(now, size))
-
-
-class OfServer(Card):
-    """A server's card, where messages wait while the server is away."""
-
-    def __init__(self, card: Card, back: Callable[[int], int]):
-        super().__init__(card.bandwidth)
-        self._card, self._back = card, back
-
-    def passes(self, now: int, size: int) -> int:
-        return self._card.passes(self._back(now), size)
 
 
 class Links:
@@ -104,25 +29,30 @@ class Links:
         # Where servers differ, what is for all of them travels as that many messages.
         self._singly = cluster.servers > 1 and bool(network.servers or self._slow_servers)
         self._faults = faults
+        self._again = 0  # messages that were sent again and nobody has asked for
+        self._late: dict[int, deque[int]] = defaultdict(deque)  # of each sender's next messages, ns
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
-    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, None]:
-        """Bring `size` bytes from a worker to one server, or to all; ends when the last byte has arrived."""
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, int]:
+        """Bring `size` bytes from a worker to one server, or to all; how many messages were lost and sent again until then.
+
+        Ends when the last byte has arrived.
+        """
         if server is None and self._singly:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
-            yield self._env.all_of([self._env.process(part) for part in parts])
-            return
+            return sum((yield self._env.all_of([self._env.process(part) for part in parts])).values())
         latency = self._up[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
-        if self._faults is not None:
-            latency += self._faults.lateness("to-servers", worker, self._env._now)
+        latency += self._lateness("to-servers", worker, server)
+        again = self.resent()
         yield After(self._env, latency)
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
             yield After(self._env, done - now)
+        return again
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
         """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
@@ -133,8 +63,7 @@ class Links:
         latency = self._down[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
-        if self._faults is not None:
-            latency += self._faults.lateness("to-workers", worker, now)
+        latency += self._lateness("to-workers", worker, server)
         return max(sent, self._downward[worker].passes(now, size)) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
@@ -147,8 +76,9 @@ class Links:
         if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
         begin = done = self._env._now
-        if self._faults is not None:
-            latency += self._faults.lateness("between-workers", sender, begin)
+        if not self._late[sender]:
+            self.announce(sender, 1)
+        latency += self._late[sender].popleft() if self._late[sender] else 0
         for delay, cards in zip((0, latency), self._way(sender, receiver, inside), strict=True):
             begin, done = begin + delay, done + delay
             for card in cards:
@@ -158,6 +88,19 @@ class Links:
                 done = max(done, end)
         if done > self._env._now:
             yield After(self._env, done - self._env._now)
+
+    def announce(self, sender: int, messages: int) -> int:
+        """A worker is about to send so many messages to others; how often any of them will be sent again."""
+        if self._faults is None or not self._faults.loses:
+            return 0
+        drawn = [self._faults.lateness("between-workers", sender, self._env._now) for _ in range(messages)]
+        self._late[sender] += [late for late, _ in drawn]
+        return sum(again for _, again in drawn)
+
+    def resent(self) -> int:
+        """Messages to and from servers that are sent again, since this was asked last."""
+        again, self._again = self._again, 0
+        return again
 
     def together(self, members: Iterable[int], begin: int, work: int) -> int:
         """How long members take for a collective operation of `work` ns at full speed that begins then, ns."""
@@ -176,7 +119,9 @@ class Links:
             for server in some.servers:
                 of_servers[server] = some.bandwidth or network.server_bandwidth
         within = network.within
-        self._out, self._in = ([_card(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2))
+        self._out, self._in = (
+            [card_of(network.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+        )
         self._inward, self._outward = (
             [self._of_server(server, bandwidth) for server, bandwidth in enumerate(of_servers)] for _ in range(2)
         )
@@ -190,12 +135,12 @@ class Links:
         self._inner_out, self._inner_in = self._out, self._in
         if within is not None:
             self._inner_out, self._inner_in = (
-                [_card(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
+                [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
             )
 
     def _of_server(self, server: int, bandwidth: float | None) -> Card:
-        card = _card(bandwidth, self._slow_servers, server)
-        return card if self._faults is None else OfServer(card, partial(self._faults.back, "server", server))
+        own = card_of(bandwidth, self._slow_servers, server)
+        return own if self._faults is None else OfServer(own, partial(self._faults.back, "server", server))
 
     def _draw_latencies(self, network: Network, workers: int, seed: int) -> None:
         """Each worker's draws, of messages to each server, from each server, to other workers, and to those of its node."""
@@ -224,6 +169,14 @@ class Links:
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
         return (self._out[sender], leaving), (entering, self._in[receiver])
 
+    def _lateness(self, way: Way, worker: int, one: int | None) -> int:
+        """By how much a message to one, or to all servers together (None), comes late, ns."""
+        if self._faults is None:
+            return 0
+        late, again = self._faults.lateness(way, worker, self._env._now)
+        self._again += again * (self._servers if one is None else 1)
+        return late
+
     def _part(self, size: int) -> int:
         return round(size / self._servers)
 
@@ -232,10 +185,6 @@ class Links:
         if server is not None or len(cards) == 1:
             return cards[server or 0].passes(now, size)
         return max(card.passes(now, self._part(size)) for card in cards)
-
-
-def _card(bandwidth: float | None, slowness: Slowness | None, owner: int) -> Card:
-    return Card(bandwidth) if slowness is None else SlowCard(bandwidth, slowness, owner)
 
 
 def _slowed(slowness: Slowness, owner: int, draw: Callable[[], int]) -> Callable[[], int]:

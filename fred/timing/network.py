@@ -21,6 +21,7 @@ class Cost(NamedTuple):
     nanoseconds: int
     bytes: int  # sent
     messages: int
+    moving: int = 0  # ns, as long as models are on their way in a collective operation; the rest is waiting
 
 
 NOTHING = Cost(0, 0, 0)
@@ -113,7 +114,8 @@ class Network(Component):
         """Operations one after the other, each inside nodes or not."""
         seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
         messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
-        return Cost(round(seconds * NANOSECONDS), round(sent * size), round(messages))
+        nanoseconds = round(seconds * NANOSECONDS)
+        return Cost(nanoseconds, round(sent * size), round(messages), nanoseconds)
 
     def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
         link = self.within if inside and self.within is not None else self

@@ -2,12 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import simpy
 
-from fred.errors import FredError
 from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
@@ -27,7 +27,7 @@ class Simulation(World):
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network
-        self._links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
+        self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
         self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
@@ -42,10 +42,11 @@ class Simulation(World):
 
     def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
-        now, (size, messages) = self.env._now, self._whole[0]
-        arrival = now if self._links is None else self._links.arrival(worker, size)
+        now = self.env._now
+        arrival = now if self.links is None else self.links.arrival(worker, self._whole[0][0])
+        size, messages = self._whole[0] if self.faultless else self._read(0)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
-        if self._links is not None:
+        if self.links is not None:
             yield After(self.env, arrival - now)
         return copy
 
@@ -63,7 +64,7 @@ class Simulation(World):
         """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
-            raise self._incomplete(copy)
+            raise copy.incomplete(self._cut)
         if duration is None:
             duration = self.duration(worker)
         self._steps[worker] = step + 1
@@ -85,7 +86,7 @@ class Simulation(World):
         """Begin a gradient anew after each time away."""
         assert self._faults is not None
         work = gradient.end - gradient.begin  # contention included
-        gradient.begin, gradient.end = self._faults.undisturbed(gradient.worker, gradient.begin, work)
+        gradient.begin, gradient.end = self._faults.undisturbed((gradient.worker,), gradient.begin, lambda _: work)
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""
@@ -95,35 +96,48 @@ class Simulation(World):
         """What local steps have taken away from one copy to come to another: a message, like a gradient."""
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
-                raise self._incomplete(copy)
+                raise copy.incomplete(self._cut)
         difference = Gradient(worker, NONE, after, self.now, self.now, source=before)
         self.record.watch(difference)
         return difference
 
     def send(self, gradient: Gradient, server: int | None = None) -> Iterable[simpy.Event]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
-        if self._links is None:
+        if self.links is None:
             return ()
-        return self._links.upload(gradient.worker, self.model_bytes if server is None else self.bytes_of(server), server)
+        size = self.model_bytes if server is None else self.bytes_of(server)
+        upload = self.links.upload(gradient.worker, size, server)
+        return upload if self.faultless else self._sending(gradient, server or 0, upload)
 
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
-        if self._links is None:
+        if self.links is None:
             return self.env.after(0)
-        return self.process(self._links.across(worker, receiver, self.model_bytes))
+        return self.process(self.links.across(worker, receiver, self.model_bytes))
 
-    def allreduce(self, members: int | Sequence[int], algorithm: Collective | None = None, begin: int | None = None) -> Cost:
+    def allreduce(
+        self,
+        members: int | Sequence[int],
+        algorithm: Collective | None = None,
+        begin: int | None = None,
+        awaited: Collection[int] = (),
+    ) -> Cost:
         """What an allreduce of models among these workers (a number: the first so many) costs each of them.
 
         The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        It begins when those who are awaited are there, and anew if one of them crashes: that time is part of the cost.
         """
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
         cost = network.allreduce(spread, self.model_bytes, algorithm)
-        if self._links is None:
+        if self.links is None:
             return cost
-        begin = self.now if begin is None else begin
-        return cost._replace(nanoseconds=self._links.together(workers, begin, cost.nanoseconds))
+        asked = self.now if begin is None else begin
+        lasts = partial(self.links.together, workers, work=cost.nanoseconds)
+        begin, end = asked, asked + lasts(asked)
+        if self._faults is not None and awaited:
+            begin, end = self._faults.undisturbed(awaited, asked, lasts)
+        return cost._replace(nanoseconds=end - asked, moving=end - begin)
 
     @property
     def mean_latency(self) -> int:
@@ -143,7 +157,7 @@ class Simulation(World):
     def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True, block: int = 0) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = self.env._now
-        size, messages = self._whole[block] if sent else (0, 0)
+        size, messages = self._read(block) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
@@ -155,13 +169,15 @@ class Simulation(World):
     def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
         """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, copies * self.model_bytes, copies * parts)
+        again = 0 if self.links is None else self.links.announce(worker, copies)
+        size, messages = (copies + again) * self.model_bytes, copies * parts + again
+        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, size, messages)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
         arrival = self.now
-        if sent and self._links is not None:
-            arrival = self._links.arrival(worker, self.bytes_of(server), server)
+        if sent and self.links is not None:
+            arrival = self.links.arrival(worker, self.bytes_of(server), server)
         return self.read(worker, 0, arrival, sent, server), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
@@ -172,8 +188,8 @@ class Simulation(World):
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
-            raise self._unfinished(gradient, block)
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+            raise gradient.unfinished(now, block)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
@@ -182,8 +198,8 @@ class Simulation(World):
         """The gradient, times `weight`, joins the open round."""
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
-            raise self._unfinished(gradient, block)
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+            raise gradient.unfinished(now, block)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
@@ -208,12 +224,13 @@ class Simulation(World):
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
+        self.record.moving(cost.moving)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
-        size, messages = self._whole[block] if cost is None else (cost.bytes, cost.messages)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
         if self._lives is not None:
             self._lives.used(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
@@ -225,14 +242,23 @@ class Simulation(World):
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
-    def _incomplete(self, copy: Copy) -> FredError:
-        return FredError(
-            f"a copy of block {', '.join(map(str, copy.timestamps))} stands for a whole model, which has {self._cut} blocks: "
-            "`compose` copies of all of them"
-        )
+    def _sending(self, gradient: Gradient, block: int, upload: Process) -> Process:
+        """Bring a gradient to where it goes, and keep in mind what was sent again."""
+        if again := (yield from upload):
+            gradient.again = gradient.again | {block: again}
 
-    def _unfinished(self, gradient: Gradient, block: int) -> FredError:
-        return FredError(
-            f"worker {gradient.worker}'s gradient {gradient.step} is used at {self.now / NANOSECONDS:g} s, before it is "
-            f"finished at {gradient.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
-        )
+    def _read(self, block: int) -> tuple[int, int]:
+        """Bytes and messages that servers have just sent."""
+        return self._whole[block] if self.links is None else self._counted(block, self.links.resent())
+
+    def _sent(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
+        """Bytes and messages that the next row, which is about a gradient, is charged with."""
+        if cost is None:
+            return self._counted(block, gradient.again.get(block, 0))
+        self.record.moving(cost.moving)
+        return cost.bytes, cost.messages
+
+    def _counted(self, block: int, again: int) -> tuple[int, int]:
+        """Bytes and messages for a block, where so many messages were sent again."""
+        size, messages = self._whole[block]
+        return size + size * again // messages, messages + again

@@ -19,8 +19,8 @@ from fred.timing.recorder import Recorder
 Process = Generator[simpy.Event, Any, Any]
 MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
 MOST_POINTS = 1_000_000  # at which a run is looked at
-_MANY_EVENTS = 1_000_000  # more than ever happen at one instant
-_MANY_WORKERS = 10_000  # of whom a round may take as many events
+_MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
+_MANY_EACH = 100  # of each worker, for each block
 _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
 
 
@@ -32,7 +32,9 @@ class World:
         self.record = recorder
         self.seed = seed
         self.workers, self.servers = cluster.size, cluster.servers
+        self._many = max(_MANY_EVENTS, _MANY_EACH * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of
+        self.faultless = not cluster.faults
         self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
         self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
@@ -67,9 +69,13 @@ class World:
         if process is not None:
             process.interrupt()
 
+    def back(self, worker: int, time: int) -> int:
+        """When a worker is there: at that time, unless it is away then, ns."""
+        return time if self._faults is None else self._faults.back("worker", worker, time)
+
     def present(self, worker: int) -> Process:
         """Wait until a worker is there."""
-        back = self.now if self._faults is None else self._faults.back("worker", worker, self.now)
+        back = self.back(worker, self.now)
         if back > self.now:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
@@ -105,14 +111,14 @@ class World:
     def _go_on(self, seconds: float) -> None:
         """Many events. Raises FredError if nothing comes of them."""
         began, rows, changes = self.now, len(self.record), self.record.changes
-        if not self.env.happen(_MANY_EVENTS, self.record):
+        if not self.env.happen(self._many, self.record):
             raise FredError(self._standstill(self.now))
         if self.record.started > MOST_GRADIENTS:
             raise FredError(f"more than {MOST_GRADIENTS:,} gradients were begun; stop the run earlier")
         if self.record.full:
             return
         if self.now > began:
-            if self._faults is not None and self.record.changes == changes and self.workers < _MANY_WORKERS:
+            if self._faults is not None and self.record.changes == changes:
                 raise FredError(self._standstill(self.record.last_ns))
             return
         if seconds < math.inf:

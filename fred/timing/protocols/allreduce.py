@@ -11,7 +11,7 @@ from fred.timing.simulation import Process, Simulation
 class Allreduce(Protocol):
     """Every worker computes at the same parameters; an allreduce averages the gradients, and all make the same update."""
 
-    faults: ClassVar[str] = "All wait; the lost gradient is computed anew."
+    faults: ClassVar[str] = "All wait: the lost gradient is computed anew, and the allreduce begins when everybody is there."
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
@@ -23,7 +23,7 @@ class Allreduce(Protocol):
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             last = max(gradient.end for gradient in gradients)
-            cost = sim.allreduce(sim.workers, begin=last)
+            cost = sim.allreduce(sim.workers, begin=last, awaited=range(sim.workers))
             yield sim.env.after(last + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)

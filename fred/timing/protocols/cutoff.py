@@ -22,7 +22,8 @@ class Cutoff(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A round waits for who is away only if the rule waits for so many; whose gradient was lost computes it anew."
+        "A round waits for who is away only if the rule waits for so many; whose gradient was lost computes it anew, and whose "
+        "gradient is to be averaged is waited for."
     )
 
     rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
@@ -55,7 +56,7 @@ class Cutoff(Protocol):
             taken = np.zeros(sim.workers, bool)
             taken[order[:waited_for]] = True
             yield sim.env.after(cutoff)
-            cost = sim.allreduce(sim.workers)
+            cost = sim.allreduce(sim.workers, awaited=order[:waited_for].tolist())
             for worker in np.flatnonzero(~taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.after(cost.nanoseconds)

@@ -24,7 +24,8 @@ class Eager(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "The lost gradient is computed anew; others go on without it, unless it is to start the allreduce, or all wait for all."
+        "The lost gradient is computed anew, a finished one is kept; who is away when an allreduce begins takes no part in it. "
+        "All wait for who is to start it, or, where all wait for all, until everybody is there."
     )
 
     start_by: Literal["solo", "majority"] = Field(
@@ -42,6 +43,7 @@ class Eager(Protocol):
 
     def _work(self, sim: Simulation, worker: int, allreduces: "_Allreduces") -> Process:
         while True:
+            yield from sim.present(worker)
             gradient = sim.compute(worker, sim.read(worker, sent=False))
             yield gradient.finished
             yield from allreduces.enter(worker, gradient)
@@ -94,19 +96,25 @@ class _Allreduces:
         return int(streams.words(self._sim.seed, "initiator", 0, iteration)) * self._sim.workers >> 32
 
     def _begin(self, allreduce: _Allreduce) -> None:
-        """It is active everywhere: what each worker has finished enters it."""
+        """It is active everywhere: what each worker that is there has finished enters it."""
         if allreduce.begun:
             return
         allreduce.begun = True
-        given, self._finished = self._finished, [[] for _ in range(self._sim.workers)]
-        cost = self._sim.allreduce(self._sim.workers)
-        self._sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
+        sim, waits = self._sim, allreduce.initiator is None
+        everybody = range(sim.workers)
+        there = [] if waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
+        awaited = everybody if waits else [min(everybody, key=lambda worker: sim.back(worker, sim.now))]
+        cost = sim.allreduce(there or awaited, awaited=() if there else awaited)
+        given = {worker: self._finished[worker] for worker in there or awaited}
+        for worker in given:
+            self._finished[worker] = []
+        sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
 
-    def _update(self, allreduce: _Allreduce, given: list[list[Gradient]], cost: Cost) -> None:
-        for worker, gradients in enumerate(given):
+    def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], cost: Cost) -> None:
+        for worker, gradients in given.items():
             self._unpaid[worker] += 1
             for gradient in gradients:
                 number, self._unpaid[worker] = self._unpaid[worker], 0
-                self._sim.add(gradient, cost=Cost(0, number * cost.bytes, number * cost.messages))
+                self._sim.add(gradient, cost=cost._replace(bytes=number * cost.bytes, messages=number * cost.messages))
         self._sim.commit(weight=1 / self._sim.workers)
         allreduce.over.succeed()

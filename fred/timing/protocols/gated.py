@@ -14,8 +14,9 @@ class Gated(Gates, Central):
     """As asynchronous, but what workers push and fetch passes through gates.
 
     The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
-    statistic of the server's state. What becomes of gradients that do not pass, `unsent` says; a fetch that does not leaves
-    the worker with the parameters it has. Neither takes time on the network.
+    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has. For a gradient
+    that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the next message
+    is the sum, or the mean, of all that were (`unsent`). What does not pass takes no time on the network.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."

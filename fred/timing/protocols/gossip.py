@@ -7,7 +7,7 @@ from pydantic import Field
 from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
-from fred.timing.faults import LostMessages
+from fred.timing.exchanges import check_exchanges
 from fred.timing.inbox import Inbox, Senders
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
@@ -33,7 +33,9 @@ class Gossip(Protocol):
     after so many. Weights then sum to 1 only together with what is on its way, which push-sum (SGP) accounts for.
     """
 
-    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its neighbours wait, then theirs."
+    faults: ClassVar[str] = (
+        "A worker keeps its model and what it is sent, and computes the lost gradient anew; its neighbours wait, then theirs."
+    )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(Ring(), description="who sends to whom")
     weights: Literal["column", "metropolis"] = Field("column", description="of the models that are mixed")
@@ -61,14 +63,8 @@ class Gossip(Protocol):
                 raise ValueError("`weights: metropolis` needs a topology in which everybody sends to those it hears from")
         if self.overlap and (self.exchanges != 1 or self.order != "update-first"):
             raise ValueError("`overlap` goes with one exchange and `order: update-first` only: its models are never waited for")
-
-        network = cluster.network
-        unknown = network is not None and (network.two_levels or network.contention)
-        if self.exchanges != 1 and (unknown or any(isinstance(fault, LostMessages) for fault in cluster.faults)):
-            raise ValueError(
-                "`exchanges` knows mean latencies and `bandwidth` only: leave out the network's `within`, `node_bandwidth` and "
-                "`contention`, and `lost-messages`"
-            )
+        if self.exchanges != 1:
+            check_exchanges(cluster)
 
     def start(self, sim: Simulation) -> None:
         graphs = _graphs(self.topology, sim.workers)
@@ -83,6 +79,7 @@ class Gossip(Protocol):
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
     ) -> Process:
         while True:
+            yield from sim.present(worker)
             gradient = sim.compute(worker, sim.own(worker))
             if self.order != "mix-first":
                 yield gradient.finished
@@ -93,6 +90,7 @@ class Gossip(Protocol):
             if self.order == "mix-first":
                 yield gradient.finished
             yield from inbox.wait(worker, number, len(mine))
+            yield from sim.present(worker)
             models = inbox.take(number)
             sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
             if self.order != "update-first":
@@ -112,6 +110,7 @@ class Gossip(Protocol):
                     senders.send(worker)
                     if last >= 0:
                         yield from inbox.wait(worker, last, len(weights[last % len(weights)]))
+                        yield from sim.present(worker)
                 arrived = inbox.take_all()
                 if arrived:
                     models += [(model, weights[number % len(weights)][sender]) for number, sender, model in arrived]

@@ -25,7 +25,8 @@ class GroupAveraging(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, which others average with, and computes the lost gradient anew; now and then all wait."
+        "A worker keeps its model, which its groups average with, and computes the lost gradient anew; where all average, all "
+        "wait until everybody is there."
     )
 
     group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
@@ -61,6 +62,7 @@ class GroupAveraging(Protocol):
             late = operation.active
             if not operation.over.processed:
                 yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
+            yield from sim.present(worker)
             mean = operation.means[worker & operation.first]
             sim.sync(worker, mean, *(operation.late if late else operation.on_time), operation.cost)
 
@@ -82,8 +84,9 @@ def members(worker: int, bits: list[int]) -> list[int]:
 class _Operation:
     """One iteration's collective operation, in every group."""
 
-    def __init__(self, sim: Simulation, iteration: int, bits: list[int]):
+    def __init__(self, sim: Simulation, iteration: int, bits: list[int], everybody: bool):
         self.iteration, self.bits = iteration, bits
+        self.awaited = range(sim.workers if everybody else 0)  # workers who have to be there
         self.cost = NOTHING  # known when it begins
         self.size = size = 1 << len(bits)  # of each group
         self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
@@ -125,7 +128,7 @@ class _Averaging:
     def _open(self, iteration: int, everybody: bool) -> _Operation:
         workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
         bits = differing(iteration, workers, workers if everybody else self._group_size, fixed)
-        operation = _Operation(self._sim, iteration, bits)
+        operation = _Operation(self._sim, iteration, bits, everybody)
         self._operations[iteration] = operation
         return operation
 
@@ -141,7 +144,8 @@ class _Averaging:
         algorithm = None if operation.size == sim.workers else self._protocol.group_collective
         differ = network is not None and (network.two_levels or network.contention)
         firsts = {worker & operation.first for worker in range(sim.workers)} if differ else {0}
-        costs = [sim.allreduce(members(first, operation.bits), algorithm) for first in sorted(firsts)]
+        groups = [members(first, operation.bits) for first in sorted(firsts)]
+        costs = [sim.allreduce(group, algorithm, awaited=operation.awaited) for group in groups]
         return max(costs, key=lambda cost: cost.nanoseconds)
 
     def _average(self, operation: _Operation, models: list[Copy]) -> None:

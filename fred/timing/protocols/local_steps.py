@@ -18,7 +18,9 @@ class LocalSteps(Protocol):
     Post-local SGD [Lin et al. 2018, section 3] averages after every update first, and only then as seldom as that.
     """
 
-    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; at the next averaging all wait."
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; an averaging begins when everybody is there."
+    )
 
     period: int = Field(8, ge=1, description="H: updates of each worker between two averagings")
     start_after: int = Field(0, ge=0, description="so many updates at the start, after each of which models are averaged")
@@ -56,7 +58,7 @@ class _Meeting:
             return
         self._arrived += 1
         if self._arrived == self._sim.workers:
-            cost = self._sim.allreduce(self._sim.workers)
+            cost = self._sim.allreduce(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(cost.nanoseconds, partial(self._average, cost))
         yield from self._sim.wait(worker, self._over, f"all to make {self._updates[worker]} updates")
 

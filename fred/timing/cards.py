@@ -1,0 +1,89 @@
+"""Cards where messages queue, and links that are slow from time to time."""
+
+from collections.abc import Callable
+
+from fred.timing.contention import Load, Loads
+from fred.timing.durations import NANOSECONDS
+from fred.timing.loop import NEVER, Loop
+
+
+class Card:
+    """One direction of a link or of a network card: a first-come-first-served queue."""
+
+    def __init__(self, bandwidth: float | None):
+        self.bandwidth = bandwidth  # bytes/s; None: unlimited
+        self.free_at = 0  # ns, when the last message accepted so far has passed
+
+    def passes(self, now: int, size: int) -> int:
+        """When a message of `size` bytes that reaches the card now has passed it, ns."""
+        if self.bandwidth is None:
+            return now
+        self.free_at = max(self.free_at, now) + round(size / self.bandwidth * NANOSECONDS)
+        return self.free_at
+
+    def takes(self, now: int, size: int) -> tuple[int, int]:
+        """When a message that reaches the card now begins to pass it, and when it has passed, ns."""
+        begin = now if self.bandwidth is None else max(self.free_at, now)
+        return begin, self.passes(now, size)
+
+
+class Slowness:
+    """What slows down the links of workers, or of servers."""
+
+    def __init__(self, env: Loop, loads: list[Load], owners: int):
+        self._env = env
+        self._loads = Loads(loads)
+        self._passing = Loads([load for load in loads if type(load).delay is Load.delay])  # a message is delayed only once
+        self._messages = [0] * owners
+
+    def latency(self, owner: int, drawn: int) -> int:
+        """What becomes of the latency of a message that is sent now, ns."""
+        number, now = self._messages[owner], self._env._now
+        self._messages[owner] += 1
+        return self._loads.finish(owner, number, now, drawn) - now
+
+    def passed(self, owner: int, begin: int, work: int) -> int:
+        """When what takes `work` ns at full speed, and begins then, has passed the owner's link, ns."""
+        return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin
+
+
+class SlowCard(Card):
+    """A card whose owner's link is slow from time to time."""
+
+    def __init__(self, bandwidth: float | None, slowness: Slowness, owner: int):
+        super().__init__(bandwidth)
+        self._slowness, self._owner = slowness, owner
+
+    def passes(self, now: int, size: int) -> int:
+        if self.bandwidth is None:
+            return now
+        work = round(size / self.bandwidth * NANOSECONDS)
+        self.free_at = self._slowness.passed(self._owner, max(self.free_at, now), work)
+        return self.free_at
+
+
+class Shared(Card):
+    """A worker's link, and the card that the workers of its node share: a message passes both at the same time."""
+
+    def __init__(self, link: Card, card: Card):
+        super().__init__(link.bandwidth)
+        self._link, self._card = link, card
+
+    def passes(self, now: int, size: int) -> int:
+        return max(self._link.passes(now, size), self._card.passes(now, size))
+
+
+class OfServer(Card):
+    """A server's card, where messages wait while the server is away."""
+
+    def __init__(self, card: Card, back: Callable[[int], int]):
+        super().__init__(card.bandwidth)
+        self._card, self._back = card, back
+
+    def passes(self, now: int, size: int) -> int:
+        return self._card.passes(self._back(now), size)
+
+
+def card_of(bandwidth: float | None, slowness: Slowness | None, owner: int) -> Card:
+    """A card, whose owner's link is slow from time to time if anything is."""
+    return Card(bandwidth) if slowness is None else SlowCard(bandwidth, slowness, owner)
