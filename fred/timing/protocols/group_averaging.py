@@ -82,8 +82,9 @@ def members(worker: int, bits: list[int]) -> list[int]:
 class _Operation:
     """One iteration's collective operation, in every group."""
 
-    def __init__(self, sim: Simulation, iteration: int, bits: list[int]):
+    def __init__(self, sim: Simulation, iteration: int, bits: list[int], everybody: bool):
         self.iteration, self.bits = iteration, bits
+        self.everybody = everybody  # whether all wait for all
         self.cost = NOTHING  # known when it begins
         self.size = size = 1 << len(bits)  # of each group
         self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
@@ -125,7 +126,7 @@ class _Averaging:
     def _open(self, iteration: int, everybody: bool) -> _Operation:
         workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
         bits = differing(iteration, workers, workers if everybody else self._group_size, fixed)
-        operation = _Operation(self._sim, iteration, bits)
+        operation = _Operation(self._sim, iteration, bits, everybody)
         self._operations[iteration] = operation
         return operation
 
@@ -138,7 +139,7 @@ class _Averaging:
     def _cost(self, operation: _Operation) -> Cost:
         """What it costs a worker; where groups differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
-        algorithm = None if operation.size == sim.workers else self._protocol.group_collective
+        algorithm = None if operation.everybody else self._protocol.group_collective
         differ = network is not None and (network.two_levels or network.contention)
         firsts = {worker & operation.first for worker in range(sim.workers)} if differ else {0}
         costs = [sim.allreduce(members(first, operation.bits), algorithm) for first in sorted(firsts)]
