@@ -119,7 +119,12 @@ class TestEagerSGD:
         )
 
     @settings(max_examples=30)
-    @given(cluster=CLUSTERS, seed=st.integers(0, 99), start_by=st.sampled_from(["solo", "majority", "half"]), period=st.integers(1, 5))
+    @given(
+        cluster=CLUSTERS,
+        seed=st.integers(0, 99),
+        start_by=st.sampled_from(["solo", "majority", "half"]),
+        period=st.integers(1, 5),
+    )
     def test_every_gradient_is_given_once_and_nobody_is_further_behind_than_the_period(self, cluster, seed, start_by, period):
         schedule = record(Eager(start_by=start_by, period=period), cluster, gradients=60, seed=seed)
         adds, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
