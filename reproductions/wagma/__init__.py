@@ -24,5 +24,5 @@ def report() -> str:
     for figure, ideal in page.IDEAL.items():
         measured.picture(figure, ideal).save(RESULTS / f"wagma-figure{figure}.svg")
     accuracy.picture(errors).save(RESULTS / "wagma-figure5.svg")
-    changed = variations.Variations(pd.read_csv(variations.MEASURED), measured)
+    changed = variations.Variations(pd.read_csv(variations.MEASURED, dtype={"figure": str}), measured)
     return write("wagma", page.text(measured, changed, errors))
