@@ -45,9 +45,11 @@ def picture(errors: pd.DataFrame) -> figures.Picture:
         drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
         axis = drawn.subplots()
         for number, (name, own) in enumerate(errors.groupby("run", sort=False)):
-            mean = own.groupby("gradients")["error"].mean()
+            looks = own.assign(look=own.sort_values("gradients").groupby("seed").cumcount())
+            mean = looks.groupby("look")[["gradients", "error"]].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
-            axis.plot(mean.index, mean, dashes, color=figures.COLOURS[number % len(figures.COLOURS)], label=str(name))
+            colour = figures.COLOURS[number % len(figures.COLOURS)]
+            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name))
         axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model", yscale="log")
         drawn.legend(loc="outside right center")
     return drawn
