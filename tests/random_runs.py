@@ -139,6 +139,6 @@ def _protocol_options(
         },
         "pairwise": {"topology": one("bipartite", "hypercube", "star")},
         "local-steps": {"period": between(1, 5), "start_after": between(0, 3)},
-        "eager": {"start_by": one("solo", "majority"), "period": one(None, 2, 5)},
+        "eager": {"start_by": one("solo", "majority", "half"), "period": one(None, 2, 5)},
         "group-averaging": {"group_size": one(1, 2, 4), "period": between(1, 6)},
     }.get(protocol, {})

@@ -78,6 +78,19 @@ def test_distribution_is_the_textbook_one(latency, reference):
     assert latency.mean == pytest.approx(reference.mean())
 
 
+def test_a_lognormal_without_its_tail_is_the_rest_of_it():
+    whole, longest = stats.lognorm(0.8, 3, 2), 7.0
+    latency = Cluster(
+        workers=1, compute={"name": "lognormal", "median": 2, "sigma": 0.8, "shift": 3, "longest": longest}
+    ).compute
+    u = np.linspace(0.001, 0.999, 97)
+    np.testing.assert_allclose(whole.cdf(latency.sample(u)), u * whole.cdf(longest), rtol=1e-9)
+    assert latency.mean == pytest.approx(whole.expect(ub=longest, conditional=True))
+    assert latency.sample(np.array([1 - 2.0**-53]))[0] <= longest
+    with pytest.raises(FredError, match=r"`longest` \(3\) leaves nothing of the distribution"):
+        make_run(cluster={"workers": 1, "compute": {"name": "lognormal", "median": 2, "sigma": 1, "shift": 3, "longest": 3}})
+
+
 def test_mixture_draws_each_component_as_often_as_it_weighs():
     cluster = {"name": "mixture", "components": [{"name": "uniform", "low": 0, "high": 1}, {"name": "constant", "seconds": 5}]}
     draws = Cluster(workers=1, compute={**cluster, "weights": [3, 1]}).compute.sample(GRID)

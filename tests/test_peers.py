@@ -1,6 +1,7 @@
 """Systems without a server: closed forms of their times, what is conserved, and how late gradients and models are."""
 
 import math
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -76,7 +77,7 @@ class TestLocalSGD:
 class TestEagerSGD:
     def test_with_nobody_late_it_is_allreduce_sgd_to_the_last_bit(self):
         equal = Cluster(workers=5, compute=SECOND, network=NETWORK)
-        for start_by in ("solo", "majority"):
+        for start_by in ("solo", "majority", "half"):
             assert record(Eager(start_by=start_by), equal, 100).digest() == record(Allreduce(), equal, 100).digest()
         cluster = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
         waiting = execute("a", make_run("eager-sgd", protocol={"period": 1}, cluster=cluster), 3)
@@ -105,6 +106,14 @@ class TestEagerSGD:
         assert given == {7.5: [], 10: [0, 1], 12.5: [2, 3]}, "ready at 9, 10, 11 and 12 s, of iterations that were over"
         assert schedule["step"][own].tolist() == sorted(set(schedule["step"][own].tolist()))
 
+    def test_half_have_arrived_when_that_is_what_starts_it(self):
+        """Workers need 1 to 5 s, so the third of five makes it half; the fourth is there at 4 and 8 s, the fifth at 5 s."""
+        cluster = Cluster(workers=5, speeds=[1, 1 / 2, 1 / 3, 1 / 4, 1 / 5], compute=SECOND)
+        schedule = record(Eager(start_by="half", period=None), cluster, seconds=10)
+        assert times(schedule, Verb.COMMIT) == [3, 6, 9]
+        given = Counter(schedule["time_ns"][schedule.rows(Verb.ADD)].tolist())
+        assert given == {3 * 10**9: 3, 6 * 10**9: 5, 9 * 10**9: 4}
+
     def test_about_half_have_arrived_when_a_worker_drawn_at_random_does(self):
         cluster = Cluster(workers=15, compute={"name": "uniform", "low": 1.0, "high": 1.9})
         schedule = record(Eager(period=None), cluster, gradients=6000)
@@ -116,7 +125,12 @@ class TestEagerSGD:
         )
 
     @settings(max_examples=30)
-    @given(cluster=CLUSTERS, seed=st.integers(0, 99), start_by=st.sampled_from(["solo", "majority"]), period=st.integers(1, 5))
+    @given(
+        cluster=CLUSTERS,
+        seed=st.integers(0, 99),
+        start_by=st.sampled_from(["solo", "majority", "half"]),
+        period=st.integers(1, 5),
+    )
     def test_every_gradient_is_given_once_and_nobody_is_further_behind_than_the_period(self, cluster, seed, start_by, period):
         schedule = record(Eager(start_by=start_by, period=period), cluster, gradients=60, seed=seed)
         adds, commits = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)

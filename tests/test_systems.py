@@ -280,6 +280,9 @@ class TestWAGMA:
         assert schedule["bytes"][syncs].tolist() == [2_000_000] * 8 + [1_750_000] * 8
         assert schedule["messages"][syncs].tolist() == [2] * 8 + [14] * 8
         assert sorted(set(schedule["time_ns"][syncs].tolist())) == [12_000_000_000, 23_750_000_000]
+        one_group = record(GroupAveraging(group_size=8, period=2), cluster, seconds=30)
+        syncs = one_group.rows(Verb.SYNC)
+        assert one_group["bytes"][syncs].tolist() == [3_000_000] * 8 + [1_750_000] * 8, "a group of all is a group all the same"
         ring = record(GroupAveraging(group_size=4, group_collective="ring"), cluster, seconds=12)
         assert set(ring["bytes"][ring.rows(Verb.SYNC)].tolist()) == {1_500_000}
 

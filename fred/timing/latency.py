@@ -144,13 +144,29 @@ class LogNormal(Latency):
     median: Positive = Field(examples=[0.1], description="median of the rest, s")
     sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
     shift: NonNegative = Field(0.0, description="shortest duration, s")
+    longest: Positive | None = Field(None, description="no duration is longer (conditioned on that, not clipped), s")
+
+    @model_validator(mode="after")
+    def _not_all_cut(self) -> "LogNormal":
+        if self._highest < -6:
+            raise ValueError(f"`longest` ({self.longest:g}) leaves nothing of the distribution; raise it")
+        return self
+
+    @cached_property
+    def _highest(self) -> float:
+        """The rest's longest duration, in standard deviations of its logarithm above the median."""
+        if self.longest is None:
+            return math.inf
+        rest = self.longest - self.shift
+        return math.log(rest / self.median) / self.sigma if rest > 0 else -math.inf
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.shift + self.median * exp(self.sigma * special.ndtri(u))
+        return self.shift + self.median * exp(self.sigma * special.ndtri(u * special.ndtr(self._highest)))
 
     @property
     def mean(self) -> float:
-        return self.shift + self.median * float(exp(self.sigma**2 / 2))
+        kept = float(special.ndtr(self._highest - self.sigma) / special.ndtr(self._highest))
+        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * kept
 
 
 class Gamma(Latency):

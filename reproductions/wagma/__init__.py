@@ -3,13 +3,14 @@
 import pandas as pd
 
 from reproductions.common import RESULTS, write
-from reproductions.wagma import accuracy, page, throughput
+from reproductions.wagma import accuracy, page, throughput, variations
 
 
 def timing() -> None:
-    """A few minutes: figures 4, 7 and 10, and the times of figures 5 and 8."""
+    """Some minutes: figures 4, 7 and 10, the times of figures 5 and 8, and what explains differences."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     throughput.measure()
+    variations.measure()
 
 
 def training() -> None:
@@ -23,4 +24,5 @@ def report() -> str:
     for figure, ideal in page.IDEAL.items():
         measured.picture(figure, ideal).save(RESULTS / f"wagma-figure{figure}.svg")
     accuracy.picture(errors).save(RESULTS / "wagma-figure5.svg")
-    return write("wagma", page.text(measured, errors))
+    changed = variations.Variations(pd.read_csv(variations.MEASURED, dtype={"figure": str}), measured)
+    return write("wagma", page.text(measured, changed, errors))

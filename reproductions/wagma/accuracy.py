@@ -8,35 +8,48 @@ from reproductions.common import RESULTS, run
 from reproductions.wagma.throughput import SCENARIOS
 
 ERRORS = RESULTS / "wagma-errors.csv"
+SCENARIO = SCENARIOS / "figure5.yaml"
+RATE = 0.8  # of the scenario
+LOWER = 0.2  # with one seed
 
 
 def measure() -> None:
-    """Errors of the mean of all models, and the mean of the models' own errors, of each run at each look."""
-    metrics = run(fred.load(SCENARIOS / "figure5.yaml"), "wagma/figure5").metrics
+    """Errors of the mean of all models, and the mean of the models' own errors, of each run at each look, at both rates."""
+    names = fred.load(SCENARIO).runs
+    lower = ["seeds=[1]", *(f"runs.{name}.algorithm.learning_rate={LOWER}" for name in names)]
+    frames = [_errors(RATE, [], "wagma/figure5"), _errors(LOWER, lower, "wagma/figure5-lower")]
+    pd.concat(frames).to_csv(ERRORS, index=False, float_format="%.6g")
+
+
+def _errors(rate: float, settings: list[str], folder: str) -> pd.DataFrame:
+    metrics = run(fred.load(SCENARIO, settings), folder).metrics
     if "replicas_error" not in metrics:
         metrics["replicas_error"] = metrics["error"]
     own = metrics["replicas_error"].fillna(metrics["error"])  # where all have one model
     frame = metrics[["run", "seed", "gradients", "virtual_seconds", "error"]].assign(replicas_error=own)
-    frame.to_csv(ERRORS, index=False, float_format="%.6g")
+    return frame.assign(rate=rate)
 
 
-def ends(errors: pd.DataFrame) -> pd.DataFrame:
+def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
     """By run, means over the seeds: last errors, and how far a seed's is from that of the mean model."""
-    last = errors.sort_values("gradients").groupby(["run", "seed"], sort=False).last()
+    last = errors[errors["rate"] == rate].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
     spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
     return means.assign(spread=spread)
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:
-    """The mean model's error against gradients."""
+    """The mean model's error against gradients, at the scenario's rate."""
+    errors = errors[errors["rate"] == RATE]
     with figures.style():
         drawn = figures.Picture(figsize=(9.6, 3.4), layout="constrained")
         axis = drawn.subplots()
         for number, (name, own) in enumerate(errors.groupby("run", sort=False)):
-            mean = own.groupby("gradients")["error"].mean()
+            looks = own.assign(look=own.sort_values("gradients").groupby("seed").cumcount())
+            mean = looks.groupby("look")[["gradients", "error"]].mean()
             dashes = "-" if number < len(figures.COLOURS) else "--"
-            axis.plot(mean.index, mean, dashes, color=figures.COLOURS[number % len(figures.COLOURS)], label=str(name))
+            colour = figures.COLOURS[number % len(figures.COLOURS)]
+            axis.plot(mean["gradients"], mean["error"], dashes, color=colour, label=str(name))
         axis.set(xlabel="gradients of all workers", ylabel="test error of the mean model", yscale="log")
         drawn.legend(loc="outside right center")
     return drawn

@@ -27,7 +27,7 @@ class Case(NamedTuple):
 CASES = (
     *(Case("4", "figure4", workers, 40 if workers == 256 else 120) for workers in (4, 16, 64, 256)),
     Case("4, no delays", "figure4", 64, 40, ("cluster.contention=[]",)),
-    Case("5", "figure4", 64, 80, (f"cluster.compute.mu={HALF_BATCH}",)),
+    Case("5", "figure4", 64, 80, (f"cluster.compute.seconds={HALF_BATCH}",)),
     *(Case("7", "figure7", workers, 300) for workers in (4, 16, 64)),
     *(Case("10", "figure10", workers, 200 if workers == 1024 else 600) for workers in (16, 64, 256, 1024)),
 )

@@ -28,8 +28,10 @@ class Eager(Protocol):
         "All wait for who is to start it, or, where all wait for all, until everybody is there."
     )
 
-    start_by: Literal["solo", "majority"] = Field(
-        "majority", description="the first to arrive, or one drawn anew for each iteration: on average half are there by then"
+    start_by: Literal["solo", "majority", "half"] = Field(
+        "majority",
+        description="who starts it: the first to arrive; one drawn anew for each iteration, when on average half are there; or "
+        "whoever makes it half of all, rounded up",
     )
     period: int | None = Field(33, ge=1, description="every so many iterations all wait for all; null: never")
 
@@ -52,8 +54,9 @@ class Eager(Protocol):
 class _Allreduce:
     """One iteration's."""
 
-    def __init__(self, sim: Simulation, initiator: int | None):
-        self.initiator = initiator  # whose arrival starts it; None: only that of the last
+    def __init__(self, sim: Simulation, initiator: int | None, needed: int):
+        self.initiator = initiator  # whose arrival starts it; None: nobody's
+        self.needed = needed  # so many arrivals start it, too
         self.arrived = 0  # workers, late ones included
         self.begun = False
         self.over = sim.env.event()
@@ -76,24 +79,26 @@ class _Allreduces:
         self._iteration[worker] += 1
         self._finished[worker].append(gradient)
         if iteration not in self._open:
-            self._open[iteration] = _Allreduce(self._sim, self._initiator(worker, iteration))
+            self._open[iteration] = self._opened(iteration)
         allreduce = self._open[iteration]
         allreduce.arrived += 1
         if allreduce.arrived == self._sim.workers:
             del self._open[iteration]
             self._begin(allreduce)
-        elif worker == allreduce.initiator:
+        elif worker == allreduce.initiator or allreduce.arrived == allreduce.needed:
             self._sim.later(self._activation, partial(self._begin, allreduce))
         if not allreduce.over.processed:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
 
-    def _initiator(self, first: int, iteration: int) -> int | None:
-        """Who starts an iteration's allreduce, at which this worker is the first to arrive."""
-        if self._protocol.period and (iteration + 1) % self._protocol.period == 0:
-            return None
-        if self._protocol.start_by == "solo":
-            return first
-        return int(streams.words(self._sim.seed, "initiator", 0, iteration)) * self._sim.workers >> 32
+    def _opened(self, iteration: int) -> _Allreduce:
+        """An iteration's allreduce, with who or how many start it."""
+        sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
+        if period and (iteration + 1) % period == 0:
+            return _Allreduce(sim, None, sim.workers)
+        if start_by == "majority":
+            word = int(streams.words(sim.seed, "initiator", 0, iteration))
+            return _Allreduce(sim, word * sim.workers >> 32, sim.workers)
+        return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
         """It is active everywhere: what each worker that is there has finished enters it."""

@@ -86,7 +86,7 @@ class _Operation:
 
     def __init__(self, sim: Simulation, iteration: int, bits: list[int], everybody: bool):
         self.iteration, self.bits = iteration, bits
-        self.awaited = range(sim.workers if everybody else 0)  # workers who have to be there
+        self.everybody = everybody  # whether all wait for all
         self.cost = NOTHING  # known when it begins
         self.size = size = 1 << len(bits)  # of each group
         self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
@@ -141,11 +141,12 @@ class _Averaging:
     def _cost(self, operation: _Operation) -> Cost:
         """What it costs a worker; where groups differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
-        algorithm = None if operation.size == sim.workers else self._protocol.group_collective
+        algorithm = None if operation.everybody else self._protocol.group_collective
         differ = network is not None and (network.two_levels or network.contention)
         firsts = {worker & operation.first for worker in range(sim.workers)} if differ else {0}
         groups = [members(first, operation.bits) for first in sorted(firsts)]
-        costs = [sim.allreduce(group, algorithm, awaited=operation.awaited) for group in groups]
+        awaited = range(sim.workers if operation.everybody else 0)
+        costs = [sim.allreduce(group, algorithm, awaited=awaited) for group in groups]
         return max(costs, key=lambda cost: cost.nanoseconds)
 
     def _average(self, operation: _Operation, models: list[Copy]) -> None:
