@@ -106,7 +106,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "pareto": "fred.timing.latency:Pareto",
         "bimodal": "fred.timing.latency:Bimodal",
         "mixture": "fred.timing.latency:Mixture",
-        "empirical": "fred.timing.latency:Empirical",
+        "empirical": "fred.timing.empirical:Empirical",
         "trace": "fred.timing.recorded:Recorded",
     },
     "model": {

@@ -16,7 +16,8 @@ from fred.running.cadence import Cadence
 from fred.running.execution import execute
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
-from fred.timing.latency import Constant, Empirical, Latency
+from fred.timing.empirical import Empirical
+from fred.timing.latency import Constant, Latency
 from fred.timing.protocols.asynchronous import Asynchronous
 from tests.conftest import ROOT
 from tests.worlds import COMPUTE, make_run, record
