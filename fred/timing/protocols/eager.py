@@ -57,6 +57,7 @@ class _Allreduce:
     def __init__(self, sim: Simulation, initiator: int | None, needed: int):
         self.initiator = initiator  # whose arrival starts it; None: nobody's
         self.needed = needed  # so many arrivals start it, too
+        self.waits = initiator is None and needed == sim.workers  # all, for all
         self.arrived = 0  # workers, late ones included
         self.begun = False
         self.over = sim.env.event()
@@ -105,10 +106,9 @@ class _Allreduces:
         if allreduce.begun:
             return
         allreduce.begun = True
-        sim, waits = self._sim, allreduce.initiator is None
-        everybody = range(sim.workers)
-        there = [] if waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
-        awaited = everybody if waits else [min(everybody, key=lambda worker: sim.back(worker, sim.now))]
+        sim, everybody = self._sim, range(self._sim.workers)
+        there = [] if allreduce.waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
+        awaited = everybody if allreduce.waits else [min(everybody, key=lambda worker: sim.back(worker, sim.now))]
         cost = sim.allreduce(there or awaited, awaited=() if there else awaited)
         given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
