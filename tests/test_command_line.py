@@ -99,9 +99,9 @@ def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_pa
     assert all(first[name] == again[name] for name in ("scenario", "data", "environment", "fred", "inline"))
 
 
-def test_options_choose_seed_run_and_mode(done, tmp_path):
-    finished = fred("run", done / "small.yaml", "--seed", 2, "--only", "ssgd", "--inline", "--set", "title=x", cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
+def test_options_choose_seed_run_and_mode(done, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", str(done / "small.yaml"), "--seed", "2", "--only", "ssgd", "--inline", "--set", "title=x"]) == 0
     (row,) = json.loads((tmp_path / "results/small.ssgd/summary.json").read_text())
     whole = json.loads((done / "results/small/summary.json").read_text())
     assert row == next(each for each in whole if (each["name"], each["seed"]) == ("ssgd", 2))
@@ -332,11 +332,10 @@ class TestVerify:
                     assert file.name in said
                 file.write_bytes(content)
 
-    def test_another_format_is_refused(self, copy):
+    def test_another_format_is_refused(self, copy, capsys):
         (copy / "manifest.json").write_text('{"format": 99}')
-        finished = fred("verify", copy, cwd=copy)
-        assert finished.returncode == 2
-        assert "this version reads format 5" in finished.stderr
+        assert cli.main(["verify", str(copy)]) == 2
+        assert "this version reads format 5" in capsys.readouterr().err
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -49,7 +49,10 @@ def users_models():
     registry.allow_import(["tests.users"])
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name == "constants" else ()) for name in FOUND])
+SLOW = ("constants", "not a number", "convolution", "random keys")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FOUND])
 def test_inline_equals_replay_where_it_once_did_not(name):
     options = {"stop": {"gradients": 30}, **FOUND[name]}
     if isinstance(options["algorithm"], str):

@@ -240,18 +240,23 @@ def schema() -> dict[str, Any]:
     return scenario_schema()
 
 
+@pytest.fixture(scope="module")
+def validator(schema) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_every_scenario_of_the_project_is_valid_and_says_what_to_look_for(path, schema):
+def test_every_scenario_of_the_project_is_valid_and_says_what_to_look_for(path, validator):
     assert path.read_text().startswith("# Look for: ")
     assert load(path).title
-    jsonschema.validate(YAML(typ="safe").load(path), schema)
+    validator.validate(YAML(typ="safe").load(path))
 
 
-def test_the_schema_for_editors_is_current_and_finds_mistakes(schema):
+def test_the_schema_for_editors_is_current_and_finds_mistakes(schema, validator):
     assert json.loads((ROOT / "scenarios" / "schema.json").read_text()) == json.loads(json.dumps(schema)), (
         "run: python -m fred schema > scenarios/schema.json"
     )
-    jsonschema.Draft202012Validator.check_schema(schema)
     readme = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     for text in (
         *readme,
@@ -259,7 +264,7 @@ def test_the_schema_for_editors_is_current_and_finds_mistakes(schema):
         "algorithm: {optimizer: [adam]}",
         "algorithm: {name: 'my:Own', x: 1}",
     ):
-        jsonschema.validate(YAML(typ="safe").load(text), schema)
+        validator.validate(YAML(typ="safe").load(text))
     for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(wrong, schema)
+            validator.validate(wrong)

@@ -201,7 +201,7 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("batch_size", [1, pytest.param(2, marks=pytest.mark.slow), 33])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 33])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_product_and_no_sum_escapes(name, batch_size):
     """In what is compiled of a gradient, every product is the portable kernel's, and nothing is added up by XLA itself."""

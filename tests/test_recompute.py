@@ -114,7 +114,9 @@ def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, worke
     assert largest_relative_error(replayed.final, params) < 1e-4
 
 
-@pytest.mark.parametrize("algorithm", ["TopK", "Quantised", "FedBuff", "BlockMomentum"])
+@pytest.mark.parametrize(
+    "algorithm", ["TopK", "FedBuff", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Quantised", "BlockMomentum"))]
+)
 @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_whatever_a_protocol_does_hooks_are_called_alike_inline_and_replayed(algorithm, number):
     peers, blocks = [(False, 3), (True, 2)][number - 1]
