@@ -134,7 +134,7 @@ class Schedule:
     end_ns: int  # when the simulation stopped
     unfinished: dict[int, int] = field(default_factory=dict)  # row -> when its gradient will have been computed; not stored
     standstill: str = ""  # why nothing happens any more at the end, if that is so; not stored
-    collectives: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))  # row, ns that it took; not stored
+    collectives: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))  # row, begin, end, ns; not stored
 
     def __len__(self) -> int:
         return len(self.columns["verb"])

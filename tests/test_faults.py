@@ -242,6 +242,16 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         assert schedule["time_ns"][own[0]] == (4.0 + 1 + 0.5 + 2 * 0.25 + 0.5) * NANOSECONDS, "finished at 1.25 s"
         assert schedule["bytes"][own[0]] == round(4 / 3 * 1000), "it has taken part in no other"
 
+    def test_an_eager_worker_is_charged_for_each_allreduce_what_that_has_cost(self):
+        """Worker 3 needs 2.5 s, worker 2 is away when the first allreduce begins: three in a ring, then all four."""
+        away = {"name": "outage", "workers": [2], "begin": 1.25, "end": 1.625}
+        machines = cluster(away, workers=4, speeds=[1, 1, 1, 0.4], network=self.RING)
+        schedule = record(Eager(start_by="solo", period=None), machines, seconds=9)
+        adds = schedule.rows(Verb.ADD)
+        first = adds[schedule["worker"][adds] == 3][0]
+        assert schedule["time_ns"][first] == (1 + 0.5 + 4 * 0.25 + 1 + 0.5 + 6 * 0.25) * NANOSECONDS
+        assert (schedule["bytes"][first], schedule["messages"][first]) == (round(4 / 3 * 1000) + 1500, 4 + 6)
+
     def test_where_nobody_is_there_an_eager_allreduce_waits_for_the_first_who_is_back(self):
         """Worker 0 starts it at 1 s, and is gone when it begins at 1.25 s; at 4 s worker 1 has nothing to give."""
         away = [{"name": "outage", "workers": [w], "begin": 1.125, "end": end} for w, end in ((0, 5.0), (1, 4.0))]
@@ -303,10 +313,17 @@ class TestStandstillAmongRandomCrashes:
         with pytest.raises(FredError, match=r"nothing can happen any more.*worker 0 does not come back"):
             record(Synchronous(), machines, gradients=10**6)
 
+    def test_chained_exchanges_end_though_one_is_gone_for_good(self):
+        machines = cluster(
+            {"name": "outage", "workers": [0], "begin": 1.05}, self.CRASHES, workers=4, network=TestLostMessages.LATENCY
+        )
+        schedule = record(Gossip(exchanges=2), machines, seconds=50)
+        assert 0 < schedule["time_ns"].max() < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
+
     @pytest.mark.parametrize("name", WITH_CLOCK)
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
-        machines = cluster(self.CRASHES, workers=64, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
+        machines = cluster(self.CRASHES, workers=4, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
         record(fitting(name, machines), machines, gradients=1500)
 
 

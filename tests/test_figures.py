@@ -281,6 +281,13 @@ def test_a_timeline_shows_the_first_fault():
     assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
 
 
+def test_timelines_begin_at_the_start_if_one_ends_before_the_first_fault():
+    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 12.0}
+    run = {"task": None, "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": [fault]}}
+    axes = result_of({f"{end}": {**run, "stop": {"seconds": end}} for end in (5, 30)}).plot_timeline().axes
+    assert {axis.get_xlim()[0] for axis in axes} == {0.0}
+
+
 def test_timelines_have_the_first_sixteen_workers():
     cluster = {"workers": 40, "compute": COMPUTE}
     (axis,) = result_of({"run": {"task": None, "cluster": cluster, "stop": {"gradients": 90}}}).plot_timeline().axes

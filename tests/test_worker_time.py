@@ -75,6 +75,14 @@ def test_a_collective_is_on_the_network_for_as_long_as_it_takes(protocol, algori
     )
 
 
+def test_who_is_dropped_takes_part_in_the_collective_all_the_same():
+    """1 s of computing, in vain for two of four; then all are in a ring of six messages of 0.5 s."""
+    cluster = {"workers": 4, "network": {"latency": {"name": "constant", "seconds": 0.5}}}
+    rule = {"name": "static", "workers": 2}
+    found = of({"name": "cutoff", "rule": rule}, cluster, stop={"updates": 200}, algorithm="cutoff-sgd")
+    assert found == pytest.approx({"computing": 0.125, "in_vain": 0.125, "network": 0.75, "waiting": 0}, abs=0.005)
+
+
 def test_who_waits_for_one_that_is_away_is_not_on_the_network():
     """In 20 s, ten allreduces of 0.3 s; at one of them worker 1 is away for 7 s after it has computed."""
     cluster = {
@@ -117,7 +125,7 @@ def moment_by_moment(schedule: Schedule, on_servers) -> list[float]:
     totals = np.zeros(4)
     spans: list[list[tuple[int, int, int]]] = [[] for _ in range(schedule.workers)]
     until = [0] * schedule.workers
-    collectives = dict(schedule.collectives.tolist())
+    collectives = {row: span for row, *span in schedule.collectives.tolist()}
     for number, row in enumerate(rows_of(schedule)):
         verb, worker = Verb[row.verb], row.worker
         if worker < 0:
@@ -130,7 +138,7 @@ def moment_by_moment(schedule: Schedule, on_servers) -> list[float]:
         elif row.messages and row.replica in on_servers:
             spans[worker].append((2, row.end_ns, row.time_ns))
         elif number in collectives:
-            spans[worker].append((2, row.time_ns - collectives[number], row.time_ns))
+            spans[worker].append((2, *collectives[number]))
     for own, end in zip(spans, until, strict=True):
         moments = (np.arange(4000) + 0.5) * end / 4000
         at = np.full(4000, 3)

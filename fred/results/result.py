@@ -146,8 +146,9 @@ class Result:
         """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
         shown = {shared: self.outcome(name) for name, shared in names.items()}
-        faults = [(timeline.first_fault(each.run.cluster, each.seed), each.schedule.end_ns) for each in shown.values()]
-        earliest = min((first for first, end in faults if first is not None and first < end), default=None)
+        faults = [timeline.first_fault(each.run.cluster, each.seed) for each in shown.values()]
+        shortest = min((each.schedule.end_ns for each in shown.values()), default=0)
+        earliest = min((first for first in faults if first is not None and first < shortest), default=None)
         return timeline.timeline({shared: each.schedule for shared, each in shown.items()}, first_fault=earliest)
 
     def plot_sweep(self) -> figures.Picture:

@@ -12,8 +12,8 @@ def shares(schedule: Schedule, on_servers: range) -> dict[str, float | None]:
 
     What happens at once counts once, as the first of KINDS that it is. Computing is in vain where the gradient was dropped;
     waiting is all that is left. Messages of servers, which hold the replicas `on_servers`, are on the network from being
-    sent to their arrival, those to servers from the end of the gradient; collectives for the time that they take, just before
-    they take effect. Models that workers send each other singly (gossip, pairs) are waited for. None where no time passed.
+    sent to their arrival, those to servers from the end of the gradient; collectives for the time that they take. Models that
+    workers send each other singly (gossip, pairs) are waited for. None where no time passed.
     """
     whole = float(_until_last_row(schedule).sum())
     if not whole:
@@ -35,9 +35,9 @@ def _messages(schedule: Schedule, on_servers: range) -> _Spans:
     sent = sent[(schedule["messages"][sent] > 0) & np.isin(schedule["replica"][sent], on_servers)]
     up = _spans(schedule, sent, "end_ns", "time_ns")
     down = _spans(schedule, schedule.rows(Verb.PULL), "begin_ns", "end_ns")
-    exchanged, length = schedule.collectives.T
-    end = schedule["time_ns"][exchanged]
-    across = schedule["worker"][exchanged], np.maximum(end - length, 0), end
+    rows, begin, end = schedule.collectives.T
+    exchanging = schedule["worker"][rows]
+    across = exchanging, begin, np.minimum(end, _until_last_row(schedule)[exchanging])
     worker, begin, end = (np.concatenate(parts) for parts in zip(up, down, across, strict=True))
     return worker, begin, end
 

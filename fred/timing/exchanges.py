@@ -137,7 +137,10 @@ class _Messages:
 
     def _back(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """When each worker is there, at these times or after them."""
-        return np.array([min(self._sim.back(worker, time), _GONE) for worker, time in enumerate(times.tolist())])
+        back = self._sim.back
+        return np.array(
+            [_GONE if time >= _GONE else min(back(worker, time), _GONE) for worker, time in enumerate(times.tolist())]
+        )
 
     def _lasting(self, owner: int, begin: int, work: float) -> int:
         """How long what takes so many ns at full speed takes on a worker's link if it begins then."""

@@ -136,8 +136,8 @@ class _AtRandom(Trouble):
 class LostMessages(Fault):
     """Each message is lost with some probability; its sender sends it again after a while, or never learns of it.
 
-    Collective operations are spared, and what a crash cuts off is not sent again. A message to several servers at once is lost
-    as one. What is sent again counts as traffic, too, with the message that arrives in the end.
+    Collective operations are spared, and what a crash or an interruption cuts off is not sent again. A message to several
+    servers at once is lost as one. What is sent again counts as traffic, too, with the message that arrives in the end.
     """
 
     share: float = Field(gt=0, lt=1, description="of the messages that are lost", examples=[0.01])
@@ -222,12 +222,11 @@ class Faults:
             if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
                 return begin, end
             begin = max(begin, away)
-        one = len(workers) == 1
-        who, what = (f"worker {min(workers)} is", "it can compute one gradient") if one else ("workers are", "they can average")
-        raise FredError(
-            f"`faults`: {who} away {_MOST_TRIES:,} times before {what} of {lasts(begin) / NANOSECONDS:g} s: "
-            "give longer times between crashes"
-        )
+        lasting = f"{lasts(begin) / NANOSECONDS:g} s: give longer times between crashes"
+        if len(workers) == 1:
+            who = f"worker {min(workers)} is away {_MOST_TRIES:,} times"
+            raise FredError(f"`faults`: {who} before it can compute one gradient of {lasting}")
+        raise FredError(f"`faults`: somebody crashes in each of {_MOST_TRIES:,} attempts at an average of {lasting}")
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
         """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""

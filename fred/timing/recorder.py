@@ -73,7 +73,7 @@ class Recorder:
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
         self._rows = bytearray()
-        self._collectives = array("q")  # row, and how long the operation took, ns
+        self._collectives = array("q")  # row, when the operation began and ended, ns
         self._unfinished = array("q")  # row and end of gradients that were still being computed
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
@@ -158,10 +158,10 @@ class Recorder:
         if self.listener is not None:
             self._tell()
 
-    def moving(self, nanoseconds: int) -> None:
-        """The next row is part of a collective operation in which models were on their way for so long."""
-        if nanoseconds:
-            self._collectives.extend((len(self), nanoseconds))
+    def moving(self, begin: int, end: int) -> None:
+        """The next row is part of a collective operation in which models are on their way from then to then."""
+        if end > begin:
+            self._collectives.extend((len(self), begin, end))
 
     def stop(self) -> None:
         """The schedule ends here."""
@@ -198,7 +198,7 @@ class Recorder:
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         unfinished = {row: end for row, end in zip(self._unfinished[::2], self._unfinished[1::2], strict=True) if row < rows}
-        collectives = np.array(self._collectives, np.int64).reshape(-1, 2)
+        collectives = np.array(self._collectives, np.int64).reshape(-1, 3)
         collectives = collectives[collectives[:, 0] < rows]
         facts = self.workers, self.layout.replicas, self._blocks, started, end_ns
         return Schedule(columns, *facts, unfinished, standstill, collectives)

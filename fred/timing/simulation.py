@@ -189,7 +189,7 @@ class Simulation(World):
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
@@ -199,7 +199,7 @@ class Simulation(World):
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
@@ -224,13 +224,14 @@ class Simulation(World):
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.moving(cost.moving)
+        self.record.moving(self.env._now - cost.moving, self.env._now)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost)
+        end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
+        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, end)
         if self._lives is not None:
             self._lives.used(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
@@ -251,11 +252,11 @@ class Simulation(World):
         """Bytes and messages that servers have just sent."""
         return self._whole[block] if self.links is None else self._counted(block, self.links.resent())
 
-    def _sent(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
-        """Bytes and messages that the next row, which is about a gradient, is charged with."""
+    def _sent(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
+        """Bytes and messages that the next row, which is about a gradient, is charged with; `end`: of what costs that, ns."""
         if cost is None:
             return self._counted(block, gradient.again.get(block, 0))
-        self.record.moving(cost.moving)
+        self.record.moving(end - cost.moving, end)
         return cost.bytes, cost.messages
 
     def _counted(self, block: int, again: int) -> tuple[int, int]:

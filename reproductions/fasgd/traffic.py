@@ -136,8 +136,7 @@ TEXT = """
 
 {claims}
 
-"Without seriously hurting" means an error at most {slight} above that of open gates. Every gate costs some accuracy;
-with the same share of copies a missing push costs more than a missing fetch, but neither makes training diverge. The paper's 5
+"Without seriously hurting" means an error at most {slight} above that of open gates. The paper's 5
 times in total is what 10 times fewer fetches would be only if fetches were nearly all of the traffic: as it counts copies,
 fetching nothing at all would halve them.
 

@@ -41,7 +41,7 @@ def _ratios(timed: pd.DataFrame) -> list[Claim]:
 def _ends(learned: pd.DataFrame) -> str:
     late, even = errors.ends(learned, late=True), errors.ends(learned, late=False)
     rows = [
-        [name, f"{paper:.4f}", *(f"{own['error'][name]:.4f} ± {own['give'][name]:.4f}" for own in (late, even))]
+        [name, f"{paper:.4f}", *(f"{own['error'][name]:.4f} ± {own['standard_error'][name]:.4f}" for own in (late, even))]
         for name, paper in errors.PAPER.items()
     ]
     return table(["run", "paper: error, late replies", "FRED: error, late replies", "without late replies"], rows)

@@ -26,7 +26,7 @@ def ends(errors: pd.DataFrame, late: bool) -> pd.DataFrame:
     """Last error and loss of each run, means over the seeds, and the standard error of the first."""
     own = errors[errors["late"] == late].sort_values("updates").groupby(["run", "seed"], sort=False).last()
     by_run = own.groupby("run", sort=False)
-    return by_run[["error", "loss"]].mean().assign(give=by_run["error"].sem()).reindex(list(PAPER))
+    return by_run[["error", "loss"]].mean().assign(standard_error=by_run["error"].sem()).reindex(list(PAPER))
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:

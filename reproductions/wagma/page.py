@@ -187,9 +187,10 @@ Made by `make reproduce` (this part alone: `python -m reproductions wagma`; with
 "Agrees" means within {close}. **Calibrated**: 0.621 s of computing per step of 128 images (AD-PSGD's 1.61 steps per second
 without delays), {compute} s per step of 64 (the paper's 238 minutes for 130 epochs of AD-PSGD), 5 GB/s (the throughput of
 the others without delays). Of figures 4, 5 and 10 no ratio was calibrated. **Taken from the published code**: delays are
-drawn nearly independently, about two in each step; D-PSGD and SGP exchange models tensor by tensor, one after the other;
-WAGMA averages globally at every 11th step, and it and eager-SGD do so by recursive doubling, the others by a ring. **Scaled
-down**: 40 to 120 s of virtual time, three seeds; errors on MNIST (below). BLEU and SPL scores are not measured.
+drawn nearly independently, about two in each step; D-PSGD and SGP exchange models tensor by tensor, one after the other, in
+figures 4 and 10, and on one global clock in figure 7 and the errors of figure 5; WAGMA averages globally at every 11th step,
+and it and eager-SGD do so by recursive doubling, the others by a ring. **Scaled down**: 40 to 120 s of virtual time, three
+seeds; errors on MNIST (below). BLEU and SPL scores are not measured.
 
 ## Without delays: 64 workers, total batch 8,192
 
@@ -223,7 +224,10 @@ without communication and waiting.
   is hidden behind the backward pass; what a second exchange or a larger group adds is not. FRED hides nothing.
 * SGP, local SGD, D-PSGD: how often nobody is delayed. The published streams start equal, and 97% of the first hundred steps
   delay somebody, but 88% of those after a thousand (87%: independent draws, as here).
-* Not explained: 6% between WAGMA and those that wait for all, if the printed throughputs without delays are taken literally.
+* Not explained: about 6% between WAGMA and those that wait for all, if the printed throughputs without delays are taken
+  literally.
+
+Numbers in remarks like these that no table has were tried once, by hand.
 
 ## Figure 5: times, total batch 4,096
 

@@ -43,13 +43,16 @@ class Central(Protocol):
             raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
 
     def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
-        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model."""
+        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model.
+
+        Where there is one block it does what `compute` and `deliver` would, without them.
+        """
         if model is None:
             model = yield from self.fetch(sim, worker)
         if sim.blocks > 1:
             gradient = yield from self.compute(sim, worker, model)
             yield from self.deliver(sim, gradient, use)
-        else:  # the same in fewer steps, for asynchronous runs spend their time here
+        else:  # fewer generators, for asynchronous runs spend their time here
             gradient = sim.compute(worker, model)
             yield gradient.finished
             yield from sim.send(gradient)

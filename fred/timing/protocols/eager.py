@@ -10,7 +10,7 @@ from fred import streams
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.held import Gradient
-from fred.timing.network import Cost
+from fred.timing.network import NOTHING, Cost
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Process, Simulation
 
@@ -70,7 +70,7 @@ class _Allreduces:
         self._sim, self._protocol = sim, protocol
         self._iteration = [0] * sim.workers  # of each worker
         self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # and not yet given
-        self._unpaid = [0] * sim.workers  # allreduces in which a worker took part with nothing to give, and the present one
+        self._owed = [NOTHING] * sim.workers  # by each worker, for allreduces in which it took part with nothing to give
         self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
 
@@ -117,9 +117,11 @@ class _Allreduces:
 
     def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], cost: Cost) -> None:
         for worker, gradients in given.items():
-            self._unpaid[worker] += 1
+            owed = self._owed[worker]
+            owed = cost._replace(bytes=owed.bytes + cost.bytes, messages=owed.messages + cost.messages)
             for gradient in gradients:
-                number, self._unpaid[worker] = self._unpaid[worker], 0
-                self._sim.add(gradient, cost=cost._replace(bytes=number * cost.bytes, messages=number * cost.messages))
+                self._sim.add(gradient, cost=owed)
+                owed = owed._replace(bytes=0, messages=0)
+            self._owed[worker] = owed
         self._sim.commit(weight=1 / self._sim.workers)
         allreduce.over.succeed()
