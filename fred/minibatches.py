@@ -122,7 +122,7 @@ def _in_own_order(
     indices = np.empty(rank.size, np.int32)
     key = (epoch * (len(parts.begins) - 1) + worker).ravel()
     sort = np.argsort(key, kind="stable")
-    for group in np.split(sort, np.flatnonzero(np.diff(key[sort])) + 1):
+    for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none where nothing is asked for
         number, who = divmod(int(key[group[0]]), len(parts.begins) - 1)
         own = parts.order[parts.begins[who] : parts.begins[who + 1]]
         order = np.argsort(streams.words(seed, "shuffle", number, own), kind="stable")

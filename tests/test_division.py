@@ -75,6 +75,14 @@ def test_each_minibatch_is_what_a_second_program_draws_from_the_workers_own_part
         assert one.tolist() == expected
 
 
+@pytest.mark.parametrize("sampling", WITHIN)
+def test_where_none_is_asked_for_there_is_none(sampling):
+    nobody = np.zeros(0, np.int64)
+    parts = divide(2, 40, 3)
+    own = batch_indices(2, nobody, nobody, batch_size=4, examples=40, sampling=sampling, workers=3, parts=parts)
+    assert own.shape == (0, 4)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_shuffled_shows_a_worker_its_part_once_per_epoch(workers):
     parts = divide(2, 40, workers)
