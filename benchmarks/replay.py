@@ -227,7 +227,7 @@ def systems() -> Iterator[Row]:
         ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partly),
         ("PSP-SGD, 4 servers, all waited for", workers(16, servers=4), PSPSGD(learning_rate=0.001), Partial()),
         ("WAGMA-SGD, groups of 4", equal, WAGMASGD(learning_rate=0.01), groups),
-        ("  the same, 2 of 16 delayed at each step", delayed, WAGMASGD(learning_rate=0.01), groups),
+        ("WAGMA-SGD, groups of 4, 2 of 16 delayed at each step", delayed, WAGMASGD(learning_rate=0.01), groups),
         ("SGP, exponential graph", workers(16), SGP(learning_rate=0.01), Gossip(topology=Exponential())),
         ("AD-PSGD", workers(16), ADPSGD(learning_rate=0.01), Pairwise()),
     ):
