@@ -344,7 +344,7 @@ class TestUsersOwnClasses:
         assert error.value.__cause__
 
 
-@pytest.mark.parametrize("library", ["flax", "equinox"])
+@pytest.mark.parametrize("library", ["flax", pytest.param("equinox", marks=pytest.mark.slow)])
 def test_users_can_bring_a_flax_or_equinox_model(tmp_path, monkeypatch, library):
     """A two-layer network in either library, trained by FRED, is what the same arithmetic in NumPy says."""
     sources = {

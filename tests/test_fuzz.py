@@ -49,7 +49,7 @@ def users_models():
     registry.allow_import(["tests.users"])
 
 
-SLOW = ("constants", "not a number", "convolution", "random keys")
+SLOW = ("constants", "not a number", "convolution", "random keys", "norms")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FOUND])
