@@ -60,6 +60,6 @@ class Stack:
 
 def rounded(count: int, item: Any) -> int:
     """So many items, or, where they are small, the next power of two: runs with about as many share what is compiled."""
-    rounded = 1 << max(count - 1, 0).bit_length()
+    power = 1 << max(count - 1, 0).bit_length()
     size = sum(leaf.size for leaf in jax.tree.leaves(item))
-    return rounded if count > 0 and rounded * size <= _FEW_NUMBERS else count
+    return power if count > 0 and power * size <= _FEW_NUMBERS else count

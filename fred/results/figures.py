@@ -76,7 +76,7 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | N
                 axis.set_xlim(left=-1)  # margins would reach far into what is negative
             if target is not None:
                 axis.axhline(target, color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
-        axes[0].set(ylabel=quantity.replace("_", "' "), yscale="log" if _far_apart(metrics[quantity]) else "linear")
+        axes[0].set(ylabel=_LABELS.get(quantity, quantity), yscale="log" if _far_apart(metrics[quantity]) else "linear")
         for axis in (*[each.xaxis for each in axes], axes[0].yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
@@ -86,6 +86,9 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | N
         _legend(figure, axes[0])
         _headline(figure, title)
     return figure
+
+
+_LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not their own
 
 
 def _headline(figure: Picture, title: str) -> None:

@@ -30,15 +30,13 @@ _AT_A_TIME = 64  # draws
 class Trouble:
     """One fault at work on one run's cluster; by default it does nothing."""
 
-    resent = 0  # messages that were lost and are sent again, so far
-
     def away(self, kind: Kind, number: int, after: int) -> Span:
         """The first time that this worker or server is away and that ends after then, ns."""
         return NOT_AT_ALL
 
-    def lateness(self, way: Way, worker: int) -> int:
-        """By how much the next message to or from this worker comes late, ns; NEVER: it is lost."""
-        return 0
+    def lateness(self, way: Way, worker: int) -> tuple[int, int]:
+        """By how much the next message to or from this worker is late, ns (NEVER: lost), and how often it is sent again."""
+        return 0, 0
 
 
 class Fault(Component):
@@ -157,14 +155,13 @@ class _Losing(Trouble):
         self._draw = lambda way, worker, start: streams.uniforms(seed, f"{name} {way}", worker, start, _AT_A_TIME)
         self._ahead: dict[tuple[Way, int], tuple[int, list[bool]]] = {}  # draws made, and those that are left, last first
 
-    def lateness(self, way: Way, worker: int) -> int:
+    def lateness(self, way: Way, worker: int) -> tuple[int, int]:
         if way not in self._losses.ways:
-            return 0
-        late = 0
-        while late < NEVER and self._lost(way, worker):
-            late += self._again
-            self.resent += 1
-        return late
+            return 0, 0
+        lost = 0
+        while lost * self._again < NEVER and self._lost(way, worker):
+            lost += 1
+        return lost * self._again, lost
 
     def _lost(self, way: Way, worker: int) -> bool:
         made, left = self._ahead.get((way, worker), (0, []))
@@ -180,13 +177,13 @@ class Faults:
 
     def __init__(self, troubles: Sequence[Trouble]):
         self._away = [each.away for each in troubles if type(each).away is not Trouble.away]
-        self._late = [each for each in troubles if type(each).lateness is not Trouble.lateness]
+        self._lateness = [each.lateness for each in troubles if type(each).lateness is not Trouble.lateness]
         self._lost: list[str] = []  # messages, for good
 
     @property
     def loses(self) -> bool:
         """Whether messages come late, or never."""
-        return bool(self._late)
+        return bool(self._lateness)
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
         """The first time away that ends after then, of all faults together, ns."""
@@ -204,12 +201,12 @@ class Faults:
 
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
         """By how much a message that is sent now is late, ns (NEVER: it is lost for good), and how often it is sent again."""
-        before = sum(each.resent for each in self._late)
-        late = min(sum(each.lateness(way, worker) for each in self._late), NEVER)
+        drawn = [each(way, worker) for each in self._lateness]
+        late = sum(each for each, _ in drawn)
         if late < NEVER:
-            return late, sum(each.resent for each in self._late) - before
+            return late, sum(again for _, again in drawn)
         self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
-        return late, 0
+        return NEVER, 0
 
     def undisturbed(self, workers: Collection[int], begin: int, lasts: Callable[[int], int]) -> Span:
         """When what needs all these workers, and starts anew whenever one crashes, begins for the last time, and ends.

@@ -134,9 +134,10 @@ class Simulation(World):
             return cost
         asked = self.now if begin is None else begin
         lasts = partial(self.links.together, workers, work=cost.nanoseconds)
-        begin, end = asked, asked + lasts(asked)
         if self._faults is not None and awaited:
             begin, end = self._faults.undisturbed(awaited, asked, lasts)
+        else:
+            begin, end = asked, asked + lasts(asked)
         return cost._replace(nanoseconds=end - asked, moving=end - begin)
 
     @property

@@ -44,7 +44,7 @@ _THINNER = (
     "{name: mixture, weights: [0.9996, 0.0004], components: [{name: lognormal, shift: 1.7, median: 0.2, sigma: 0.8}, "
     "{name: uniform, low: 1.7, high: 43.5}]}"
 )
-_HIDDEN_NOT = f"[{{name: random-delays, workers: 16, seconds: {NOT_HIDDEN:.4f}}}]"
+_AND_ITS_EXCHANGE = f"[{{name: random-delays, workers: 16, seconds: {NOT_HIDDEN:.4f}}}]"
 _BUTTERFLIES = ("wagma", EAGER, "wagma-global")
 
 
@@ -69,7 +69,7 @@ VARIATIONS = (
     Variation("4", NEVER, (EAGER,), [f"runs.{EAGER}.protocol.period=null"]),
     Variation("5", TWICE, ("d-psgd-twice",), [f"cluster.compute.seconds={HALF_BATCH}", f"cluster.network.bandwidth={SLOW}"]),
     Variation("5", OWN, ("wagma", "local-sgd", "sgp"), [f"cluster.compute.seconds={HALF_BATCH}", *_own_throughput()]),
-    Variation("7", BESIDE, ("ad-psgd",), [f"runs.ad-psgd.cluster.contention={_HIDDEN_NOT}"]),
+    Variation("7", BESIDE, ("ad-psgd",), [f"runs.ad-psgd.cluster.contention={_AND_ITS_EXCHANGE}"]),
     Variation("10", CUT, ("wagma", *TEN), ["cluster.compute.longest=43.5"]),
     Variation("10", THINNER, ("wagma", *TEN), [f"cluster.compute={_THINNER}"]),
 )

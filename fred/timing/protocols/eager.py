@@ -106,9 +106,10 @@ class _Allreduces:
         if allreduce.begun:
             return
         allreduce.begun = True
-        sim, everybody = self._sim, range(self._sim.workers)
-        there = [] if allreduce.waits else [worker for worker in everybody if sim.back(worker, sim.now) == sim.now]
-        awaited = everybody if allreduce.waits else [min(everybody, key=lambda worker: sim.back(worker, sim.now))]
+        sim = self._sim
+        back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
+        there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
+        awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
         cost = sim.allreduce(there or awaited, awaited=() if there else awaited)
         given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
