@@ -10,12 +10,14 @@ from scipy.stats import multivariate_normal, norm
 
 from fred import cli
 from fred.errors import FredError
+from fred.fitting import judging
 from fred.fitting.candidates import Composed, fit_composed, fit_independent
 from fred.fitting.delays import Delayed, fit_delayed
 from fred.fitting.description import describe
 from fred.fitting.filtering import Noise, Series, Switching, log_likelihood
 from fred.fitting.fit import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
+from fred.fitting.ranking import rank
 from fred.schedule import Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.cutoff import Cutoff
@@ -29,13 +31,14 @@ NOISE = [
     {"name": "persistent-noise", "deviation": 0.08, "persistence": 0.9, "every": 0.35},
     {"name": "persistent-noise", "deviation": 0.1, "persistence": 0.98, "every": 0.35, "of": "node"},
 ]
+COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.1}
+DELAYS = {"name": "rare-delays", "probability": 0.02, "seconds": {"name": "lognormal", "median": 2.0, "sigma": 0.4}}
 SWITCHING = {"name": "markov-switching", "slowdown": 2.0, "fast_seconds": 80.0, "slow_seconds": 30.0, "of": "node"}
 
 
 def simulated(contention: list, iterations: int, **options) -> np.ndarray:
     """Run-times s [iterations, workers] of a cluster whose rounds wait for all."""
-    compute = {"name": "lognormal", "median": 1.0, "sigma": 0.1}
-    cluster = {"workers": 40, "nodes": SIZES, "speeds": SPEEDS, "compute": compute, "contention": contention}
+    cluster = {"workers": 40, "nodes": SIZES, "speeds": SPEEDS, "compute": COMPUTE, "contention": contention}
     return run_times(Cluster.model_validate({**cluster, **options}), iterations)
 
 
@@ -141,7 +144,7 @@ def test_the_parameters_of_switching_are_recovered(slowed, fitted):
 
 
 def test_what_made_the_trace_is_found_and_ranked_first(fitted):
-    assert fitted.ranking[0].name == "lognormal, node switching, worker and node noise"
+    assert fitted.chosen.name == "lognormal, node switching, worker and node noise"
 
 
 @pytest.mark.slow
@@ -151,7 +154,7 @@ def test_what_made_a_simpler_trace_is_found_too():
     plain = {each.name: each.unseen for each in fit(trace(simulated([], 600))).ranking}
     assert plain["lognormal"] > max(plain.values()) - 1e-3
     gamma = simulated([], 600, compute={"name": "gamma", "shape": 2.0, "scale": 0.5})
-    assert fit(trace(gamma)).ranking[0].name == "gamma"
+    assert fit(trace(gamma)).chosen.name == "gamma"
 
 
 @pytest.mark.parametrize("regimes", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("none", "noise")), "all"])
@@ -171,10 +174,9 @@ def test_the_block_simulated_again_looks_like_the_trace(regimes, fitted):
 
 
 def test_rare_delays_are_recovered_found_and_put_into_the_block():
-    delays = {"name": "rare-delays", "probability": 0.02, "seconds": {"name": "lognormal", "median": 2.0, "sigma": 0.4}}
-    seconds = simulated([*NOISE, delays], 1500)
+    seconds = simulated([*NOISE, DELAYS], 1500)
     fitted = fit(trace(seconds))
-    assert fitted.ranking[0].name == "lognormal, worker and node noise, rare delays"
+    assert fitted.chosen.name == "lognormal, worker and node noise, rare delays"
     assert isinstance(fitted.model, Delayed)
     assert fitted.model.delays.probability == pytest.approx(0.02, rel=0.08)
     assert fitted.model.delays.seconds.median == pytest.approx(2.0, rel=0.08)
@@ -238,6 +240,62 @@ def test_workers_that_never_vary_are_fitted(recwarn):
     fitted = fit(trace(np.ones((50, 4)) * [1.0, 1.0, 2.0, 2.0]))
     assert Cluster.model_validate(fitted.block.options).size == 4
     assert not [str(each.message) for each in recwarn]
+
+
+def test_rounds_are_simulated_as_the_protocol_records_them():
+    cluster = Cluster.model_validate({"workers": 6, "nodes": 2, "compute": COMPUTE, "contention": [*NOISE, SWITCHING, DELAYS]})
+    assert (judging.simulated(cluster, 50) == run_times(cluster, 50)).all()
+
+
+def test_the_standard_error_is_that_of_correlated_means():
+    """Against the closed form for autoregressive series: the long-run variance, (1 + kept) / (1 - kept) of the series' own."""
+    rng = np.random.default_rng(0)
+    kept, length = 0.8, 10_000
+    values = np.empty((length, 40))
+    values[0] = rng.normal(size=40)
+    for step in range(1, length):
+        values[step] = kept * values[step - 1] + np.sqrt(1 - kept**2) * rng.normal(size=40)
+    expected = np.sqrt((1 + kept) / (1 - kept) / length)
+    assert judging.standard_error(values).mean() == pytest.approx(expected, rel=0.05)
+    assert np.isinf(judging.standard_error(values[:1])).all()
+
+
+@pytest.mark.parametrize("contention", [(), pytest.param((NOISE[0],), marks=pytest.mark.slow)], ids=["plain", "noise"])
+def test_the_simplest_of_equally_good_models_is_chosen(contention):
+    """Traces of models that richer ones contain: by the likelihood alone a richer one is first in most of them."""
+    name = "lognormal, worker noise" if contention else "lognormal"
+    cluster = Cluster.model_validate({"workers": 16, "compute": COMPUTE, "contention": contention})
+    chosen, likeliest = [], []
+    for part in np.split(judging.simulated(cluster, 400 * 6), 6):
+        ranking = rank(part, np.zeros(16, int))
+        chosen.append(ranking[0].name)
+        likeliest.append(max(ranking, key=lambda each: each.unseen).name)
+    assert likeliest.count(name) <= 3
+    assert chosen.count(name) >= 4
+
+
+def test_a_model_whose_cluster_has_other_order_statistics_gives_way(monkeypatch):
+    """Simulated rounds that are half as long again as the trace's are told from it, those of the cluster itself are not."""
+    cluster = {"workers": 8, "compute": COMPUTE, "contention": [NOISE[0]]}
+    seconds = judging.simulated(Cluster.model_validate(cluster), 200)
+    slower = Cluster.model_validate(cluster | {"compute": COMPUTE | {"median": 1.5}})
+    assert judging.agreement(seconds, Cluster.model_validate(cluster)).holds
+    assert not judging.agreement(seconds, slower).holds
+    as_good = [each for each in rank(seconds, np.zeros(8, int)) if each.as_good]
+    assert len(as_good) > 1
+    asked = iter([slower])
+    monkeypatch.setattr("fred.fitting.fit.agreement", lambda times, own: judging.agreement(times, next(asked, own)))
+    assert fit(trace(seconds)).chosen.name == as_good[1].name
+    monkeypatch.setattr("fred.fitting.fit.agreement", lambda times, own: judging.agreement(times, slower))
+    assert fit(trace(seconds)).chosen.name == as_good[0].name
+
+
+def test_candidates_that_came_to_the_same_are_named_once():
+    names = [each.name for each in rank(simulated([], 300), NODE_OF)]
+    assert "lognormal" in names
+    assert not [
+        name for name in names if name in ("lognormal, rare delays", "lognormal, worker noise", "lognormal, node noise")
+    ]
 
 
 def test_too_few_iterations_are_refused():

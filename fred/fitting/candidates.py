@@ -10,10 +10,11 @@ from fred.fitting.filtering import Matrix, Noise, Series, Switching, log_likelih
 from fred.fitting.latencies import FITS, log_density
 from fred.fitting.moments import autocovariances, fit_noise
 from fred.fitting.switching import fit_switching
-from fred.timing.latency import Latency
+from fred.timing.latency import Latency, LogNormal
 
 Groups = NDArray[np.int64]
 _LEAST_VARIANCE = 1e-8
+_DEVIATIONS = 3.0  # by which what workers of a node share must stand out of its sampling error
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,16 @@ class Independent:
 
     latency: Latency
     speeds: NDArray[np.float64]
+
+    @property
+    def parameters(self) -> int:
+        """How many there are beside the speeds: all that are fitted have a scale and a shape."""
+        return 2
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What it consists of: two models of the same parts are the same model."""
+        return (type(self.latency),)
 
     def log_likelihood(self, seconds: Matrix) -> NDArray[np.float64]:
         """Of each iteration, summed over the workers."""
@@ -44,6 +55,19 @@ class Composed:
     node: Noise | None = None
     switching: Switching | None = None
     slow: Matrix = field(default_factory=lambda: np.zeros((0, 0)))  # how surely each node was slow, where it was fitted
+
+    @property
+    def parameters(self) -> int:
+        """How many there are beside the speeds: the level and what is white, two of each noise, three of states."""
+        noises = 2 * sum(noise is not None for noise in (self.worker, self.node)) + (self.node_white > 0)
+        return 2 + noises + (3 if self.switching else 0)
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What it consists of; groups matter only to what they share."""
+        shared = self.node_white > 0, self.node is not None, self.switching is not None
+        groups = tuple(self.group_of.tolist()) if any(shared) else ()
+        return (LogNormal, *(("noise",) if self.worker else ()), *((*shared, groups) if groups else ()))
 
     def log_likelihood(self, seconds: Matrix) -> NDArray[np.float64]:
         """Of each iteration given those before, summed over the workers."""
@@ -108,6 +132,8 @@ def _noises(
     lags = np.arange(len(covariances))
     of_workers = (worker.deviation**2 * worker.persistence**lags if worker else 0 * lags) + variance * (lags == 0)
     node_variance, node = fit_noise(covariances - of_workers * (1 / sizes).mean(), iterations, len(sizes))
+    if node_variance < _DEVIATIONS * float(covariances[0]) * np.sqrt(2 / (iterations * len(sizes))):
+        node_variance = 0.0
     return white, worker, float(np.sqrt(node_variance)), node
 
 

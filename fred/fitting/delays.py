@@ -39,6 +39,16 @@ class Delayed:
     model: Composed
     delays: Delays
 
+    @property
+    def parameters(self) -> int:
+        """How many there are beside the speeds: those of the model, how often there are delays, and how long they are."""
+        return self.model.parameters + 3
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What it consists of."""
+        return (*self.model.parts, Delays)
+
     def log_likelihood(self, seconds: Matrix) -> NDArray[np.float64]:
         """Of each iteration given those before, summed over the workers."""
         usual, late = self.delays.usual(seconds)

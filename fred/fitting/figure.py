@@ -22,7 +22,7 @@ def picture(fitted: Fitted) -> Picture:
         _times(axes["times"], fitted)
         _density(axes["density"], fitted.trace.seconds)
         _cutoff(axes["cutoff"], fitted)
-        title = f"{fitted.trace.source}: {fitted.ranking[0].name}"
+        title = f"{fitted.trace.source}: {fitted.chosen.name}"
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", parse_math=False)
     return figure
 

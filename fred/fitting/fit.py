@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from fred.fitting.block import Block, cluster_block
 from fred.fitting.candidates import Groups
-from fred.fitting.description import Description, describe
+from fred.fitting.description import Description, Matrix, describe
+from fred.fitting.judging import Agreement, agreement
 from fred.fitting.ranking import Judged, Model, Progress, rank
+from fred.timing.cluster import Cluster
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
@@ -17,14 +19,16 @@ class Fitted:
     trace: Trace
     group_of: Groups  # the node of each worker, told or found
     description: Description
-    ranking: list[Judged]  # the best first
-    model: Model  # the best, fitted to the whole trace
+    ranking: list[Judged]  # as good as the best and simple first
+    chosen: Judged
+    model: Model  # the chosen one, fitted to the whole trace
     block: Block
+    agreement: Agreement  # of the block with the trace
 
     @property
     def comments(self) -> list[str]:
         """Where the block comes from, in words."""
-        best = self.ranking[0]
+        best = self.chosen
         size = f"{self.description.iterations:,} iterations x {self.description.workers:,} workers"
         lines = [f"fitted to {self.trace.source} ({size}): {best.name}; {best.unseen:.3f} nats per held-out run-time"]
         if self.description.groups > 1:
@@ -33,6 +37,9 @@ class Fitted:
             )
         if (self.block.order[1:] < self.block.order[:-1]).any():
             lines.append("workers sorted by node: " + " ".join(self.trace.workers[worker] for worker in self.block.order))
+        found = self.agreement
+        off, error = (float(value[-1] / found.trace[-1]) for value in (found.cluster - found.trace, found.error))
+        lines.append(f"a round that waits for all is {off:+.1%} (± {error:.1%}) longer than in the trace, simulated again")
         return lines
 
     @property
@@ -42,9 +49,22 @@ class Fitted:
 
 
 def fit(trace: Trace, progress: Progress = lambda name, share: None) -> Fitted:
-    """Describe a trace, try every candidate on it, and make a cluster of the best. FredError for too short a trace."""
+    """Describe a trace, try every candidate on it, and make a cluster of one. FredError for too short a trace.
+
+    Of the candidates that are as good as the best, it is the simplest whose cluster has the order statistics of the trace; the
+    simplest, if there is none.
+    """
     seconds = trace.seconds
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of
     ranking = rank(seconds, group_of, progress)
-    model = ranking[0].fit(seconds, group_of)
-    return Fitted(trace, group_of, describe(seconds, group_of), ranking, model, cluster_block(model, seconds, group_of))
+    tried = (_made(each, seconds, group_of) for each in ranking if each.as_good)
+    first = next(tried)
+    chosen = first if first[-1].holds else next((each for each in tried if each[-1].holds), first)
+    return Fitted(trace, group_of, describe(seconds, group_of), ranking, *chosen)
+
+
+def _made(candidate: Judged, seconds: Matrix, group_of: Groups) -> tuple[Judged, Model, Block, Agreement]:
+    """A candidate fitted to the whole trace, its cluster, and how that behaves."""
+    model = candidate.fit(seconds, group_of)
+    block = cluster_block(model, seconds, group_of)
+    return candidate, model, block, agreement(seconds, Cluster.model_validate(block.options))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
@@ -16,6 +17,7 @@ from fred.errors import FredError
 from fred.fitting import ranking
 from fred.fitting.description import Description
 from fred.fitting.fit import Fitted
+from fred.fitting.judging import Agreement
 from fred.places import check_places
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
@@ -43,16 +45,36 @@ def print_report(fitted: Fitted) -> None:
     console.print(look)
     table = Table(title="candidates", title_justify="left", title_style="bold", caption_justify="left")
     table.caption = (
-        f"log-likelihood per run-time, nats; held out: the last {ranking.HELD_OUT:.0%}, each iteration given those before"
+        f"log-likelihood per run-time, nats; held out: the last {ranking.HELD_OUT:.0%}, each iteration given those before;\n"
+        "first those that are behind the best by no more than a standard error, the simplest on top"
     )
     table.add_column("model")
-    for heading in ("fitted part", "held out", "behind the best"):
+    for heading in ("parameters", "fitted part", "held out", "behind the best"):
         table.add_column(heading, justify="right")
-    best = fitted.ranking[0].unseen
     for each in fitted.ranking:
-        table.add_row(each.name, _nats(each.seen), _nats(each.unseen), _nats(best - each.unseen) if each.unseen < best else "")
+        behind = f"{each.behind:.4f} ± {each.error:.4f}" if 0 < each.behind < math.inf else ""
+        style = "bold" if each is fitted.chosen else ""
+        table.add_row(each.name, str(each.parameters or ""), _nats(each.seen), _nats(each.unseen), behind, style=style)
     console.print(table)
+    console.print(_agreement(fitted.agreement))
     print(fitted.text, end="")
+
+
+def _agreement(found: Agreement) -> Table:
+    """Order statistics of the trace and of the cluster, and what the trace leaves open."""
+    table = Table(title="rounds that wait for all", title_justify="left", title_style="bold", caption_justify="left")
+    table.caption = (
+        "means in s; the cluster simulated again, ± the standard error of the difference;\n"
+        f"the trace itself tells its mean round to ± {found.uncertainty:.1%}"
+    )
+    if not found.holds:
+        table.caption += "\nthe cluster is further off than chance explains"
+    table.add_column("")
+    for heading in ("trace", "cluster", "difference"):
+        table.add_column(heading, justify="right")
+    for c, own, again, error in zip(*_columns(found), strict=True):
+        table.add_row(f"the {c} fastest are done", f"{own:.4g}", f"{again:.4g}", f"{again / own - 1:+.1%} ± {error / own:.1%}")
+    return table
 
 
 def as_json(fitted: Fitted) -> str:
@@ -63,7 +85,22 @@ def as_json(fitted: Fitted) -> str:
         "repairs": list(fitted.trace.repairs),
         "description": asdict(fitted.description),
         "node_of": fitted.group_of.tolist(),
-        "candidates": [{"name": each.name, "fitted": each.seen, "held_out": each.unseen} for each in fitted.ranking],
+        "candidates": [
+            {
+                "name": each.name,
+                "parameters": each.parameters,
+                "fitted": each.seen,
+                "held_out": each.unseen,
+                "behind": each.behind,
+                "error": each.error,
+            }
+            for each in fitted.ranking
+        ],
+        "chosen": fitted.chosen.name,
+        "order_statistics": [
+            {"cutoff": int(c), "trace": own, "cluster": again, "error": error}
+            for c, own, again, error in zip(*(column.tolist() for column in _columns(fitted.agreement)), strict=True)
+        ],
         "cluster": fitted.block.options,
         "order": fitted.block.order.tolist(),
     }
@@ -121,6 +158,10 @@ def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:
             f"the best c of each round: {look.oracle_speedup:.2f} times"
         ),
     )
+
+
+def _columns(found: Agreement) -> tuple[NDArray[Any], ...]:
+    return found.cutoffs, found.trace, found.cluster, found.error
 
 
 def _share(value: float) -> str:
