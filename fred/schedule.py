@@ -61,7 +61,7 @@ class Row(NamedTuple):
     mailbox: int  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
     source: int  # mailbox that a MIX reads; from which a difference starts
     step: int  # the worker's own count of gradients: names the minibatch
-    timestamp: int  # the block's clock when the parameters were read, changes
+    timestamp: int  # the block's clock when the parameters were read, changes; of a message, what its server is told of that
     staleness: int  # clock at time_ns - timestamp, changes
     begin_ns: int  # PULL: sent by the server; PUSH, ADD, DROP: compute started
     end_ns: int  # PULL: arrived at the worker; PUSH, ADD, DROP: compute ended
@@ -157,6 +157,14 @@ class Schedule:
     def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
         """A number for each of these rows' replica and block."""
         return self["replica"][rows] * self.blocks + self["block"][rows]
+
+    def read_at(self, rows: NDArray[np.intp]) -> Ints:
+        """For each of these uses of a message: the clock when the block that it is made at was read, whatever was told."""
+        written = self.rows(Verb.PULL, Verb.MIX)[::-1]  # so that the first row of a mailbox is what stays
+        clocks = np.zeros((int(self["mailbox"].max(initial=0)) + 1) * self.blocks, np.int64)
+        clocks[self["mailbox"][written] * self.blocks + self["block"][written]] = self["timestamp"][written]
+        origin = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
+        return clocks[origin * self.blocks + self["block"][rows]]
 
     def counts(self) -> dict[str, int]:
         """Updates, and what became of the gradients: applied, dropped, in flight at the end."""

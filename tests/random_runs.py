@@ -123,6 +123,7 @@ def _protocol_options(
 ) -> dict[str, Any]:
     cut = one({}, {"clocks": "each", "cut": one("parts", "layers"), "overlap": one(False, False, True)})
     gates = one({"c_push": one(0.0, 0.2), "c_fetch": one(0.0, 0.3)}, {"k_push": between(1, 3), "k_fetch": between(1, 3)})
+    gates |= one({}, {"stamp": "published"})
     return {
         "asynchronous": cut,
         "softsync": {"n": between(1, workers), "afterwards": one("wait", "go-on"), **cut},

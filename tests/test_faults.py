@@ -122,6 +122,7 @@ class TestReviewed:
             Partial(gradients=2),
             Synchronous(backup_workers=1),
             Softsync(n=2),
+            Softsync(n=2, afterwards="wait"),
         ],
     )
     def test_a_gradient_that_was_dropped_is_not_used_afterwards(self, protocol):

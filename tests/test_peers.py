@@ -11,6 +11,7 @@ import simpy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fred import batch_indices
 from fred.errors import FredError
 from fred.results import staleness
 from fred.running.execution import execute
@@ -27,6 +28,7 @@ from fred.timing.protocols.group_averaging import GroupAveraging
 from fred.timing.protocols.local_steps import LocalSteps
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
+from tests.recompute import gradient
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of, stale_gradients
 
 SECOND = {"name": "constant", "seconds": 1.0}
@@ -51,6 +53,13 @@ def mixed(schedule: Schedule) -> dict[tuple[int, int], list[tuple[int, int, floa
             averages.setdefault(row.mailbox, []).append((*read[row.source], row.weight))
     syncs = (row for row in schedule if row.verb == Verb.SYNC and row.mailbox in averages)
     return {(row.replica, row.timestamp): averages[row.mailbox] for row in syncs}
+
+
+def softmax_loss(params: dict, examples: Any) -> float:
+    """Mean cross-entropy of a linear model."""
+    scores = examples.inputs.astype(float) @ params["weights"] + params["biases"]
+    right = scores[np.arange(len(scores)), examples.answers]
+    return float((np.log(np.exp(scores).sum(axis=1)) - right).mean())
 
 
 class TestLocalSGD:
@@ -293,34 +302,65 @@ class TestExchanges:
 
 
 class TestOverlappedSGP:
-    @staticmethod
-    def weights(schedule: Schedule, workers: int) -> tuple[list[float], dict[int, float]]:
-        """The push-sum weight of each replica at the end, and those of all that was read, by mailbox."""
-        replicas, mailboxes = [1.0] * workers, {}
-        for row in rows_of(schedule):
-            if row.verb == "PULL":
-                mailboxes[row.mailbox] = replicas[row.replica]
-            elif row.verb == "MIX":
-                mailboxes[row.mailbox] = mailboxes.get(row.mailbox, 0.0) + row.weight * mailboxes[row.source]
-            elif row.verb == "SYNC":
-                replicas[row.replica] = row.keep * replicas[row.replica] + row.weight * mailboxes[row.mailbox]
-        return replicas, mailboxes
-
     @settings(max_examples=30)
     @given(cluster=CLUSTERS, overlap=st.integers(1, 4), topology=st.sampled_from([Ring(), Exponential(), Star()]))
     def test_no_mass_is_lost_and_no_model_comes_later_than_it_may(self, cluster, overlap, topology):
+        """Push-sum weights of all replicas and of what is on its way add up to the number of workers whenever anybody looks."""
         schedule = record(Gossip(topology=topology, overlap=overlap), cluster, gradients=80)
-        replicas, mailboxes = self.weights(schedule, cluster.size)
-        columns = (schedule[name].tolist() for name in ("verb", "worker", "mailbox", "source", "weight", "messages"))
+        replicas, mailboxes = [1.0] * cluster.size, dict[int, float]()
         sender: dict[int, int] = {}  # of each mailbox that was sent
         on_its_way = 0.0
-        for verb, worker, mailbox, source, weight, messages in zip(*columns, strict=True):
-            if verb == Verb.PULL and messages:
-                sender[mailbox] = worker
-            elif verb == Verb.MIX and source in sender:  # the sender gives away all but its own part, others get theirs
-                on_its_way += mailboxes[source] * (1 - weight if sender[source] == worker else -weight)
-        assert sum(replicas) + on_its_way == pytest.approx(cluster.size)
+        for row in rows_of(schedule):
+            if row.verb == "PUSH":
+                assert sum(replicas) + on_its_way == pytest.approx(cluster.size)
+            elif row.verb == "PULL":
+                mailboxes[row.mailbox] = replicas[row.replica]
+                if row.messages:  # one for each receiver, who all get as much as the sender keeps
+                    sender[row.mailbox] = row.worker
+                    on_its_way += replicas[row.replica] * row.messages / (1 + row.messages)
+            elif row.verb == "MIX":
+                mailboxes[row.mailbox] = mailboxes.get(row.mailbox, 0.0) + row.weight * mailboxes[row.source]
+                if sender.get(row.source, row.worker) != row.worker:
+                    on_its_way -= row.weight * mailboxes[row.source]
+            elif row.verb == "SYNC":
+                replicas[row.replica] = row.keep * replicas[row.replica] + row.weight * mailboxes[row.mailbox]
         assert (staleness.of_models(schedule, range(0)) <= overlap).all()
+
+    @pytest.mark.parametrize("overlap", [1, 2])
+    def test_what_is_evaluated_while_workers_block_is_the_rules_mean_model(self, overlap):
+        """Assran et al. 2019, algorithm 2, by NumPy; only who sends, gets and computes when is taken from the schedule."""
+        network = {"latency": {"name": "exponential", "scale": 0.3}}
+        protocol = {"topology": "exponential", "overlap": overlap}
+        cluster = {"workers": 6, "compute": COMPUTE, "network": network}
+        run = make_run("sgp", protocol=protocol, cluster=cluster, stop={"seconds": 4}, evaluate={"points": 40})
+        outcome = execute("run", run, 1)
+        assert run.task is not None
+        data = run.task.data.load(1)
+        xs = [{name: array.astype(float) for name, array in outcome.initial.items()} for _ in range(6)]
+        ws, read, flight, sent = [1.0] * 6, dict[int, dict](), dict[tuple[int, int], tuple[dict, float]](), [0] * 6
+        losses, rows = [], list(rows_of(outcome.schedule))
+        for seconds in outcome.metrics["virtual_seconds"]:
+            while rows and rows[0].time_ns < seconds * 1e9:
+                row = rows.pop(0)
+                i = row.worker
+                if row.verb == "PULL":
+                    read[row.mailbox] = {k: x / ws[i] for k, x in xs[i].items()}
+                if row.verb == "PULL" and row.messages:
+                    receivers = Exponential().receivers(i, sent[i], 6)
+                    sent[i] += 1
+                    part = 1 / (1 + len(receivers))
+                    xs[i], ws[i] = {k: part * x for k, x in xs[i].items()}, part * ws[i]
+                    flight |= {(row.mailbox, receiver): (xs[i], ws[i]) for receiver in receivers}
+                elif row.verb == "PUSH":
+                    indices = batch_indices(1, i, row.step, batch_size=4, examples=len(data.train))
+                    own = gradient(read[row.mailbox], data.train.inputs[indices], data.train.answers[indices])
+                    xs[i] = {k: x - 0.1 * own[k] for k, x in xs[i].items()}
+                elif row.verb == "MIX" and (row.source, i) in flight:
+                    x, w = flight.pop((row.source, i))
+                    xs[i], ws[i] = {k: xs[i][k] + x[k] for k in x}, ws[i] + w
+            mean = {k: sum(x[k] for x in xs) / sum(ws) for k in xs[0]}
+            losses.append(softmax_loss(mean, data.evaluation))
+        assert outcome.metrics["loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
     def test_communication_is_hidden_as_long_as_it_takes_no_longer_than_the_overlap(self):
         """1.5 s a message: not at all; every second time 0.5 s too late; as long as there are two iterations for it."""

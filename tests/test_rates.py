@@ -232,9 +232,7 @@ WEIGHED = {
 @pytest.mark.parametrize("algorithm", WEIGHED)
 def test_in_a_round_each_gradient_is_weighed_by_its_own_staleness(algorithm):
     cluster = {"workers": 7, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.8}}
-    run = make_run(
-        algorithm, protocol={"name": "softsync", "n": 2, "afterwards": "go-on"}, cluster=cluster, stop={"gradients": 90}
-    )
+    run = make_run(algorithm, protocol={"name": "softsync", "n": 2}, cluster=cluster, stop={"gradients": 90})
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert same(replayed, inline)
     stale = replayed.schedule["staleness"][replayed.schedule.ledger.uses]

@@ -6,6 +6,7 @@ import pytest
 
 from fred.specification.loading import load
 from reproductions.__main__ import PAGES
+from reproductions.common import Stated, every_claim
 from reproductions.fasgd import curves as fasgd
 from reproductions.wagma import paper, throughput
 
@@ -39,6 +40,22 @@ def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
 def test_every_page_measures_its_timing_and_its_training_and_reports(name):
     module = importlib.import_module(f"reproductions.{name}")
     assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
+
+
+def test_every_claim_has_a_verdict_and_is_counted_once():
+    told = every_claim(
+        [
+            Stated("a", "1", "2", "2", True, "within 10 %"),
+            Stated("b", "1", "2", "9", False, "within 10 %"),
+            Stated("c", "2", "7 %", "7 %", how="on this number", calibrated=True),
+            Stated("d", "2", "310 s", "111 s", how="of how many is not said"),
+            Stated("e", "3", "0.1", how="no such model"),
+        ]
+    )
+    verdicts = [line.split(" | ")[4] for line in told.splitlines()[2:7]]
+    assert verdicts == ["agrees", "disagrees", "calibrated", "not compared", "not tried"]
+    assert "5 claims, 4 measured**: 1 agree, 1 disagree, 1 were calibrated on, 1 not compared." in told
+    assert told.endswith("**1 not tried** (1: no such model).")
 
 
 def test_what_wagmas_paper_says_is_of_runs_that_there_are():

@@ -12,7 +12,7 @@ from fred.errors import FredError
 from fred.results import experiment
 from fred.results.measures import copies, run_times, summarise
 from fred.results.report import print_summary
-from fred.results.staleness import by_block
+from fred.results.staleness import by_block, of_gradients
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.specification.loading import validated
@@ -49,10 +49,10 @@ def seconds(schedule: Schedule, *verbs: Verb) -> list[float]:
     [
         (Asynchronous(clocks="each", cut="layers"), Asynchronous()),
         (Asynchronous(**LAYERS, pulls="at-once"), Asynchronous()),
-        (Softsync(n=1), Synchronous()),
-        (Softsync(n=1, **LAYERS), Synchronous()),
-        (Softsync(n=5), Asynchronous()),
-        (Softsync(n=4, afterwards="go-on"), Asynchronous()),
+        (Softsync(n=1, afterwards="wait"), Synchronous()),
+        (Softsync(n=1, afterwards="wait", **LAYERS), Synchronous()),
+        (Softsync(n=5, afterwards="wait"), Asynchronous()),
+        (Softsync(n=4), Asynchronous()),
         (StaleSynchronous(bound=None, cache=False), Asynchronous()),
         (StaleSynchronous(bound=0), StaleSynchronous(bound=0, cache=False)),
         (Gated(), Asynchronous()),
@@ -123,7 +123,7 @@ class TestServersWithClocksOfTheirOwn:
 
     @pytest.mark.parametrize(
         ("algorithm", "protocol"),
-        [("asgd", {"name": "asynchronous"}), ("softsync-sgd", {"name": "softsync", "n": 2, "afterwards": "go-on"})],
+        [("asgd", {"name": "asynchronous"}), ("softsync-sgd", {"name": "softsync", "n": 2})],
         ids=["asynchronous", "softsync"],
     )
     def test_layers_on_servers_are_what_their_schedule_says(self, algorithm, protocol):
@@ -167,6 +167,18 @@ class TestSoftsync:
                 for each in waiting:
                     clock[each] = updates
                 waiting.clear()
+
+    @pytest.mark.parametrize("n", [1, 15])
+    def test_thirty_workers_gradients_are_as_stale_as_the_paper_measured(self, n):
+        """Zhang et al. 2016, section 2: with n = 1 staleness is 0, 1 or 2; its mean is about n, and hardly any is above 2 n.
+
+        While a gradient is computed each of the 29 others delivers one, on average, and every floor(30 / n) are an update.
+        """
+        cluster = Cluster(workers=30, compute={"name": "lognormal", "median": 0.1, "sigma": 0.1})
+        stale = of_gradients(record(Softsync(n=n), cluster, gradients=6000))[600:]
+        assert stale.mean() == pytest.approx(29 / (30 // n), rel=0.01)
+        assert stale.max() <= 2 * n
+        assert n > 1 or set(stale.tolist()) == {0, 1, 2}
 
     def test_it_refuses_more_updates_than_gradients(self):
         with pytest.raises(FredError, match="`n` \\(9\\) must not exceed the number of workers"):

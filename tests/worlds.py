@@ -129,7 +129,7 @@ def fitting(name: str, cluster: Cluster) -> Protocol:
         "gated": {"c_push": 0.1, "c_fetch": 0.1},
         "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
         "stale-synchronous": {"bound": 2, "clocks": "each", "cut": "layers", "overlap": True},
-        "softsync": {"n": 2, "clocks": "each", "afterwards": "go-on"},
+        "softsync": {"n": 2, "clocks": "each"},
         "fixed-lag": {"lag": 3, "ramp": 5},
         "dispatcher": {"k_push": 3, "k_fetch": 2},
         "cutoff": {"rule": {"name": "elfving"}},

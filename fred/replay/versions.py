@@ -71,12 +71,13 @@ def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) 
     pulls = schedule.rows(Verb.PULL)
     rows_of = np.zeros(int(schedule["mailbox"].max(initial=NONE)) + 1, np.int64)
     rows_of[schedule["mailbox"][pulls]] = pulls
-    computable = np.full(len(schedule), NONE)
+    computable, fresh = np.full(len(schedule), NONE), np.zeros(len(schedule), bool)
     uses = schedule.ledger.uses
     computable[uses] = rows_of[schedule["mailbox"][uses]]
+    fresh[uses] = schedule["timestamp"][uses] + schedule["staleness"][uses] == schedule.read_at(uses)
     registers = np.zeros((len(marks), 1), np.int64)
     sources, ends = zeros[:, None], np.full((len(schedule), 0), NONE)
-    return Versions(sources, computable, schedule["staleness"] == 0, zeros, zeros, zeros, ends, [], registers, (1,))
+    return Versions(sources, computable, fresh, zeros, zeros, zeros, ends, [], registers, (1,))
 
 
 class _Tracer:

@@ -40,12 +40,14 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
     gradient = _gradient(do)
     wanted = _uses(schedule, every)
     last = _LastUses(schedule)
+    read_at = dict(zip((uses := schedule.ledger.uses).tolist(), schedule.read_at(uses).tolist(), strict=True))
     rows = []
     for number, row in enumerate(schedule):
         if number in wanted:
             read, now, minibatch = interpreter.meeting(row)
             apart = _distances(do, *(gradient(model, problem.examples, minibatch) for model in (read, now)))
-            rows.append((number, row.worker, row.staleness, float(apart[row.block])))
+            stale = row.timestamp + row.staleness - read_at[number]
+            rows.append((number, row.worker, stale, float(apart[row.block])))
         interpreter.execute(row)
         last.forget(interpreter, number)
     return pd.DataFrame(rows, columns=["row", "worker", "staleness", "b_staleness"])

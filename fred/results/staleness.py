@@ -10,15 +10,17 @@ from fred.schedule import NONE, Ints, Schedule, Verb
 def of_gradients(schedule: Schedule) -> Ints:
     """Updates that others' (or earlier) gradients made between the read and the use of each gradient that was used.
 
-    What averaging with other models changes meanwhile (SYNC) advances a replica's clock, but makes no gradient stale.
+    What averaging with other models changes meanwhile (SYNC) advances a replica's clock, but makes no gradient stale. What
+    servers are told, the schedule's `staleness`, may be less: of stamps as published (`gated`).
     """
     uses, syncs = schedule.rows(Verb.PUSH, Verb.ADD), schedule.rows(Verb.SYNC)
-    stale: Ints = schedule["staleness"][uses]
+    since = schedule.read_at(uses)
+    stale: Ints = schedule["timestamp"][uses] + schedule["staleness"][uses] - since
     if not len(syncs):
         return stale
     stride = int(schedule["timestamp"].max()) + int(schedule["staleness"].max()) + 1  # above any clock
     when = np.sort(schedule.cells(syncs) * stride + schedule["timestamp"][syncs])
-    read = schedule.cells(uses) * stride + schedule["timestamp"][uses]
+    read = schedule.cells(uses) * stride + since
     averaged: Ints = np.searchsorted(when, read + stale) - np.searchsorted(when, read)
     return stale - averaged
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from fred import streams
-from fred.timing.held import Gradient
+from fred.timing.held import Copy, Gradient
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
 from fred.timing.simulation import Simulation
@@ -26,6 +26,10 @@ class Gates(Protocol):
         None, description="what is done for gradients that are not pushed; absent: `sum` for `k_push`, else `apply-again`"
     )
 
+    stamp: Literal["read", "published"] = Field(
+        "read", description="timestamp after a fetch that did not pass: of the parameters in use, or of those not fetched"
+    )
+
     @model_validator(mode="after")
     def _one_gate_each(self) -> "Gates":
         for way in ("push", "fetch"):
@@ -41,6 +45,10 @@ class Gates(Protocol):
     def fetches(self, sim: Simulation, worker: int) -> "Gate":
         """The gate of a worker's fetches."""
         return Gate(sim, "fetch gate", worker, self.k_fetch, self.c_fetch, self.epsilon)
+
+    def unfetched(self, sim: Simulation, copy: Copy) -> Copy:
+        """What a worker goes on with when a fetch has not passed."""
+        return sim.stamp(copy) if self.stamp == "published" else copy
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
         """What a worker's gradients go through."""

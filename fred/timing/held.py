@@ -1,5 +1,6 @@
 """What workers hold while the simulation runs: copies of models, and gradients."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fred.errors import FredError
@@ -11,12 +12,18 @@ NOTHING_CUT: dict[int, int] = {}
 class Copy:
     """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time."""
 
-    __slots__ = ("__weakref__", "mailbox", "timestamp", "timestamps")
+    __slots__ = ("__weakref__", "mailbox", "original", "timestamp", "timestamps")
 
-    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT):
+    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT, original: "Copy | None" = None):
         self.mailbox = mailbox
         self.timestamp = timestamp  # of the oldest block
         self.timestamps = timestamps  # of each block that it has, where replicas are cut
+        self.original = original  # of one that is passed off as newer: the mailbox is kept for as long as that lives
+
+    def stamped(self, clocks: Sequence[int]) -> "Copy":
+        """The same parameters, passed off as having been read at these clocks, one for each block."""
+        timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
+        return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
 
     def at(self, block: int) -> int:
         """The clock of a block when it was read. Raises FredError if the copy does not have it."""

@@ -58,8 +58,11 @@ class Senders:
         self.sent = [0] * sim.workers  # by each worker
         self._exchanges = None if exchanges == 1 else Exchanges(sim, graphs, exchanges)
 
-    def send(self, worker: int) -> None:
-        """A worker sends its model as it is to all receivers, and keeps it in its own inbox."""
+    def send(self, worker: int, share: float | None = None) -> None:
+        """A worker sends its model as it is to all receivers, and keeps it in its own inbox.
+
+        With a share its own model is at once that part of it, which is what lies in the inbox then.
+        """
         number = self.sent[worker]
         self.sent[worker] += 1
         receivers = self._graphs[number % len(self._graphs)][worker]
@@ -68,6 +71,9 @@ class Senders:
             self._exchanges.begin(worker, number, model, self.inboxes[worker].put)
             return
         model = self._sim.publish(worker, len(receivers))
-        self.inboxes[worker].put(number, worker, model)
+        kept = model if share is None else self._sim.mix(worker, [(model, share)])
+        if share is not None:
+            self._sim.sync(worker, kept)
+        self.inboxes[worker].put(number, worker, kept)
         for receiver in receivers:
             self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)

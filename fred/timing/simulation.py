@@ -185,6 +185,10 @@ class Simulation(World):
         """A model made of one copy of each block."""
         return self.record.compose(self.now, worker, copies)
 
+    def stamp(self, copy: Copy) -> Copy:
+        """The copy as it is, of which servers will be told that it is of their present parameters."""
+        return copy.stamped([self.clock(block=block) for block in range(self.blocks)])
+
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
         now = self.env._now

@@ -13,13 +13,16 @@ _POINTS = 100  # kept of each run's curve
 _SHARE = 0.1  # of the copies, at which pushes and fetches are compared
 _SLIGHT = 1.1  # times the error of the open gates: not seriously worse
 _DIVERGED = 0.5  # an error
+_TWICE = ("open", "published-fetch-0.015625", "read-fetch-0.015625")  # runs that have a second seed
 
 
 def measure() -> None:
-    """Of each run, at some updates: potential copies, pushes and fetches until then, and the error."""
-    result = run(fred.load(ROOT / "scenarios" / "fasgd" / "figure3.yaml"), "fasgd/figure3")
+    """Of each run, at some updates: potential copies, pushes and fetches until then, and the error; of some with two seeds."""
+    scenario = ROOT / "scenarios" / "fasgd" / "figure3.yaml"
+    once = run(fred.load(scenario), "fasgd/figure3")
+    again = run(fred.load(scenario, ["seeds=[2]"]), "fasgd/figure3-again", only=_TWICE)
     frames = []
-    for outcome in result.outcomes:
+    for outcome in (*once.outcomes, *again.outcomes):
         sent = copies(outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster).on_servers)
         own = sent.iloc[np.unique(np.linspace(0, len(sent) - 1, _POINTS).astype(int))]
         error = np.interp(own["updates"], outcome.metrics["updates"], outcome.metrics["error"])

@@ -4,7 +4,7 @@
 |--------------|--------------------------------------------------------------------------------------------------|
 | SSGD         | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                          |
 | ASGD         | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                |
-| SoftsyncSGD  | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 3.1                                       |
+| SoftsyncSGD  | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2                                         |
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |

@@ -34,8 +34,8 @@ class Dispatcher(Gates):
         gates, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
 
         def fetch(worker: int) -> None:
-            if gates[worker].passes():
-                models[worker] = sim.read(worker)
+            passes = gates[worker].passes()
+            models[worker] = sim.read(worker) if passes else self.unfetched(sim, models[worker])
 
         for worker in workers:
             fetch(worker)

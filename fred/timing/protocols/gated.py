@@ -14,9 +14,10 @@ class Gated(Gates, Central):
     """As asynchronous, but what workers push and fetch passes through gates.
 
     The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
-    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has. For a gradient
-    that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the next message
-    is the sum, or the mean, of all that were (`unsent`). What does not pass takes no time on the network.
+    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has; their gradient's
+    timestamp is that of these parameters or, as in the paper's published code, of those that it has not fetched (`stamp`).
+    For a gradient that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the
+    next message is the sum, or the mean, of all that were (`unsent`). What does not pass takes no time on the network.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
@@ -39,6 +40,8 @@ class Gated(Gates, Central):
             passes = fetches.passes()
             if passes or model is None:
                 model = yield from self.fetch(sim, worker)
+            else:
+                model = self.unfetched(sim, model)
             gradient = yield from self.compute(sim, worker, model)
             model = gradient.copy
             sends = outbox.sends()

@@ -30,7 +30,8 @@ class Gossip(Protocol):
     With several `exchanges` a model is sent in as many parts, and a part only after the neighbours' parts before it have
     arrived: who is late holds up those so many edges away within the same iteration. With `overlap` nobody waits for what was
     just sent: models are sent every so many iterations, and each is added to its receiver's when it arrives, at the latest
-    after so many. Weights then sum to 1 only together with what is on its way, which push-sum (SGP) accounts for.
+    after so many. What a sender gives away it no longer has: weights then sum to 1 only together with what is on its way, which
+    push-sum (SGP) accounts for.
     """
 
     faults: ClassVar[str] = (
@@ -99,6 +100,9 @@ class Gossip(Protocol):
     def _overlapped(
         self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
     ) -> Process:
+        def share(number: int, sender: int) -> float:
+            return weights[number % len(weights)][sender]
+
         while True:
             for iteration in range(self.overlap):
                 gradient = sim.compute(worker, sim.own(worker))
@@ -107,13 +111,13 @@ class Gossip(Protocol):
                 models = [] if iteration == 0 else [(sim.own(worker), 1.0)]
                 if iteration == 0:
                     last = senders.sent[worker] - 1
-                    senders.send(worker)
+                    senders.send(worker, share(last + 1, worker))
                     if last >= 0:
                         yield from inbox.wait(worker, last, len(weights[last % len(weights)]))
                         yield from sim.present(worker)
                 arrived = inbox.take_all()
                 if arrived:
-                    models += [(model, weights[number % len(weights)][sender]) for number, sender, model in arrived]
+                    models += [(model, 1.0 if sender == worker else share(number, sender)) for number, sender, model in arrived]
                     sim.sync(worker, sim.mix(worker, models))
 
 

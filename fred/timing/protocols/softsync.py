@@ -1,4 +1,4 @@
-"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 3.1]: an update for every so many gradients."""
+"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2]: an update for every so many gradients."""
 
 from functools import partial
 from typing import ClassVar, Literal
@@ -15,14 +15,15 @@ from fred.timing.simulation import Process, Simulation
 class Softsync(Central):
     """A server updates with the mean of every c = floor(workers / n) gradients that arrive, whoever sent them.
 
-    A worker then waits for the update that its gradient is part of [Odena 2016, section 3], or goes on at once with what the
-    servers have. Waiting, 1-softsync is hard synchronisation; with n the number of workers it is asynchronous.
+    A worker goes on at once with what the servers have, so that the mean staleness is about n; or it waits for the update that
+    its gradient is part of [Odena 2016, section 3]. Waiting, 1-softsync is hard synchronisation; with n the number of workers
+    both are asynchronous.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
 
     n: int = Field(1, ge=1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
-    afterwards: Literal["wait", "go-on"] = Field("wait", description="what a worker does when its gradient has arrived")
+    afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
 
     def check(self, cluster: Cluster) -> None:
         super().check(cluster)
