@@ -1,5 +1,6 @@
 """A result's place: nothing of somebody else's is written, followed or removed there, and a kill hides nothing."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,8 +12,7 @@ import pytest
 
 from fred.errors import FredError
 from fred.results import ownership, place
-from fred.results.ownership import MANIFEST, MARKS, REPLACED, UNFINISHED
-from fred.results.stored import digest_of
+from fred.results.ownership import MANIFEST, REPLACED, UNFINISHED
 from tests.conftest import ROOT
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
@@ -29,7 +29,9 @@ def complete(folder: Path, files: dict[str, str]) -> None:
     """What FRED writes: files, and a manifest that lists them."""
     fill(folder, files)
     facts: dict[str, Any] = dict.fromkeys(("format", "fred", "inline", "environment", "data", "scenario"))
-    (folder / MANIFEST).write_text(json.dumps(facts | {"files": {name: digest_of(folder / name) for name in files}}))
+    (folder / MANIFEST).write_text(
+        json.dumps(facts | {"files": {name: hashlib.sha256(content.encode()).hexdigest() for name, content in files.items()}})
+    )
 
 
 def put(path: Path, files: dict[str, str]) -> None:

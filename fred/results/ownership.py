@@ -129,10 +129,11 @@ def _of_others(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """What of a result folder FRED did not write: files and links that are not listed or not the same, and empty folders."""
     listed = manifest_of(path).get("files")
     written = listed if isinstance(listed, dict) else {}
+    folders = {Path("figures"), *(parent for file in written for parent in Path(file).parents)}
     for found in sorted(path.rglob("*")):
         name, about = found.relative_to(path), found.lstat()
         if stat.S_ISDIR(about.st_mode):
-            mine = any(found.iterdir()) or name.as_posix() == "figures"
+            mine = any(found.iterdir()) or name in folders
         elif name.as_posix() in MARKS:
             mine = _content(found) == _SAYING
         else:
