@@ -9,19 +9,28 @@ from types import FrameType
 
 EXIT_CODES = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM))
 _REPEATED = 2.0  # seconds after which a program that went on all the same is told again
-_PATIENCE = 5.0  # seconds for an import to be over: one that is cut in two raises anything, and cannot be tried again
+_PATIENCE = 10.0  # seconds for an import to be over: one that is cut in two raises anything
 _SOON = 0.05  # seconds between two looks whether it is
 _told: list[int] = []  # the signals that came
 _first = 0.0  # when the first of them did, by the monotonic clock
 _heeding = False
-_words = "nothing was begun"
+_is_program = False
+_words = ""  # of a program that may end there and then
 
 
 def at_once() -> None:
-    """From now on either signal ends the program there and then: what a program does before it can heed them, and after."""
+    """From now on either signal ends the program there and then, until it heeds them or something has begun, and at its end."""
+    global _is_program, _words
+    _is_program, _words = True, "nothing was begun"
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
+
+
+def begun() -> None:
+    """From now on there is something to tidy up before the program ends."""
+    global _words
+    _words = ""
 
 
 @contextmanager
@@ -41,7 +50,7 @@ def heeded() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
-        _heeding, _words = False, "it was at its end"
+        _heeding, _words = False, "it was at its end" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -86,6 +95,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
         _first = _first if _told else time.monotonic()
         _told.append(number)
     signal.signal(signal.SIGALRM, _stop)
+    if _importing(frame) and _words:
+        _end(_told[0], frame)
     if _importing(frame) and time.monotonic() - _first < _PATIENCE:
         signal.setitimer(signal.ITIMER_REAL, _SOON)
         return

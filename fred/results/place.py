@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fred import interruption
 from fred.errors import FredError
 from fred.exchange import exchanged
 from fred.held import held, is_still
@@ -23,6 +24,7 @@ def opened(path: Path) -> Iterator[Path]:
     Nobody else gets it meanwhile. If nothing is in it at the end, it vanishes. Raises FredError for a place that cannot be
     written, where anything but a result of FRED's lies, or at which somebody else is at work.
     """
+    interruption.begun()
     check_free(path)
     path = Path(os.path.realpath(path))
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
@@ -85,7 +87,8 @@ def left(path: Path) -> str:
     """What an interrupted run has left of the result that was to be at `path`, in words."""
     stage = _stage(Path(os.path.realpath(path)))
     units = len(list(stage.glob("*/seed-*/unit.json"))) if is_marked(stage, UNFINISHED) else 0
-    return f"nothing new was written; {units} units of an earlier run are kept in {stage}" if units else "nothing was written"
+    kept = "1 unit is" if units == 1 else f"{units} units are"
+    return f"nothing new was written; {kept} kept in {stage} from an earlier run" if units else "nothing was written"
 
 
 @contextmanager
@@ -116,6 +119,8 @@ def _locked(path: Path) -> tuple[Path, int]:
                 ownership.mark(stage, UNFINISHED)
                 return stage, lock
         except BaseException:
+            with suppress(OSError):
+                stage.rmdir()  # if it is as empty as it was made
             os.close(lock)
             raise
         os.close(lock)
