@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from fred import __version__, interruption, registry
 from fred.errors import FredError
+
+if TYPE_CHECKING:
+    from fred.results.result import Result
 
 _CANNOT = 2  # exit code of everything that a user can mend
 _WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
@@ -19,19 +22,10 @@ _WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
     "train-cutoff": ("fred.prediction.deep.command", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
 _UNREAD = 141  # as of any program whose reader is gone
-
-
-def program() -> NoReturn:
-    """`main` as a program, which says its exit code; after an interruption it ends at once.
-
-    An import that was interrupted half-way can crash when Python tidies up at its end.
-    """
-    code = main()
-    if code in interruption.EXIT_CODES:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+_EXIT_CODES = (
+    "Exit codes: 0 done; 2 something is wrong that you can mend; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM), "
+    "with a word on what is kept, from which the same command goes on."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _CANNOT
     except KeyboardInterrupt as error:
         code = interruption.exit_code()
-        print(f"\nfred: interrupted; {'; '.join(getattr(error, '__notes__', ())) or 'nothing was written'}", file=sys.stderr)
+        print(f"\nfred: {'; '.join(('interrupted', *interruption.said_by(error)))}", file=sys.stderr)
         return code
 
 
@@ -108,7 +102,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    run = commands.add_parser("run", help="run a scenario file and write its results")
+    run = commands.add_parser("run", help="run a scenario file and write its results", epilog=_EXIT_CODES)
     run.set_defaults(command=_run)
     run.add_argument("scenario", type=Path, help="YAML file")
     run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
@@ -135,20 +129,31 @@ def _jobs(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from fred.results import place
+
+    only = tuple(dict.fromkeys(options.only))
+    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
+    with interruption.saying(lambda: place.left(out)):
+        outcome = _into(out, only, options)
+    with interruption.saying(lambda: f"the result is complete: {out}"):
+        from fred.results import report
+
+        report.print_summary(outcome, out)
+        sys.stdout.flush()
+    return 0
+
+
+def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.results import experiment, report
     from fred.running.units import wanted_runs
     from fred.specification.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
-    only = tuple(dict.fromkeys(options.only))
-    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with report.progress(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
-        outcome = experiment.run(
+        return experiment.run(
             scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
         )
-    report.print_summary(outcome, out)
-    return 0
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 Measured reasons for each setting stand in docs/numerics.md.
 """
 
-import importlib.metadata
 import itertools
 import os
 import platform
@@ -40,6 +39,8 @@ def prepare() -> None:
 
 def describe() -> dict[str, str]:
     """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax."""
+    import importlib.metadata
+
     import jax
 
     facts = {

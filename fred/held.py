@@ -6,21 +6,32 @@ from pathlib import Path
 
 
 def held(folder: Path) -> int | None:
-    """What holds the folder, made if need be, until it is closed: a file descriptor. None if somebody else holds it."""
+    """What holds the folder, made if need be, until it is closed: a file descriptor. None if somebody else holds it.
+
+    Raises OSError for anything else of that name; a link, whatever it leads to, included.
+    """
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder, os.O_RDONLY)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except (FileNotFoundError, FileExistsError):  # whoever held it has removed it just now
-            if folder.exists() and not folder.is_dir():
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 raise
             continue
         if _taken(lock):
             os.close(lock)
             return None
-        if _is_still(lock, folder):
+        if is_still(lock, folder):
             return lock
         os.close(lock)
+
+
+def is_still(lock: int, folder: Path) -> bool:
+    """Whether what is held is what lies there: it may have been removed, or have become a result, since."""
+    try:
+        return os.path.samestat(os.fstat(lock), folder.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _taken(lock: int) -> bool:
@@ -29,11 +40,3 @@ def _taken(lock: int) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _is_still(lock: int, folder: Path) -> bool:
-    """Whether what was opened is what lies there: it may have been removed, or have become a result, since."""
-    try:
-        return os.path.samestat(os.fstat(lock), folder.stat())
-    except FileNotFoundError:
-        return False

@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from fred import interruption
+
 Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
@@ -90,6 +92,7 @@ class _Words:
 
 @contextmanager
 def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
+    interruption.begun()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
         tasks: dict[str, TaskID] = {}

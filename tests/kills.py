@@ -1,4 +1,5 @@
-"""`make kills`: a scenario of eight units, killed at random moments and continued; an hour for the 200 of which reports speak."""
+"""`make kills`: a scenario of eight units over an older result, killed at random moments and continued, half of the times
+where the new result takes the older one's place; an hour for the 200 of which reports speak."""
 
 import json
 import os
@@ -8,7 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +37,21 @@ def main(kills: int) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "eight.yaml").write_text(json.dumps(SCENARIO))
+        _start(folder, "old", 1, "--set", "stop.updates=60").wait()
+        (folder / "old" / "notes.md").write_text("mine")
         began = time.monotonic()
         _start(folder, "whole", 1).wait()
         whole, expected = time.monotonic() - began, _digests(folder / "whole")
+        shutil.copytree(folder / "old", folder / "out")
         while sum(counts.values()) < kills:
             process = _start(folder, "out", draw.choice((1, 2)))
-            try:
-                code = process.wait(timeout=draw.uniform(0.2, 1.1) * whole)
-            except subprocess.TimeoutExpired:
-                number = draw.choice(SIGNALS)
-                counts[number] += 1
-                process.send_signal(number)
+            with _seen(folder / "out"):
+                number = draw.choice(SIGNALS) if _waited(process, folder, draw, whole) else None
+                if number is not None:
+                    counts[number] += 1
+                    process.send_signal(number)
                 code = process.wait(timeout=60)
-                assert code in (0, -number, 128 + number), f"exit code {code} after {number!r}: {_said()}"
+            _heard(number, code)
             if code == 0:
                 done += 1
                 _check(folder, expected)
@@ -55,24 +61,70 @@ def main(kills: int) -> int:
         _check(folder, expected)
     said = ", ".join(f"{count} {number.name}" for number, count in counts.items())
     print(
-        f"{said}: {done + 1} scenarios finished, all with the digests of an undisturbed one, nothing corrupt, nothing left over"
+        f"{said}: {done + 1} scenarios finished, all with the digests of an undisturbed one, nothing corrupt, nothing left over, "
+        "and a result to be seen at every moment"
     )
     return 0
+
+
+def _heard(number: signal.Signals | None, code: int) -> None:
+    """Whoever was told to stop, and not killed, has said so in one line, and with the usual exit code."""
+    if number in (None, signal.SIGKILL) or code == 0:
+        assert code in (0, -signal.SIGKILL if number else 0), f"exit code {code} after {number!r}: {_said()}"
+        return
+    lines = [line for line in _said().splitlines() if line and not line.startswith("fred: ")]
+    assert code == 128 + number and not lines, f"exit code {code} after {number!r}: {_said()}"
+    assert _said().count("fred: interrupted") == 1, f"after {number!r}: {_said()}"
+
+
+def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random, whole: float) -> bool:
+    """Until the moment to kill it: any, or shortly after its result is complete; whether it is still at work then."""
+    end = time.monotonic() + draw.uniform(0.2, 1.1) * whole
+    if draw.random() < 0.5:
+        while process.poll() is None and not (folder / ".out.unfinished" / "manifest.json").exists():
+            time.sleep(0.0005)
+        end = time.monotonic() + draw.uniform(0, 0.03)
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.0005)
+    return process.poll() is None
+
+
+@contextmanager
+def _seen(path: Path) -> Iterator[None]:
+    """Meanwhile there is a result at every moment, and what somebody has put there."""
+    over, missing = threading.Event(), []
+
+    def watch() -> None:
+        while not over.wait(0.0005):
+            missing.extend(name for name in ("manifest.json", "notes.md") if not (path / name).exists())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    read_manifest(path)
+    assert not missing, f"could not be seen for a moment: {missing}"
 
 
 def _check(folder: Path, expected: dict[str, Any]) -> None:
     assert _digests(folder / "out") == expected
     assert not changed(folder / "out", read_manifest(folder / "out")[0])
-    assert sorted(path.name for path in folder.iterdir()) == ["eight.yaml", "out", "whole"]
+    assert sorted(path.name for path in folder.iterdir()) == ["eight.yaml", "old", "out", "whole"]
+    names = {path.name for path in (folder / "whole").iterdir()}
+    assert {path.name for path in (folder / "out").iterdir()} == {*names, "notes.md"}
     shutil.rmtree(folder / "out")
+    shutil.copytree(folder / "old", folder / "out")
 
 
 def _digests(path: Path) -> dict[str, Any]:
     return {row.folder: row.digests.model_dump() for row in read_manifest(path)[1]}
 
 
-def _start(folder: Path, out: str, jobs: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "fred", "run", "eight.yaml", "--out", out, "--jobs", str(jobs)]
+def _start(folder: Path, out: str, jobs: int, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "fred", "run", "eight.yaml", "--out", out, "--jobs", str(jobs), *more]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     _SAID.seek(0)
     _SAID.truncate()

@@ -126,10 +126,7 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(monkeypatc
     (tmp_path / "small.yaml").write_text(SMALL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FRED_DATA", "")
-    monkeypatch.setattr(sys, "argv", ["fred", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.program()
-    assert ended.value.code == 2
+    assert cli.main(arguments) == 2
     error = capsys.readouterr().err
     assert "Traceback" not in error
     assert message in error

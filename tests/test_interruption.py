@@ -1,13 +1,20 @@
 """Being told to stop: once is enough, even where somebody takes the first time for their own; and progress in a notebook."""
 
+import importlib
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import IPython.display
 import pytest
 
-from fred import interruption, progress
+from fred import cli, interruption, progress
+from fred.results import ownership, place, report
+from fred.specification import loading
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -51,6 +58,154 @@ def test_without_a_signal_the_exit_code_is_that_of_an_interrupt():
     with interruption.heeded():
         pass
     assert interruption.exit_code() == 130
+
+
+_STRUCK = """
+import atexit, os, runpy, signal, sys
+name, number = sys.argv[1], int(sys.argv[2])
+class Striking:
+    def find_spec(self, module, *_):
+        if module == name:
+            os.kill(os.getpid(), number)
+if name == "the end":
+    atexit.register(lambda: os.kill(os.getpid(), number))
+for each in signal.SIGINT, signal.SIGTERM:
+    signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+sys.meta_path.insert(0, Striking())
+sys.argv[1:] = sys.argv[3:]
+runpy.run_module("fred", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("module", "arguments", "words"),
+    [
+        ("fred.cli", ["run", "x.yaml"], "nothing was begun"),
+        ("argparse", ["list"], "nothing was begun"),
+        ("fred.results.experiment", ["run", "x.yaml"], "nothing was begun"),
+        ("numpy", ["run", "x.yaml"], "nothing was begun"),
+        ("the end", ["--version"], "nothing was begun"),
+        ("the end", ["list", "kinds"], "nothing was begun"),
+        ("the end", ["list", "algorithm"], "it was at its end"),
+    ],
+)
+def test_in_the_first_second_and_in_the_last_it_is_one_line(number, module, arguments, words, tmp_path):
+    command = [sys.executable, "-c", _STRUCK, module, str(int(number)), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 128 + number
+    assert done.stderr.splitlines()[-1] == f"fred: interrupted; {words}"
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_ignored_stays_ignored(monkeypatch):
+    """As in the background of a shell, or with `nohup`."""
+    for name in ("_is_program", "_words"):
+        monkeypatch.setattr(interruption, name, getattr(interruption, name))  # so that it is undone
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+    interruption.at_once()
+    found = {number: signal.getsignal(number) for number in before}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert found == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: interruption._end}
+
+
+def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path(tmp_path, "slow_to_import.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.2)\nwhole = True\n"
+    )
+    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+        importlib.import_module("slow_to_import")
+        time.sleep(5)
+    assert sys.modules.pop("slow_to_import").whole
+    assert interruption.exit_code() == 143
+
+
+def test_an_import_without_end_is(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(interruption, "_PATIENCE", 0.2)
+    Path(tmp_path, "endless_import.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)\n"
+    )
+    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+        importlib.import_module("endless_import")
+
+
+def test_what_an_interrupt_has_become_on_its_way_is_one(capsys, monkeypatch):
+    def disturbed(options):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            raise ImportError("cannot import name") from None
+
+    monkeypatch.setattr(cli, "_list", disturbed)
+    assert cli.main(["list"]) == 143
+    assert capsys.readouterr().err == "\nfred: interrupted\n"
+
+
+def test_what_is_said_in_the_end_is_what_the_first_one_had_to_say(capsys, monkeypatch):
+    def disturbed(options):
+        try:
+            with interruption.saying(lambda: "2 units are kept"):
+                raise KeyboardInterrupt
+        finally:
+            with interruption.saying(lambda: "nothing was written"):
+                raise KeyboardInterrupt  # once more, while it is being dealt with
+
+    monkeypatch.setattr(cli, "_list", disturbed)
+    assert cli.main(["list"]) == 130
+    assert capsys.readouterr().err == "\nfred: interrupted; 2 units are kept\n"
+
+
+class TestWhatARunSays:
+    """Whenever it is interrupted, and whatever an earlier one has left."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        Path("x.yaml").write_text(
+            "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nseeds: [0, 1]\n"
+        )
+
+    def said(self, capsys) -> str:
+        assert cli.main(["run", "x.yaml", "--out", "out"]) == 130
+        return capsys.readouterr().err.splitlines()[-1]
+
+    @pytest.mark.parametrize("where", [(loading, "load"), (place, "check_free"), (ownership, "cut_links")])
+    @pytest.mark.parametrize(("units", "words"), [(0, "nothing was written"), (1, "1 unit is kept"), (2, "2 units are kept")])
+    def test_before_the_work(self, where, units, words, capsys, monkeypatch, tmp_path):
+        with place.opened(tmp_path / "out") as stage:
+            for seed in range(units):
+                (stage / f"asgd/seed-{seed}").mkdir(parents=True)
+                (stage / f"asgd/seed-{seed}/unit.json").touch()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(*where, interrupted)
+        said = self.said(capsys)
+        assert words in said
+        assert ("from an earlier run" in said) == bool(units)
+        assert stage.exists() == bool(units)
+
+    def test_after_the_work(self, capsys, monkeypatch):
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(report, "print_summary", interrupted)
+        assert self.said(capsys) == "fred: interrupted; the result is complete: out"
+        assert place.is_result(Path("out"))
+
+    def test_between_the_exchange_and_the_end(self, capsys, monkeypatch):
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        assert cli.main(["run", "x.yaml", "--out", "out", "--set", "stop.updates=2"]) == 0
+        monkeypatch.setattr(ownership, "hand_over", interrupted)
+        assert "the result is complete: " in self.said(capsys)
+        monkeypatch.undo()
 
 
 def test_a_notebook_shows_one_line_that_changes(monkeypatch):

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 import fred
 from fred import cli, registry
 from fred.errors import FredError
-from fred.results import place, stored
-from fred.results.folder import load_result, read_manifest
+from fred.results import place, report, stored
+from fred.results.folder import changed, load_result, read_manifest
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
 from fred.running.units import Unit, units_of
@@ -145,6 +144,24 @@ class TestKept:
 
 
 class TestPlace:
+    def test_what_lies_beside_a_kept_units_files_is_not_taken_for_freds(self, scenario, monkeypatch, tmp_path):
+        """A file of somebody's beside a kept unit's, in the unfinished folder of one who was killed shortly before the end."""
+        with monkeypatch.context() as patch:
+            Counted(patch, 1)
+            with pytest.raises(KeyboardInterrupt):
+                fred.run(scenario, out=tmp_path / "out")
+        (tmp_path / ".out.unfinished" / "asgd" / "seed-1" / "mine.txt").write_text("")
+        fred.run(scenario, out=tmp_path / "out")
+        assert "asgd/seed-1/mine.txt" not in read_manifest(tmp_path / "out")[0].files
+
+    def test_a_damaged_file_of_a_unit_is_set_aside(self, scenario, tmp_path, capsys):
+        fred.run(scenario, out=tmp_path / "out")
+        (tmp_path / "out" / "asgd" / "seed-2" / "metrics.csv").write_text("mine")
+        report.print_summary(fred.run(scenario, out=tmp_path / "out"), tmp_path / "out")
+        assert (tmp_path / "out" / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
+        assert "files of yours whose names the result needs" in capsys.readouterr().out
+        assert not changed(tmp_path / "out", read_manifest(tmp_path / "out")[0])
+
     def test_files_that_others_put_there_stay(self, scenario, tmp_path):
         out = tmp_path / "out"
         fred.run(scenario, only="asgd", out=out)
@@ -180,38 +197,6 @@ class TestPlace:
         with place.opened(tmp_path / "out"), pytest.raises(FredError, match=r"another run is at work on .*out"):
             fred.run(scenario, out=tmp_path / "out")
         fred.run(scenario, only="asgd", out=tmp_path / "out")
-        assert names(tmp_path) == ["out"]
-
-    def test_a_replacement_that_was_cut_short_is_finished_or_taken_back(self, scenario, tmp_path):
-        out, old, stage = tmp_path / "out", tmp_path / ".out.old", tmp_path / ".out.unfinished"
-        fred.run(scenario, only="asgd", out=out)
-        shutil.copytree(out, tmp_path / "asgd")
-        for complete, name in ((True, "asgd"), (False, "out")):
-            shutil.copytree(out, old)
-            shutil.rmtree(out)
-            shutil.copytree(tmp_path / "asgd", stage)
-            if not complete:
-                (stage / "manifest.json").unlink()
-            with place.opened(out):
-                assert load_result(out).summary["name"].unique().tolist() == ["asgd"], name
-                assert not old.exists()
-            shutil.rmtree(stage, ignore_errors=True)
-        assert names(tmp_path) == ["asgd", "out"]
-
-    def test_a_replacement_that_fails_leaves_the_old_result(self, scenario, tmp_path, monkeypatch):
-        fred.run(scenario, only="asgd", out=tmp_path / "out")
-        rename = Path.rename
-
-        def failing(self: Path, to: Path) -> Path:
-            if self.name == ".out.unfinished":
-                raise OSError(5, "Input/output error")
-            return rename(self, to)
-
-        with monkeypatch.context() as patch, pytest.raises(FredError, match=r"cannot write .*Input/output error"):
-            patch.setattr(Path, "rename", failing)
-            fred.run(scenario, out=tmp_path / "out")
-        assert digests(tmp_path / "out").keys() == {"asgd/seed-1", "asgd/seed-2"}
-        fred.run(scenario, out=tmp_path / "out")
         assert names(tmp_path) == ["out"]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fred.errors import FredError
 from fred.progress import in_notebook
-from fred.results import folder, place, report, stored
+from fred.results import folder, ownership, place, report, stored
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, Outcome, execute
@@ -69,13 +69,14 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
     """Do what is missing, and put a whole folder in its place; how many units were there before."""
     with place.opened(path) as stage:
         kept = _kept(units, stage, path) if not how.fresh else []
-        place.keep_only(stage, [unit.folder for unit in kept] + [work.folder_of(unit) for unit in units if not how.fresh])
+        begun = [] if how.fresh else [work.folder_of(unit) for unit in units]
+        ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         for unit in kept:
             how.progress(unit.name, unit.seed, 1.0)
         try:
             _work([unit for unit in units if unit not in kept], stage, how)
             done = [stored.read(stage / unit.folder, unit.run) for unit in units]
-            place.keep_only(stage, [unit.folder for unit in units])
+            ownership.keep_only(stage, _files_of(units, stage))
             folder.complete(stage, Result(scenario, done), about)
             place.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
@@ -128,8 +129,14 @@ def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
     return kept
 
 
+def _files_of(units: list[Unit], stage: Path) -> list[str]:
+    """What was written of units that are done."""
+    abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
+    return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
+
+
 def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
-    if not stage.exists():
+    if not ownership.is_marked(stage, ownership.UNFINISHED):
         return f"the result is complete: {path}"
     done = sum((stage / unit.folder / stored.ABOUT).exists() for unit in units)  # what was not whole has been removed
     begun = sum(work.begun(unit, stage) for unit in units)

@@ -11,8 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred import environment
 from fred.errors import FredError
-from fred.results import place, stored
-from fred.results.place import MANIFEST
+from fred.results import ownership, place, stored
+from fred.results.ownership import MANIFEST
 from fred.results.result import Result, summary_of
 from fred.results.stored import Stored, digest_of, write_json
 from fred.running.execution import Outcome
@@ -70,7 +70,7 @@ class About:
 def save(result: Result, path: Path, inline: bool = False) -> None:
     """Write what is in memory; an older result there is replaced once the new one is complete. Raises FredError."""
     with place.opened(path) as stage, place.said(path):
-        place.keep_only(stage, [])
+        ownership.keep_only(stage, [])
         kept = []
         for outcome in result.outcomes:
             assert isinstance(outcome, Outcome)
@@ -157,7 +157,8 @@ def _manifest(stage: Path, result: Result, about: About) -> dict[str, Any]:
 
 
 def _written(stage: Path) -> list[str]:
-    return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file.name != MANIFEST]
+    own = {stage / name for name in (MANIFEST, *ownership.MARKS)}
+    return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file not in own]
 
 
 def _digest(manifest: dict[str, Any]) -> str:

@@ -1,18 +1,20 @@
 """Where a result comes to be: in a folder beside its place, which takes the place in the end and outlives an interruption."""
 
-import json
+import errno
 import os
-import shutil
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from fred import interruption
 from fred.errors import FredError
-from fred.held import held
+from fred.exchange import exchanged
+from fred.held import held, is_still
+from fred.results import ownership
+from fred.results.ownership import MANIFEST, REPLACED, UNFINISHED, is_marked, manifest_of
 
-MANIFEST = "manifest.json"  # written last, so that a folder with one is complete
-_FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by which a manifest is known for FRED's
+_OLD = ".fred-old"  # in the new folder: the old one, where two folders cannot exchange their names
 
 
 @contextmanager
@@ -22,6 +24,7 @@ def opened(path: Path) -> Iterator[Path]:
     Nobody else gets it meanwhile. If nothing is in it at the end, it vanishes. Raises FredError for a place that cannot be
     written, where anything but a result of FRED's lies, or at which somebody else is at work.
     """
+    interruption.begun()
     check_free(path)
     path = Path(os.path.realpath(path))
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
@@ -31,7 +34,8 @@ def opened(path: Path) -> Iterator[Path]:
         try:
             yield stage
         finally:
-            prune(stage)
+            if is_still(lock, stage):
+                ownership.prune(stage)
             for folder in made:
                 with suppress(OSError):
                     folder.rmdir()
@@ -40,20 +44,16 @@ def opened(path: Path) -> Iterator[Path]:
 
 def publish(stage: Path, path: Path) -> None:
     """The complete folder takes its place, with the files that somebody else has put into the old one."""
+    check_free(path)
     path = Path(os.path.realpath(path))
     with said(path):
-        for name in foreign(path):
-            (stage / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path / name, stage / name, follow_symlinks=False)
-        old = _beside(path, "old")
-        if path.exists():
-            path.rename(old)
         try:
-            stage.rename(path)
-        except OSError:
-            old.rename(path)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+            if is_result(path):
+                _replace(path, stage)
+            else:
+                stage.rename(path)
+        finally:
+            ownership.unmark(path)
 
 
 def check_free(path: Path) -> None:
@@ -62,28 +62,33 @@ def check_free(path: Path) -> None:
         path = Path(os.path.realpath(path))
         if path.exists() and not is_result(path) and (not path.is_dir() or any(path.iterdir())):
             raise FredError(f"{path} exists and is not a result folder; choose another with --out, or remove it")
-        trial = next(folder for folder in path.parents if folder.exists()) / f"{_beside(path, 'trial').name}.{os.getpid()}"
-        trial.mkdir()
-        trial.rmdir()
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        there = next(folder for folder in path.parents if folder.exists())
+        with suppress(FileNotFoundError):
+            (there / _stage(path).name).lstat()  # which is how a name that is too long is found out
+        with tempfile.TemporaryFile(dir=there):
+            pass
 
 
 def is_result(path: Path) -> bool:
     """Whether a folder has a manifest of FRED's."""
-    return bool(_manifest(path))
+    return bool(manifest_of(path))
 
 
 def title_of(path: Path) -> tuple[str, str]:
     """Which scenario's result lies there: its file, as far as that is recorded, and its title; empty where none does."""
-    manifest = _manifest(path)
+    manifest = manifest_of(path)
     scenario = manifest.get("scenario")
     return str(manifest.get("file", "")), str(scenario.get("title", "")) if isinstance(scenario, dict) else ""
 
 
-def foreign(path: Path) -> list[str]:
-    """Files and links in a result folder that are not on the list of what was written there."""
-    written = _manifest(path).get("files", {})
-    names = (file.relative_to(path).as_posix() for file in sorted(path.rglob("*")) if file.is_symlink() or not file.is_dir())
-    return [name for name in names if name != MANIFEST and name not in written]
+def left(path: Path) -> str:
+    """What an interrupted run has left of the result that was to be at `path`, in words."""
+    stage = _stage(Path(os.path.realpath(path)))
+    units = len(list(stage.glob("*/seed-*/unit.json"))) if is_marked(stage, UNFINISHED) else 0
+    kept = "1 unit is" if units == 1 else f"{units} units are"
+    return f"nothing new was written; {kept} kept in {stage} from an earlier run" if units else "nothing was written"
 
 
 @contextmanager
@@ -95,57 +100,78 @@ def said(path: Path) -> Iterator[None]:
         raise FredError(f"cannot write {path}: {error.strerror or error}; choose another folder with --out") from error
 
 
-def keep_only(stage: Path, names: Iterable[str]) -> None:
-    """Remove whatever is neither one of these files and folders nor in one of them."""
-    wanted = {Path(name) for name in names}
-    above = {parent for name in wanted for parent in name.parents}
-    for found in sorted(stage.rglob("*"), key=lambda each: len(each.parts)):
-        name = found.relative_to(stage)
-        if name in above or not wanted.isdisjoint((name, *name.parents)):
-            continue
-        if found.is_dir() and not found.is_symlink():
-            shutil.rmtree(found)
-        else:
-            found.unlink(missing_ok=True)
-
-
-def prune(folder: Path) -> None:
-    """Remove empty folders, this one included."""
-    for found in [*sorted(folder.rglob("*"), reverse=True), folder]:
-        if found.is_dir() and not found.is_symlink():
-            with suppress(OSError):
-                found.rmdir()
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """What manifest.json holds, if it is one of FRED's; else nothing."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
-
-
-def _beside(path: Path, what: str) -> Path:
-    return path.parent / f".{path.name}.{what}"
+def _stage(path: Path) -> Path:
+    return path.parent / f".{path.name}.unfinished"
 
 
 def _locked(path: Path) -> tuple[Path, int]:
     """The folder beside the place, and what holds it as long as this process lives."""
-    stage = _beside(path, "unfinished")
-    while (lock := held(stage)) is not None:
-        if not _recovered(path, stage):
-            return stage, lock
+    stage = _stage(path)
+    if stage.is_symlink() or (stage.exists() and not stage.is_dir()):
+        raise ownership.not_ours(stage)
+    while True:
+        lock = _holding(stage, path)
+        try:
+            ownership.check(stage)
+            _recover(path, stage)
+            if is_still(lock, stage):
+                ownership.cut_links(lock)
+                ownership.mark(stage, UNFINISHED)
+                return stage, lock
+        except BaseException:
+            with suppress(OSError):
+                stage.rmdir()  # if it is as empty as it was made
+            os.close(lock)
+            raise
         os.close(lock)
-    raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out")
 
 
-def _recovered(path: Path, stage: Path) -> bool:
-    """Finish a replacement in whose middle somebody was killed; whether the folder beside the place has thereby taken it."""
-    old = _beside(path, "old")
-    missing = old.exists() and not path.exists()
-    complete = missing and is_result(stage)
-    if missing:
-        (stage if complete else old).rename(path)
-    shutil.rmtree(old, ignore_errors=True)
-    return complete
+def _holding(folder: Path, path: Path) -> int:
+    lock = held(folder)
+    if lock is None:
+        raise FredError(f"another run is at work on {path}; wait for it, or choose another folder with --out")
+    return lock
+
+
+def _replace(path: Path, stage: Path) -> None:
+    """The new result takes the old one's place: in one step, so that there always is one, where the system has such a step."""
+    lock = _holding(path, path)  # so that it is held under its other name, too
+    try:
+        ownership.mark(path, REPLACED)
+        ownership.share(path, stage)
+        old = stage
+        if not exchanged(path, stage):
+            old = path / _OLD
+            path.rename(stage / _OLD)
+            try:
+                stage.rename(path)
+            except OSError:
+                (stage / _OLD).rename(path)
+                raise
+        _remove(old, path)
+    finally:
+        os.close(lock)
+
+
+def _remove(old: Path, path: Path) -> None:
+    """What others have put into a replaced result goes into the new one; the rest vanishes."""
+    ownership.hand_over(old, path)
+    for names in ([MANIFEST], []):  # the list of what is FRED's to the last
+        ownership.keep_only(old, names)
+    ownership.prune(old)
+
+
+def _recover(path: Path, stage: Path) -> None:
+    """Finish a replacement in whose middle somebody was killed; the folder beside the place may be gone afterwards."""
+    within = stage / _OLD
+    if is_marked(within, REPLACED) and not is_result(path):
+        (stage if is_result(stage) else within).rename(path)
+    elif is_marked(stage, REPLACED) and not is_result(path):
+        stage.rename(path)
+    elif is_marked(stage, REPLACED) or is_marked(within, REPLACED):
+        _remove(within if is_marked(within, REPLACED) else stage, path)
+    elif is_marked(path / _OLD, REPLACED):
+        lock = _holding(path, path)
+        _remove(path / _OLD, path)
+        os.close(lock)
+    ownership.unmark(path)

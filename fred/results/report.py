@@ -14,6 +14,7 @@ from fred.errors import FredError
 from fred.progress import bars
 from fred.results import result, sweeps
 from fred.results.compare import Compared
+from fred.results.ownership import ASIDE
 from fred.results.place import said
 from fred.running.side_by_side import Progress
 
@@ -42,6 +43,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     for line in _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
+    if (out / ASIDE).is_dir():
+        console.print(f"files of yours whose names the result needs: {out / ASIDE}", highlight=False, markup=False)
 
 
 def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:

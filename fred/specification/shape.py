@@ -11,6 +11,7 @@ from fred import registry
 from fred.component import Component, OneOf
 from fred.errors import FredError
 from fred.minibatches import Division, Sampling
+from fred.specification.names import Name
 from fred.specification.sweep import Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
@@ -156,7 +157,7 @@ class Scenario(Component):
 
     title: str = Field("", description="what the experiment shows")
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
-    runs: dict[str, Run] = Field(min_length=1, description="the runs, by name")
+    runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
     points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
     best: Criterion = Field("loss", description="of a sweep's points: with the smallest of this, mean over the seeds")
 

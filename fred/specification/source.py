@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,13 @@ from pydantic import ValidationError
 
 from fred.errors import FredError, quoted
 from fred.registry import nearest
+from fred.specification.names import is_usual
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
 
 Setting = tuple[Keys, Any, str]  # where, what, and how it was said
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
-_RUN_NAME = re.compile(r"(?!(?:figures|summary\.json|summary\.csv|manifest\.json)$)(?![-.]*$)[-.\w]{1,60}")
 
 
 class Source:
@@ -93,7 +92,7 @@ class Source:
         if keys[:1] == ("runs",) and len(keys) > 1 and keys[1] in self._points:
             point = self._points[str(keys[1])]
             swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
-            keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:]))
+            keys = ("runs", point.of, *(("sweep", "over", swept) if swept else keys[2:] or ("sweep",)))
         for own, _, text in self._settings:
             if _overlap(keys, self._made(own)) or (keys[:1] == ("runs",) and _overlap(keys[2:], self._made(own, keys[:2]))):
                 return f"{text}"
@@ -119,14 +118,14 @@ class Source:
             algorithm = self.document.get("algorithm")
             name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
             name = str(name or "run").split(":")[-1]
-            return {name if _RUN_NAME.fullmatch(name) else "run": {}}
+            return {name if is_usual(name) else "run": {}}
         if not isinstance(runs, dict) or not runs:
             raise FredError(f"{self.locate(('runs',))}: found {quoted(runs)}; expected run names, each with what it overrides")
         for name, own in runs.items():
-            if name not in points and (not isinstance(name, str) or not _RUN_NAME.fullmatch(name)):
+            if name not in points and not is_usual(name):
                 raise FredError(
-                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most; "
-                    "`figures` and the names of the result's files are taken"
+                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most, and "
+                    "not `.` at first; `figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
                 raise FredError(
@@ -201,7 +200,7 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
     """Where each error is, and what to say about it; those inside a component come out one by one."""
     for error in errors:
         context = error.get("ctx", {})
-        keys = (*prefix, *error["loc"], *([context["key"]] if "key" in context else []))
+        keys = (*prefix, *(key for key in error["loc"] if key != "[key]"), *([context["key"]] if "key" in context else []))
         if "nested" in context:
             yield from problems(context["nested"], keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):

@@ -1,0 +1,35 @@
+"""Names of runs, which are names of folders in a result, too."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+_USUAL = re.compile(r"(?![-.]*$)[-.\w]{1,60}")
+_TAKEN = {"figures", "set-aside", "manifest.json", "summary.json", "summary.csv", "sweep.csv", "best.csv"}
+_LONGEST = 255 - len(".seed-4294967295")  # bytes: of what file systems bear, without what is added where a unit is worked on
+
+
+def is_usual(name: object) -> bool:
+    """Whether somebody may call a run so; points of sweeps have other characters and more of them."""
+    return isinstance(name, str) and bool(_USUAL.fullmatch(name)) and not _is_taken(name)
+
+
+def _is_taken(name: str) -> bool:
+    """Also where a file system does not tell capitals from small letters; with a dot begins what FRED does not show."""
+    return name.casefold() in _TAKEN or name.startswith(".")
+
+
+def _of_a_folder(name: str) -> str:
+    if not name or "/" in name or "\0" in name or _is_taken(name):
+        raise ValueError("a run's name is a folder's in the result: not empty, without `/`, no name that is taken there")
+    length = len(name.encode(errors="surrogatepass"))
+    if length > _LONGEST:
+        raise ValueError(
+            f"this run's name would have {length} bytes, and a folder's can have {_LONGEST}: give runs, keys or values "
+            "shorter names, or sweep over fewer keys at once"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_of_a_folder)]
