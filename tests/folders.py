@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fred.results import folder
-from fred.results.stored import digest_of
+from fred.results.stored import About, digest_of
 
 
 def resigned(out: Path) -> None:
@@ -13,7 +13,7 @@ def resigned(out: Path) -> None:
         own = out / row["name"] / f"seed-{row['seed']}"
         about = json.loads((own / "unit.json").read_text())
         about["files"] = {name: digest_of(own / name) for name in about["files"]}
-        (own / "unit.json").write_text(json.dumps(about | {"summary": row}))
+        (own / "unit.json").write_text(About.model_validate(about | {"summary": row}).signed().model_dump_json())
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
