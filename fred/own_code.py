@@ -32,6 +32,7 @@ _OUTSIDE = {  # audit events of what has no digest
     "subprocess.Popen": "another program",
 }
 _MAIN = ("__main__", "__mp_main__")  # as the program is called, also in the processes that it starts
+_FRED = f"{os.path.realpath(Path(__file__).parent)}{os.sep}"
 _JAX = ("/jax/_src/compiler.py", "/jax/_src/xla_bridge.py")  # what these read is their own affair
 
 
@@ -88,11 +89,12 @@ def installed() -> list[str]:
 
 def unknown() -> str:
     """Why it cannot be known what the user's code does, if so."""
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    if file is None or is_own(file):
-        who = "an interactive session" if file is None else f"a program ({Path(file).name})"
-        return f"{who} can change what it has imported; with `fred run --import` it would be kept"
-    return _seen.late
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main is None:
+        return "an interactive session can change its code; with `fred run --import` it would be kept"
+    if os.path.realpath(main).startswith(_FRED) or (Path(main).stem == "fred" and not is_own(main)):
+        return _seen.late
+    return f"a program ({Path(main).name}) can change what it has imported; with `fred run --import` it would be kept"
 
 
 def late() -> str:
@@ -111,8 +113,8 @@ def _places() -> tuple[str, ...]:
     """Where Python, what is installed, and FRED lie."""
     known = sysconfig.get_paths()
     folders = [known[name] for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")]
-    folders += [*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parent)]
-    return tuple(f"{os.path.realpath(folder)}{os.sep}" for folder in folders)
+    folders += [*site.getsitepackages(), site.getusersitepackages()]
+    return _FRED, *(f"{os.path.realpath(folder)}{os.sep}" for folder in folders)
 
 
 def _add_loaded() -> dict[str, str]:

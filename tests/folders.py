@@ -1,7 +1,10 @@
-"""Result folders that somebody has tampered with, skilfully: every digest is made to fit again."""
+"""Folders that somebody has written: results that were tampered with, skilfully, every digest made to fit; files of data."""
 
 import json
+import struct
 from pathlib import Path
+
+import numpy as np
 
 from fred.results import folder
 from fred.results.stored import About, digest_of
@@ -17,3 +20,9 @@ def resigned(out: Path) -> None:
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
+
+
+def idx(file: Path, numbers: np.ndarray) -> None:
+    """Bytes in MNIST's format."""
+    header = struct.pack(f">HBB{numbers.ndim}I", 0, 8, numbers.ndim, *numbers.shape)
+    file.write_bytes(header + numbers.astype(np.uint8).tobytes())
