@@ -6,13 +6,13 @@ import difflib
 import importlib
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fred import own_code
 from fred.errors import FredError
 
 REGISTRY: dict[str, dict[str, str]] = {
@@ -156,7 +156,8 @@ def allow_import(modules: Iterable[str]) -> None:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may have been written just now
         try:
-            importlib.import_module(module)
+            with own_code.importing():
+                importlib.import_module(module)
         except (Exception, SystemExit) as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
@@ -167,14 +168,6 @@ def allow_import(modules: Iterable[str]) -> None:
 def imported() -> list[str]:
     """The modules that were allowed."""
     return sorted(_importable)
-
-
-def imported_files() -> list[Path]:
-    """The files of the modules that were allowed, and of all loaded ones that lie beside them or below."""
-    allowed = [file for name in _importable if (file := getattr(sys.modules.get(name), "__file__", None))]
-    beside = tuple(f"{Path(file).absolute().parent}{os.sep}" for file in allowed)
-    loaded = (file for each in list(sys.modules.values()) if (file := getattr(each, "__file__", None)))
-    return sorted(Path(file) for file in loaded if str(Path(file).absolute()).startswith(beside)) if beside else []
 
 
 def lookup(kind: str, name: str) -> type[Any]:

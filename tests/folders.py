@@ -1,10 +1,13 @@
-"""Result folders that somebody has tampered with, skilfully: every digest is made to fit again."""
+"""Folders that somebody has written: results that were tampered with, skilfully, every digest made to fit; files of data."""
 
 import json
+import struct
 from pathlib import Path
 
+import numpy as np
+
 from fred.results import folder
-from fred.results.stored import digest_of
+from fred.results.stored import About, digest_of
 
 
 def resigned(out: Path) -> None:
@@ -13,7 +16,13 @@ def resigned(out: Path) -> None:
         own = out / row["name"] / f"seed-{row['seed']}"
         about = json.loads((own / "unit.json").read_text())
         about["files"] = {name: digest_of(own / name) for name in about["files"]}
-        (own / "unit.json").write_text(json.dumps(about | {"summary": row}))
+        (own / "unit.json").write_text(About.model_validate(about | {"summary": row}).signed().model_dump_json())
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))
+
+
+def idx(file: Path, numbers: np.ndarray) -> None:
+    """Bytes in MNIST's format."""
+    header = struct.pack(f">HBB{numbers.ndim}I", 0, 8, numbers.ndim, *numbers.shape)
+    file.write_bytes(header + numbers.astype(np.uint8).tobytes())

@@ -92,7 +92,8 @@ def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random,
 @contextmanager
 def _seen(path: Path) -> Iterator[None]:
     """Meanwhile there is a result at every moment, and what somebody has put there."""
-    over, missing = threading.Event(), []
+    over = threading.Event()
+    missing: list[str] = []
 
     def watch() -> None:
         while not over.wait(0.0005):

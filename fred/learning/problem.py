@@ -3,13 +3,14 @@
 import math
 import os
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fred.portable  # noqa: F401  it decides the bits of all that follows
+from fred import remembered
 from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.models.model import Model, Params
@@ -74,7 +75,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         )
 
 
-@lru_cache(maxsize=1)  # for the runs of a scenario, which are all tried with one seed
+@remembered.code(1)  # for the runs of a scenario, which are all tried with one seed
 def initial_params(model: Model, data: Dataset, seed: int) -> Params:
     """The parameters every run with this seed starts from."""
     params = model.init(jax.random.key(np.uint32(seed)), data.train.inputs.shape[1:], data.outputs)

@@ -5,13 +5,14 @@ The bits of each follow from its operands alone (`portable/`, environment.py), w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred import remembered
 from fred.layout import Layout
 from fred.learning import beside
 from fred.learning.models.model import Params
@@ -214,7 +215,7 @@ class Arithmetic:
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
 
-@lru_cache(maxsize=64)
+@remembered.code(64)
 def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
     """The server with nobody's learning rate, if its functions do the same with it: they find theirs in the state."""
     try:
@@ -242,7 +243,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
 
 
-@lru_cache(maxsize=256)
+@remembered.code(256)
 def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
     """The way from parameters to a message, split where the least lies between; a small gradient is kept as it is."""
     params = arithmetic.blocks.like

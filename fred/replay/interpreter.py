@@ -4,7 +4,7 @@ It leaves the same bits as the replay, which executes the same schedule much fas
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fred import remembered
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
@@ -236,7 +237,7 @@ _VERBS = {
 }
 
 
-@lru_cache(maxsize=64)
+@remembered.code(64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
     """Each function compiled by itself; kept, because runs with several seeds share it."""
     names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "difference")

@@ -1,13 +1,14 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred import remembered
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
@@ -122,7 +123,7 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
     return result
 
 
-@lru_cache(maxsize=64)
+@remembered.code(64)
 def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., Carry]:
     """The loop nest for these kinds of instructions, compiled once for all runs that share them."""
 

@@ -1,7 +1,6 @@
 """B-staleness: how far gradients are from those at the parameters that they meet [Odena 2016, arXiv:1601.04033, eq. 3]."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred import remembered
 from fred.errors import FredError
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
@@ -35,6 +35,8 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
     if run.task is None:
         raise FredError(f"run `{outcome.name}` has no `task`: without one there are no gradients to compare")
     problem = Problem(run.task, run, outcome.seed)
+    if problem.data.digest != outcome.data_digest:
+        raise FredError(f"run `{outcome.name}`: the data are not those that it saw (their digest differs)")
     do = problem.arithmetic
     interpreter = Interpreter(do, problem.models, problem.layout.replicas, problem.examples, problem.batches)
     gradient = _gradient(do)
@@ -66,7 +68,7 @@ def _uses(schedule: Schedule, every: int) -> set[int]:
     return set(ledger.uses[chosen].tolist())
 
 
-@lru_cache(maxsize=8)
+@remembered.code(8)
 def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
     """The gradient at these blocks, over these examples."""
     return jax.jit(

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -42,7 +43,10 @@ def run(
     only = (only,) if isinstance(only, str) else tuple(only)
     if progress is None:
         with _shown(scenario, only) as shown:
-            return run(scenario, only, inline, shown, out, jobs, dask, fresh, file)
+            result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file)
+        for line in result.anew:
+            warnings.warn(line, stacklevel=2)
+        return result
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
@@ -52,8 +56,8 @@ def run(
     about = folder.About(_seen_from(path, file), inline)
     _check_same(path, about)
     units = units_of(scenario, only, inline)
-    kept = _into(path, scenario, units, about, _Manner(progress, jobs, dask, fresh))
-    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], kept)
+    kept, anew = _into(path, scenario, units, about, _Manner(progress, jobs, dask, fresh))
+    return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], kept, anew)
 
 
 class _Manner(NamedTuple):
@@ -65,10 +69,11 @@ class _Manner(NamedTuple):
     fresh: bool
 
 
-def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About, how: _Manner) -> int:
-    """Do what is missing, and put a whole folder in its place; how many units were there before."""
+def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About, how: _Manner) -> tuple[int, tuple[str, ...]]:
+    """Do what is missing, and put a whole folder in its place; how many units were there before, and why not more."""
     with place.opened(path) as stage:
         kept = _kept(units, stage, path) if not how.fresh else []
+        anew = _anew([unit for unit in units if unit not in kept], stage, path) if not how.fresh else ()
         begun = [] if how.fresh else [work.folder_of(unit) for unit in units]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         for unit in kept:
@@ -82,7 +87,7 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
         except (KeyboardInterrupt, FredError) as error:
             error.add_note(_what_is_kept(units, stage, path))
             raise
-    return len(kept)
+    return len(kept), anew
 
 
 @contextmanager
@@ -133,6 +138,21 @@ def _files_of(units: list[Unit], stage: Path) -> list[str]:
     """What was written of units that are done."""
     abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
+
+
+def _anew(units: list[Unit], stage: Path, path: Path) -> tuple[str, ...]:
+    """Why units that seem to be there, or begun, are not kept: a line for each reason."""
+    said: dict[str, list[str]] = {}
+    for unit in units:
+        reasons = [stored.objection(unit, folder / unit.folder) for folder in (stage, path)]
+        reasons.append(unit.unknown if work.begun(unit, stage) else "")
+        said.setdefault(next(filter(None, reasons), ""), []).append(f"{unit.name} with seed {unit.seed}")
+    said.pop("", None)
+    return tuple(f"{_some(names)} computed anew: {reason}" for reason, names in said.items())
+
+
+def _some(names: list[str], shown: int = 3) -> str:
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:

@@ -1,6 +1,7 @@
 """A result folder on disk: written whole or not at all, readable by other programs, enough to run everything again."""
 
 import hashlib
+import importlib.metadata
 import json
 import time
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from fred.running.units import Unit
 from fred.specification.loading import validated
 from fred.version import __version__
 
-FORMAT = 5  # of the folder, raised when a reader would have to change
+FORMAT = 6  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
@@ -31,6 +32,7 @@ class Manifest(BaseModel):
     file: str  # the scenario's, as seen from where the folder lies; empty if there was none
     inline: bool
     environment: dict[str, str]
+    written_by: dict[str, str]  # versions of the packages that made tables and figures of the numbers
     data: dict[str, str | None]  # digests, by unit
     scenario: dict[str, Any]  # resolved
     files: dict[str, str]  # SHA-256 of all that was written, by path
@@ -147,18 +149,25 @@ def _manifest(stage: Path, result: Result, about: About) -> dict[str, Any]:
         "file": about.file,
         "inline": about.inline,
         "environment": environment.describe(),
+        "written_by": written_by(),
         "data": {each.folder.relative_to(stage).as_posix(): each.data_digest for each in units},
         "scenario": scenario,
-        "files": {name: digest_of(stage / name) for name in _written(stage)},
+        "files": {name: digest_of(stage / name) for name in written(stage)},
         "date": stored.now(),
         "seconds": round(sum(each.about.seconds for each in units), 3),
     }
     return manifest | {"digest": _digest(manifest)}
 
 
-def _written(stage: Path) -> list[str]:
+def written(stage: Path) -> list[str]:
+    """The files of a result folder, or of one that comes to be; by path."""
     own = {stage / name for name in (MANIFEST, *ownership.MARKS)}
     return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file not in own]
+
+
+def written_by() -> dict[str, str]:
+    """The versions of the packages that make tables and figures of the numbers."""
+    return {package: importlib.metadata.version(package) for package in ("matplotlib", "pandas", "pyarrow")}
 
 
 def _digest(manifest: dict[str, Any]) -> str:

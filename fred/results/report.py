@@ -33,6 +33,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     console = Console(width=None if Console().is_terminal else 140)
     if outcome.kept:
         print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
+    for line in outcome.anew:
+        print(line)
     if outcome.swept:
         console.print(_sweep_table(outcome))
     best = outcome.with_its_best()

@@ -26,6 +26,7 @@ class Result:
     scenario: Scenario
     outcomes: Sequence[Outcome | Stored]
     kept: int = 0  # outcomes that were there before, and were not computed again
+    anew: tuple[str, ...] = ()  # why others that were there were computed again
 
     def __repr__(self) -> str:
         return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}>"

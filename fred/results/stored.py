@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
+from fred import own_code
 from fred.errors import FredError
 from fred.results.measures import run_times, summarise
 from fred.running.execution import Named, Outcome
@@ -36,6 +37,13 @@ class About(BaseModel):
     files: dict[str, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # that it took
+    late: str = ""  # what the user's code did whose outcome is not known before a run
+    digest: str = ""  # of all of this
+
+    def signed(self) -> "About":
+        """With the digest that it should have."""
+        covered = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
+        return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
 
 
 @dataclass(frozen=True)
@@ -129,16 +137,21 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
         files={file.name: digest_of(file) for file in sorted(folder.iterdir())},
         finished=now(),
         seconds=round(time.monotonic() - began, 3),
+        late=own_code.late() if unit.own else "",
     )
-    write_json(folder / ABOUT, about.model_dump())
+    write_json(folder / ABOUT, about.signed().model_dump())
 
 
 def read(folder: Path, run: Run) -> Stored:
     """What `write` wrote. Raises FredError if there is no such thing."""
     try:
-        return Stored(folder, run, About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8")))
-    except (OSError, ValueError, ValidationError) as error:
-        raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
+        about = About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {said}") from None
+    if about != about.signed():
+        raise FredError(f"{folder / ABOUT} is not what was written (its digest differs); was it changed?")
+    return Stored(folder, run, about)
 
 
 def holds(unit: Unit, folder: Path) -> bool:
@@ -150,15 +163,26 @@ STORE = Store(write, holds)
 
 
 def whole(unit: Unit, folder: Path) -> Stored | None:
-    """What lies there, if it is this unit's outcome, and none of its files has changed since."""
+    """What lies there, if it is this unit's outcome, none of its files has changed since, and it would come out so again."""
     found = _found(unit, folder)
-    if found is None:
-        return None
-    names = {file.name for file in folder.iterdir()} - {ABOUT}
-    same = found.about.files.keys() <= names
-    if same and all(digest_of(folder / name) == digest for name, digest in found.about.files.items()):
-        return found
-    return None
+    return found if found and not found.about.late and _unchanged(found) else None
+
+
+def objection(unit: Unit, folder: Path) -> str:
+    """Why what lies there is not kept, if it looks like this unit's outcome; empty if nothing does, or it is kept."""
+    try:
+        found = read(folder, unit.run)
+    except FredError:
+        return "what was there is damaged" if (folder / ABOUT).exists() else ""
+    if unit.unknown or found.about.identity != unit.identity:
+        return unit.unknown
+    return found.about.late or ("" if _unchanged(found) else "what was there is damaged")
+
+
+def _unchanged(found: Stored) -> bool:
+    """Whether its files are what was written."""
+    files = {found.folder / name: digest for name, digest in found.about.files.items()}
+    return all(file.is_file() and digest_of(file) == digest for file, digest in files.items())
 
 
 def _found(unit: Unit, folder: Path) -> Stored | None:

@@ -1,19 +1,26 @@
 """Does a result still come out the same, bit for bit?"""
 
+import itertools
 import json
+import time
 from collections.abc import Iterable
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fred import environment, registry
-from fred.results import folder
+from fred import environment, registry, remembered
+from fred.results import folder, stored
+from fred.results.folder import Manifest
 from fred.results.measures import summarise
-from fred.results.stored import Stored
+from fred.results.ownership import MANIFEST
+from fred.results.result import Result
+from fred.results.stored import ABOUT, Stored
 from fred.running.execution import Following, Named, Outcome, digest, execute
 from fred.running.side_by_side import Progress
+from fred.running.units import Unit
 from fred.schedule import Schedule
 
 
@@ -26,11 +33,11 @@ class Verdict(IntEnum):
 
 
 def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda *_: None) -> tuple[Verdict, str]:
-    """Run a result folder's manifest again and compare digests; the verdict, and what to say about it.
+    """Run a result folder's manifest again, write all of it again, and compare; the verdict, and what to say about it.
 
-    DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row. CANNOT: a file
-    is not what was written, or the numeric environment or the data are not the recorded ones. Raises FredError if there is no
-    readable result.
+    DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row; or the first
+    file that is not what the runs come to. CANNOT: a file is not what was written, or the numeric environment or the data are
+    not the recorded ones. Raises FredError if there is no readable result.
     """
     manifest, rows = folder.read_manifest(path)
     registry.allow_import(imports)
@@ -42,19 +49,65 @@ def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda 
     if differing:
         lines = [f"  {name}: recorded {recorded.get(name)!r}, here {here.get(name)!r}" for name in differing]
         return Verdict.CANNOT, "the numeric environment differs from the recorded one:\n" + "\n".join(lines)
-    result = folder.load_result(path)
-    for each in result.outcomes:
+    with TemporaryDirectory() as scratch:
+        verdict, difference = _again(path, manifest, Path(scratch), progress)
+    if difference:
+        return verdict, difference
+    others = {name: version for name, version in manifest.written_by.items() if folder.written_by().get(name) != version}
+    untold = f"; tables and figures, written by {', '.join(map(' '.join, others.items()))}, not compared" if others else ""
+    return verdict, f"{path}: {len(rows)} runs, all digests the same{untold}"
+
+
+def _again(path: Path, manifest: Manifest, scratch: Path, progress: Progress) -> tuple[Verdict, str]:
+    """Run all, and write it to `scratch`; the verdict, and the first difference."""
+    result, anew = folder.load_result(path), []
+    units = [Unit(each.name, each.run, each.seed, manifest.inline) for each in result.outcomes]
+    remembered.forget(compiled=any(unit.own for unit in units))
+    for each, unit in zip(result.outcomes, units, strict=True):
         assert isinstance(each, Stored)
-        told = Following(partial(progress, each.name, each.seed))
-        outcome = execute(each.name, each.run, each.seed, manifest.inline, told)
-        progress(each.name, each.seed, 1.0)
-        place = each.folder.relative_to(path).as_posix()
-        if outcome.data_digest != manifest.data[place]:
-            return Verdict.CANNOT, f"{place}: the data are not the recorded ones (their digest differs)"
+        began = time.monotonic()
+        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(partial(progress, unit.name, unit.seed)))
+        progress(unit.name, unit.seed, 1.0)
+        if outcome.data_digest != manifest.data[unit.folder] or outcome.data_digest != each.data_digest:
+            return Verdict.CANNOT, f"{unit.folder}: the data are not the recorded ones (their digest differs)"
         difference = difference_of(each, outcome)
         if difference:
-            return Verdict.DIFFERENT, f"{place}: {difference}"
-    return Verdict.SAME, f"{path}: {len(rows)} runs, all digests the same"
+            return Verdict.DIFFERENT, f"{unit.folder}: {difference}"
+        (scratch / unit.folder).mkdir(parents=True)
+        stored.write(outcome, unit, scratch / unit.folder, began)
+        anew.append(stored.read(scratch / unit.folder, unit.run))
+    folder.complete(scratch, Result(result.scenario, anew), folder.About(manifest.file, manifest.inline))
+    if manifest.written_by != folder.written_by():
+        return Verdict.SAME, ""
+    difference = _unlike(path, manifest, scratch)
+    return (Verdict.DIFFERENT, difference) if difference else (Verdict.SAME, "")
+
+
+def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
+    """The first file that is not what the runs come to; of a unit's own, what it says of when and how does not count."""
+    names = folder.written(scratch)
+    for name in sorted({*names, *manifest.files} - {MANIFEST}):
+        old, new = path / name, scratch / name
+        if not new.is_file() or name not in manifest.files:
+            return f"{name}: {'is missing' if new.is_file() else 'no such file comes of these runs'}"
+        if old.name == ABOUT:
+            facts = [json.loads(file.read_text(encoding="utf-8")) for file in (old, new)]
+            if any(facts[0][key] != facts[1][key] for key in ("name", "seed", "data", "summary", "files")):
+                return f"{name}: is not what the run comes to"
+        elif old.read_bytes() != new.read_bytes():
+            return f"{name}: is not what the runs come to{_first_line(old, new)}"
+    return ""
+
+
+def _first_line(old: Path, new: Path) -> str:
+    """Where two tables differ first."""
+    if old.suffix != ".csv":
+        return ""
+    lines = [file.read_text(encoding="utf-8", errors="replace").splitlines() for file in (old, new)]
+    for number, (before, now) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
+        if before != now:
+            return f"; first in line {number + 1}\n  recorded {before}\n  now      {now}"
+    return ""
 
 
 def difference_of(old: Stored, new: Outcome | Stored) -> str:

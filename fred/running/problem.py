@@ -1,12 +1,10 @@
 """A task made concrete: data, initial parameters, and the arithmetic of one run with one seed."""
 
-from functools import lru_cache
-
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import streams
+from fred import own_code, remembered, streams
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset
 from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
@@ -90,11 +88,14 @@ def data_digest(data: Data) -> str | None:
     return None if data.generated else _load(data, 0).digest
 
 
-@lru_cache(maxsize=4)
+@remembered.data(4)
 def _load(data: Data, seed: int) -> Dataset:
-    return data.load(seed)
+    if data.generated:
+        return data.load(seed)
+    with own_code.covered():  # by the data's digest
+        return data.load(seed)
 
 
-@lru_cache(maxsize=4)
+@remembered.data(4)
 def _arrays(data: Dataset) -> tuple[Arrays, Arrays]:
     return on_device(data.train), on_device(data.evaluation)

@@ -1,22 +1,25 @@
 """Units in one process after another, in several at once on this machine, or on the machines of a Dask cluster."""
 
 import os
+import pickle
+import platform
 import shutil
 import signal
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fred import registry
+from fred import own_code, registry, remembered
 from fred.errors import FredError
-from fred.running import work
-from fred.running.units import Unit
+from fred.running import agreement, work
+from fred.running.units import Unit, code_of_fred
 from fred.running.work import Store
 
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
@@ -33,11 +36,16 @@ def one_by_one(units: Sequence[Unit], stage: Path, store: Store, progress: Progr
 
 def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, jobs: int) -> None:
     """In so many processes; the first failure ends them all."""
+    import cloudpickle
     import joblib
+    from joblib.externals.loky import get_reusable_executor
 
-    imports, parent = registry.imported(), os.getpid()
+    if any(unit.own for unit in units):
+        get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
+    order, parent = _order(units, {"FRED": code_of_fred()}), os.getpid()
     with _Watched(units, stage, progress), warnings.catch_warnings():
-        shares = (joblib.delayed(_share)(_from(units, k / jobs), stage, store, imports, parent) for k in range(jobs))
+        packed = [cloudpickle.dumps((_from(units, k / jobs), store)) for k in range(jobs)]
+        shares = (joblib.delayed(_share)(order, each, stage, parent) for each in packed)
         with closing(joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)) as errors:
             for error in filter(None, errors):
                 warnings.simplefilter("ignore")  # joblib's, that what is cancelled is cancelled
@@ -48,6 +56,7 @@ def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Pro
 def on_dask(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, address: str) -> None:
     """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
     try:
+        import cloudpickle
         from distributed import Client, as_completed
     except ImportError:
         raise FredError("--dask needs the package `distributed`: pip install 'fred-sim[dask]'") from None
@@ -55,13 +64,13 @@ def on_dask(units: Sequence[Unit], stage: Path, store: Store, progress: Progress
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
-    imports = registry.imported()
+    order = _order(units, agreement.here())
     with client:
-        futures = {client.submit(_remote, unit, store, imports, key=f"fred-{unit.identity}", pure=True): unit for unit in units}
+        packed = [cloudpickle.dumps((unit, store)) for unit in units]  # which the scheduler need not understand
+        keys = [f"fred-{unit.identity}" for unit in units]
+        futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
         for future in as_completed(list(futures)):
-            unit, found = futures[future], future.result()
-            if isinstance(found, str):
-                raise FredError(found)
+            unit, found = futures[future], _answer(future, address)
             _unpacked(unit, stage, found)
             progress(unit.name, unit.seed, 1.0)
             future.release()
@@ -73,11 +82,64 @@ def _from(units: Sequence[Unit], share: float) -> list[Unit]:
     return [*units[first:], *units[:first]]
 
 
-def _share(units: Sequence[Unit], stage: Path, store: Store, imports: Sequence[str], parent: int) -> str:
+class _Order(NamedTuple):
+    """What another process is told beside its units."""
+
+    imports: Sequence[str]
+    expected: dict[str, str]  # what has to be the same there
+    own: bool  # whether classes of the user's own take part
+    number: str  # of the experiment
+
+    def unpacked(self, packed: bytes) -> Any:
+        """What was pickled here, in another process. Raises FredError in one that would come to something else."""
+        registry.allow_import(self.imports)
+        self._compare()
+        _forget_once(self.number, self.own)
+        try:
+            content = pickle.loads(packed)
+        except (ImportError, AttributeError) as error:
+            raise FredError(
+                f"the user's classes cannot be loaded there ({error}); put them into a module, and allow it"
+            ) from error
+        self._compare()  # with modules that were loaded by this alone
+        return content
+
+    def _compare(self) -> None:
+        differing = agreement.objection(self.expected)
+        if differing:
+            who = f"process {os.getpid()} on {platform.node()}"
+            raise FredError(f"{who} would not come to the same: {differing}; start it anew, with the same code and settings")
+
+
+def _order(units: Sequence[Unit], expected: dict[str, str]) -> _Order:
+    own = any(unit.own for unit in units)
+    return _Order(registry.imported(), expected | (own_code.facts() if own else {}), own, uuid.uuid4().hex)
+
+
+@lru_cache(maxsize=1)
+def _forget_once(number: str, own: bool) -> None:
+    """When an experiment is not the one that this process was at last."""
+    remembered.forget(compiled=own)
+
+
+def _answer(future: Any, address: str) -> dict[str, bytes]:
+    """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
+    try:
+        found = future.result()
+    except Exception as error:  # of whatever kind: it was raised elsewhere
+        said = next(iter(str(error).strip().splitlines()), "no word")
+        raise FredError(f"--dask {address}: {type(error).__name__}: {said}") from error
+    if isinstance(found, str):
+        raise FredError(f"--dask {address}: {found}")
+    files: dict[str, bytes] = found
+    return files
+
+
+def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     _end_with(parent)
     try:
-        registry.allow_import(imports)
+        units, store = order.unpacked(packed)
         for unit in units:
             with suppress(work.TakenError):
                 work.do(unit, stage, store, patience=0)
@@ -86,11 +148,11 @@ def _share(units: Sequence[Unit], stage: Path, store: Store, imports: Sequence[s
     return ""
 
 
-def _remote(unit: Unit, store: Store, imports: Sequence[str]) -> dict[str, bytes] | str:
+def _remote(order: _Order, packed: bytes) -> dict[str, bytes] | str:
     """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            registry.allow_import(imports)
+            unit, store = order.unpacked(packed)
             work.do(unit, Path(folder), store)
         except FredError as error:
             return str(error)

@@ -1,17 +1,16 @@
 """The unit of work: one run with one seed, with an identity that tells whether it has been done before."""
 
 import hashlib
-import inspect
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import fred
-from fred import environment, registry
+from fred import environment, own_code, registry, remembered
 from fred.component import Component, options_of
 from fred.errors import FredError
 from fred.running.execution import check
@@ -35,24 +34,42 @@ class Unit:
         return f"{self.name}/seed-{self.seed}"
 
     @cached_property
+    def data(self) -> str | None:
+        """SHA-256 of the data; None if there are none, or they follow from the options and the seed."""
+        return data_digest(self.run.task.data) if self.run.task else None
+
+    @cached_property
     def identity(self) -> str:
         """SHA-256 of everything that its outcome depends on: units with the same identity have the same outcome."""
         facts = {
+            "name": self.name,
             "run": self.run.model_dump(mode="json"),
             "seed": self.seed,
             "inline": self.inline,
-            "data": data_digest(self.run.task.data) if self.run.task else None,
+            "data": self.data,
             "environment": environment.describe(),
-            "fred": [__version__, _digest_of_fred()],
-            "imports": _digest(registry.imported_files()),
-            "classes": [_source(cls) for cls in _own_classes(self.run)],
+            "fred": code_of_fred(),
+            "own": own_code.facts() if self.own or registry.imported() else {},
+            "installed": own_code.installed() if self.own else [],
+            "unknown": uuid.uuid4().hex if self.unknown else "",
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def own(self) -> bool:
+        """Whether classes of the user's own take part."""
+        return _has_own(self.run)
+
+    @property
+    def unknown(self) -> str:
+        """Why it cannot be known whether it has been done before, if so."""
+        return own_code.unknown() if self.own else ""
 
 
 def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:
     """All units of a scenario, or of `only` one or some of its runs; what cannot run is found out here. Raises FredError."""
     wanted = wanted_runs(scenario, only)
+    remembered.forget(compiled=any(_has_own(scenario.runs[name]) for name in wanted))
     for name in wanted:
         check(name, scenario.runs[name], scenario.seeds[0])
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in scenario.seeds]
@@ -70,33 +87,21 @@ def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]
     return wanted or list(scenario.runs)
 
 
-def _own_classes(part: Any) -> Iterator[type]:
-    """The user's own classes among a run's parts."""
+def code_of_fred() -> str:
+    """FRED's version, and SHA-256 of its sources."""
+    return f"{__version__} {_digest_of_fred()}"
+
+
+def _has_own(part: Any) -> bool:
+    """Whether some of a run's parts are of classes of the user's own."""
     if isinstance(part, Component):
-        if not type(part).__module__.startswith("fred."):
-            yield type(part)
-        for option in options_of(part).values():
-            yield from _own_classes(option)
-    elif isinstance(part, tuple | list):
-        for each in part:
-            yield from _own_classes(each)
-
-
-def _source(cls: type) -> str:
-    """A class's text; where it cannot be read, something that nothing else is the same as."""
-    try:
-        return inspect.getsource(cls)
-    except (OSError, TypeError):
-        return uuid.uuid4().hex
+        return not type(part).__module__.startswith("fred.") or any(map(_has_own, options_of(part).values()))
+    return isinstance(part, tuple | list) and any(map(_has_own, part))
 
 
 @cache
 def _digest_of_fred() -> str:
-    return _digest(sorted(Path(fred.__file__).parent.rglob("*.py")))
-
-
-def _digest(files: Iterable[Path]) -> str:
-    sha = hashlib.sha256()
-    for file in files:
-        sha.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    sha, folder = hashlib.sha256(), Path(fred.__file__).parent
+    for file in sorted(folder.rglob("*.py")):
+        sha.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return sha.hexdigest()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from fred import own_code
 from fred.errors import FredError
 from fred.held import held
 from fred.running import checkpoints
@@ -63,6 +64,8 @@ def _compute(unit: Unit, own: Path, place: Path, store: Store, tell: Callable[[f
     began = time.monotonic()
     (own / _TOLD).write_text("0")
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, _Diary(unit, own, tell).following())
+    if unit.data not in (None, outcome.data_digest):
+        raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
     done = own / "done"
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
@@ -110,7 +113,8 @@ class _Diary:
             (self._folder / _TOLD).write_text(f"{fraction:.4f}")
 
     def _due(self) -> bool:
-        return time.monotonic() - self._kept > checkpoints.EVERY
+        known = not (self._unit.own and own_code.late())  # else nobody could go on from it
+        return known and time.monotonic() - self._kept > checkpoints.EVERY
 
     def _keep(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)

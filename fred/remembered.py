@@ -1,0 +1,40 @@
+"""What is made once for all runs that share it: data, and what components' functions have come to.
+
+A program or a notebook may change the files that data come from, and the globals that its own functions look at: what has been
+made of them must then be made anew.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import _lru_cache_wrapper, lru_cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_DATA: "list[_lru_cache_wrapper[Any]]" = []
+_CODE: "list[_lru_cache_wrapper[Any]]" = []
+
+
+def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
+    """`lru_cache` for what is read from files, or follows from it."""
+    return _kept(size, _DATA)
+
+
+def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
+    """`lru_cache` for what a component's functions have come to."""
+    return _kept(size, _CODE)
+
+
+def forget(compiled: bool) -> None:
+    """Before an experiment: data are read again, and, if components are the user's own, what their functions have come to."""
+    for cache in [*_DATA, *(_CODE if compiled else ())]:
+        cache.cache_clear()
+    if compiled and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+
+
+def _kept(size: int, caches: "list[_lru_cache_wrapper[Any]]") -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
+    def decorated(function: Callable[..., T]) -> "_lru_cache_wrapper[T]":
+        caches.append(lru_cache(size)(function))
+        return caches[-1]
+
+    return decorated
