@@ -162,7 +162,9 @@ def watched(
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(50.0)
-    return recorder.schedule(simulation.now), witness.looks
+    schedule = recorder.schedule(simulation.now)
+    watch.over(schedule.end_ns)
+    return schedule, witness.looks
 
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
@@ -177,17 +179,15 @@ def test_looks_while_rows_come_are_at_the_points_of_the_finished_schedule(protoc
     if cadence.unit != "seconds":
         assert looks == points
         return
-    # a moment is passed when a row comes; one at which the run ends is no point, unless it is the end
-    last = int(schedule["time_ns"].max(initial=0))
-    passed = [point for point in points if point.time_ns <= last]
-    at_the_end = [schedule.end_ns] if passed_at_the_end(cadence, schedule, last) else []
-    assert [look[:3] for look in looks[: len(passed)]] == [point[:3] for point in passed]
-    assert len(looks) == len(passed) + len(at_the_end)
+    # a moment at which the run ends is no point, unless it is the end
+    assert [look[:3] for look in looks[: len(points)]] == [point[:3] for point in points]
+    assert len(looks) == len(points) + passed_at_the_end(cadence, schedule)
 
 
-def passed_at_the_end(cadence: Cadence, schedule: Schedule, last: int) -> bool:
+def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
     """Whether a row comes at the very end, and that is a multiple of the spacing."""
     number = round(schedule.end_ns / 1e9 / cadence.spacing)
+    last = int(schedule["time_ns"].max(initial=0))
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last
 
 
@@ -203,7 +203,14 @@ def test_a_look_that_is_enough_ends_the_recording_there(protocol, unit, cluster,
     if len(looks) < enough:
         assert schedule.digest() == whole.digest()
         return
-    rows = fewer[-1].rows + (cadence.unit == "seconds")  # the row that came too late is written, and not executed
+    if cadence.unit == "seconds":
+        enough_at = round(enough * cadence.spacing * 1e9)
+        rows = int((whole["time_ns"] <= enough_at).sum()) + 1  # the row that came too late is written, and not executed
+    else:
+        rows = fewer[-1].rows
+    if rows > len(whole):
+        assert schedule.digest() == whole.digest(), "nothing comes later"
+        return
     assert_begins(whole, schedule, rows)
     assert schedule.end_ns == whole["time_ns"][rows - 1]
 

@@ -1,11 +1,18 @@
 """A run that is stopped at a checkpoint and goes on later is the same run."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fred import registry
+from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, execute
-from tests.worlds import COMPUTE, make_run, same
+from fred.specification.loading import load
+from fred.specification.shape import Run
+from tests.golden import SCENARIOS
+from tests.worlds import COMPUTE, LAYERS, make_run, same
 
 CLUSTER = {"workers": 4, "compute": COMPUTE}
 DECAY = {"name": "exponential_decay", "transition_steps": 10, "decay_rate": 0.5}
@@ -20,10 +27,18 @@ RUNS: dict[str, dict[str, Any]] = {
 CADENCES = ({"every_gradients": 7}, {"every_seconds": 0.25})
 
 
+def from_a_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    """What another process finds."""
+    checkpoints.save(folder, "one run's", checkpoint)
+    found = checkpoints.load(folder, "one run's")
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("evaluate", CADENCES, ids=str)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", RUNS)
-def test_resumed_equals_uninterrupted(name, inline, evaluate):
+def test_resumed_equals_uninterrupted(name, inline, evaluate, tmp_path):
     run = make_run(**{"algorithm": name, "stop": {"gradients": 60}, "evaluate": evaluate, **RUNS[name]})
     checkpoints: list[Checkpoint] = []
     whole = execute("run", run, 3, inline, Following(keep=checkpoints.append))
@@ -33,6 +48,7 @@ def test_resumed_equals_uninterrupted(name, inline, evaluate):
         looked: list[float] = []
         resumed = execute("run", run, 3, inline, Following(looked.append, resumed=checkpoint))
         assert same(whole, resumed)
+        assert same(whole, execute("run", run, 3, inline, Following(resumed=from_a_file(checkpoint, tmp_path))))
         assert len(looked) <= len(whole.metrics) - len(checkpoint.measured) + 1, "what was measured is not measured again"
 
 
@@ -43,3 +59,33 @@ def test_a_target_is_reached_where_it_would_have_been(inline):
     whole = execute("run", run, 3, inline, Following(keep=checkpoints.append))
     assert 2 < len(whole.metrics) < 30
     assert same(whole, execute("run", run, 3, inline, Following(resumed=checkpoints[1])))
+
+
+SYSTEMS = sorted((SCENARIOS / "systems").glob("*.yaml"))
+
+
+def of_the_systems() -> Iterator[Any]:
+    """One run of each algorithm with each of the protocols that it is shown with, cut short."""
+    seen = set()
+    for path in SYSTEMS:
+        for name, run in load(path).runs.items():
+            kind = registry.name_of("algorithm", run.algorithm), registry.name_of("protocol", run.protocol)
+            if kind not in seen:
+                seen.add(kind)
+                yield pytest.param(path, name, id=" ".join(kind))
+
+
+@pytest.mark.parametrize(("path", "name"), list(of_the_systems()))
+def test_an_interpreted_run_of_any_system_goes_on_from_a_file(path, name, tmp_path):
+    task = {**LAYERS, "model": {"name": "mlp", "hidden": [5, 5]}}
+    short = {"task": task, "stop": {"gradients": 60}, "evaluate": {"every_gradients": 15}}
+    run: Run = load(path).replace(short).runs[name]
+    kept: list[Checkpoint] = []
+    whole = execute(name, run, 3, True, Following(keep=kept.append))
+    middle = kept[1]
+    assert 1 < len(middle.measured) < len(whole.metrics)
+    assert same(whole, execute(name, run, 3, True, Following(resumed=from_a_file(middle, tmp_path))))
+
+
+def test_every_algorithm_is_among_them():
+    assert {param.id.split()[0] for param in of_the_systems()} == set(registry.REGISTRY["algorithm"])

@@ -79,8 +79,7 @@ class _Restoring:
 
     def __init__(self, arrays: Sequence[NDArray], start: Memory, do: Arithmetic, examples: Arrays):
         self._arrays, self._start, self._blocks = arrays, start, do.blocks
-        whole = do.blocks.join([state.params for state in start.states[: do.blocks.count]])
-        _, self._message, self._joining = do.shapes(whole, examples)
+        _, self._message, self._joining = do.shapes(do.blocks.like, examples)  # of a model: states may add to theirs
         self._params: dict[tuple[int, ...], Params] = {}
         self._made: dict[int, jax.Array] = {}
 

@@ -1,4 +1,8 @@
-"""When a run's parameters are looked at: at the start, at every multiple of a count or a time, and at the end."""
+"""When a run's parameters are looked at: at the start, at every multiple of a count or a time, and at the end.
+
+A run with a target ends at the first of these points, the start aside, at which the target has been reached, however it is
+computed: after the update that reached the count, or just before what happens at the time.
+"""
 
 import math
 from collections.abc import Callable
@@ -71,9 +75,10 @@ class Cadence:
 
 
 class Watch:
-    """Looks at the points while the rows come, until `look` says that it is enough.
+    """Looks at the points while the rows come, until `look` says that it is enough: the recording ends there.
 
-    A point in time is passed when the first row at or after it comes.
+    A point in time is passed when the first row at or after it comes, or the run is over. One at which the run ends by another
+    limit is the end, and looked at as such; so the recording only ends with the first row that comes after what was enough.
     """
 
     def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], bool]):
@@ -81,20 +86,17 @@ class Watch:
         self.recorder: Recorder | None = None  # whose counts are looked at
         self._number = 1  # of the next point
         self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
+        self._enough_at = math.inf  # ns
         self.statistic = listener.statistic
         self.forget_mailbox, self.forget_message = listener.forget_mailbox, listener.forget_message
 
     def execute(self, row: Row) -> None:
         """One more row."""
         assert self.recorder is not None
-        if row.time_ns >= self._moment:
-            self._cadence.check(row.time_ns)
-        while row.time_ns >= self._moment:
-            self._number += 1
-            self._moment = self._cadence.moment(self._number)
-            if self._look():
-                self.recorder.stop()
-                return
+        self._pass(row.time_ns)
+        if row.time_ns > self._enough_at:
+            self.recorder.stop()
+            return
         self._listener.execute(row)
         if self._cadence.unit != "seconds" and row.verb in (Verb.PUSH, Verb.COMMIT):
             reached = self.recorder.updates if self._cadence.unit == "updates" else self.recorder.gradients
@@ -103,3 +105,17 @@ class Watch:
                     self._number += 1
                 if self._look():
                     self.recorder.stop()
+
+    def over(self, end_ns: int) -> None:
+        """The recording has ended: look at the moments that are left before."""
+        self._pass(end_ns - 1)
+
+    def _pass(self, time_ns: int) -> None:
+        """Look at the moments until then."""
+        if time_ns >= self._moment:
+            self._cadence.check(time_ns)
+        while self._moment <= time_ns and math.isinf(self._enough_at):
+            if self._look():
+                self._enough_at = self._moment
+            self._number += 1
+            self._moment = self._cadence.moment(self._number)

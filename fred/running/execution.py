@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred.learning.models.model import Params
+from fred.learning.server import State
 from fred.replay import snapshot
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
@@ -24,6 +25,7 @@ from fred.running.recording import Recording
 from fred.schedule import Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
+from fred.timing.durations import NANOSECONDS
 
 Progress = Callable[[float], None]  # told the fraction done
 Named = dict[str, NDArray]  # parameters by path
@@ -128,10 +130,10 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
         states = states_at(program, number, mark, do, problem.layout.answer)
         measured.append(problem.measure(states))
         following.progress(len(measured) / len(points.rows))
-        if _target_reached(run, measured) and len(measured) < len(points.rows):
-            at = float(points.seconds[number])
-            by_time = recording.cadence.unit == "seconds"
-            schedule = recording.up_to(at) if by_time else recording.up_to(rows=int(points.rows[number]))
+        if _target_reached(run, measured):
+            rows, at = int(points.rows[number]), float(points.seconds[number])
+            if rows < len(schedule) or at < schedule.end_ns / NANOSECONDS:
+                schedule = recording.up_to(at) if recording.cadence.unit == "seconds" else recording.up_to(rows=rows)
             break
         if following.keep and len(measured) < len(points.rows) and following.due():
             following.keep(Checkpoint(list(measured), mark.copy()))
@@ -139,7 +141,7 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
 
 
 def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
-    """Record and compute at once. If the target is reached at some time, the schedule is recorded again up to then."""
+    """Record and compute at once. If the target is reached at some moment, the schedule is recorded again up to then."""
     resumed, replicas = following.resumed, problem.layout.replicas
     measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     assert not isinstance(start, Mark), "a checkpoint of a run that was replayed"
@@ -148,11 +150,13 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
         start = snapshot.restored(*start, begin().memory, problem.arithmetic, problem.examples)
     interpreter = begin(start)
     looks = itertools.count(1)  # at points, also at those that were measured before
+    states: list[State] = []  # at the last point
 
     def look(fraction: float) -> bool:
         if next(looks) <= (len(resumed.measured) if resumed else 0):
             return False
-        measured.append(problem.measure(interpreter.states(problem.layout.answer)))
+        states[:] = interpreter.states(problem.layout.answer)
+        measured.append(problem.measure(states))
         following.progress(fraction)
         reached = _target_reached(run, measured)
         if following.keep and not reached and fraction < 1.0 and following.due():
@@ -161,14 +165,15 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
 
     look(0.0)
     schedule = recording.watched(interpreter, look)
-    if _target_reached(run, measured) and recording.cadence.unit == "seconds":
-        seconds = (len(measured) - 1) * recording.cadence.spacing
-        schedule = recording.up_to(seconds, statistics=interpreter.memory.statistics)
-    points = len(recording.cadence.points(schedule).rows)
-    del measured[points - 1 :]  # the end is looked at when all that happens then has happened
-    while len(measured) < points:
-        look(1.0)
-    return schedule, measured, problem.arithmetic.answer(interpreter.states(problem.layout.answer))
+    points = recording.cadence.points(schedule)
+    if recording.cadence.unit == "seconds" and _target_reached(run, measured) and len(measured) < len(points.rows):
+        at = float(points.seconds[len(measured) - 1])
+        schedule = recording.up_to(at, statistics=interpreter.memory.statistics)
+    else:
+        del measured[len(points.rows) - 1 :]  # the end is looked at when all that happens then has happened
+        while len(measured) < len(points.rows):
+            look(1.0)
+    return schedule, measured, problem.arithmetic.answer(states)
 
 
 def _target_reached(run: Run, measured: Measured) -> bool:

@@ -34,7 +34,9 @@ class Recording:
 
         watch = Watch(self.cadence, listener, looked)
         watch.recorder = recorder = self._recorder(self._wanted, watch)
-        return self._record(recorder, self._run.stop.seconds)
+        schedule = self._record(recorder, self._run.stop.seconds)
+        watch.over(schedule.end_ns)
+        return schedule
 
     def up_to(self, seconds: float | None = None, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
         """The run up to a moment, or to the first update from a row on, where timing is told what it was told before."""
@@ -48,7 +50,7 @@ class Recording:
         with _representable():
             simulation = Simulation(self._run.cluster, recorder, self._seed, self._model_bytes, self._shares)
             self._run.protocol.start(simulation)
-            simulation.run(seconds or math.inf)
+            simulation.run(math.inf if seconds is None else seconds)
             return recorder.schedule(simulation.now, simulation.standstill)
 
 

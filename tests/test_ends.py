@@ -1,0 +1,100 @@
+"""When a run ends that has a target, computed one way and the other."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fred.results.measures import summarise
+from fred.running.execution import Outcome, execute
+from tests.worlds import COMPUTE, make_run, same
+
+EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings
+ALONE = {**EVEN, "workers": 1}
+UNEVEN = {"workers": 3, "compute": {**COMPUTE, "median": 1.0}}
+CLUSTERS = st.sampled_from([EVEN, ALONE, UNEVEN])
+CADENCES = st.one_of(
+    st.fixed_dictionaries({"every_updates": st.integers(1, 9)}),
+    st.fixed_dictionaries({"every_gradients": st.integers(1, 9)}),
+    st.fixed_dictionaries({"every_seconds": st.sampled_from([0.2, 0.25, 0.7, 1.0, 1.5, 3.0, 40.0])}),
+    st.fixed_dictionaries({"points": st.integers(1, 12)}),
+)
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "updates": st.integers(1, 12),
+        "gradients": st.integers(1, 20),
+        "seconds": st.sampled_from([0.5, 1.0, 2.5, 4.0, 6.1, 7.0]),
+    },
+).filter(bool)
+
+
+def both(cluster: dict[str, Any], **options: Any) -> tuple[Outcome, Outcome]:
+    """Replayed, and inline."""
+    run = make_run(options.pop("algorithm", "asgd"), cluster=cluster, **options)
+    return execute("run", run, 3), execute("run", run, 3, inline=True)
+
+
+def last(outcome: Outcome) -> tuple[float, int]:
+    """When it ended."""
+    return summarise(outcome)["virtual_seconds"], outcome.schedule.counts()["updates"]
+
+
+@settings(max_examples=30)
+@given(
+    algorithm=st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),
+    cluster=CLUSTERS,
+    evaluate=CADENCES,
+    limits=LIMITS,
+    where=st.integers(0, 12),
+)
+def test_a_run_with_a_target_is_the_whole_run_up_to_the_first_point_that_reaches_it(
+    algorithm, cluster, evaluate, limits, where
+):
+    if algorithm == "d-psgd":
+        cluster = UNEVEN
+    whole, inline = both(cluster, algorithm=algorithm, evaluate=evaluate, stop=limits)
+    assert same(whole, inline)
+    losses = whole.metrics["loss"].tolist()
+    target = {0: 100.0, 1: 1e-9}.get(where, losses[where % len(losses)])  # at once, never, or somewhere
+    first = next((number for number, loss in enumerate(losses) if number > 0 and loss <= target), len(losses) - 1)
+    replayed, inline = both(cluster, algorithm=algorithm, evaluate=evaluate, stop={**limits, "target_loss": target})
+    assert replayed.metrics.equals(whole.metrics[: first + 1])
+    assert same(replayed, inline)
+    assert summarise(replayed) == summarise(inline)
+    if first < len(losses) - 1:
+        assert last(replayed)[0] == replayed.metrics["virtual_seconds"].iloc[-1]
+    elif target < min(losses[1:], default=math.inf):
+        assert replayed.schedule.digest() == whole.schedule.digest()
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "stop", "ends"),
+    [
+        # after the second update, although no other comes before the time is over
+        ({"every_updates": 2}, {"seconds": 2.5}, (2.0, 2)),
+        # just before the update at 1 s
+        ({"every_seconds": 1.0}, {"seconds": 2.5}, (1.0, 0)),
+        # at a moment after which nothing happens
+        ({"every_seconds": 1.2}, {"seconds": 1.9}, (1.2, 1)),
+        # the end itself, after its update: at a moment at which another limit ends the run it is no moment like others
+        ({"every_seconds": 1.0}, {"updates": 1}, (1.0, 1)),
+        ({"every_seconds": 1.0}, {"seconds": 1.0}, (1.0, 0)),
+        ({"every_updates": 9}, {"seconds": 2.5}, (2.5, 2)),
+    ],
+    ids=str,
+)
+def test_by_hand(evaluate, stop, ends):
+    """An update each second, and a target that is reached wherever it is looked for."""
+    replayed, inline = both(ALONE, evaluate=evaluate, stop={**stop, "target_loss": 100.0})
+    assert last(replayed) == last(inline) == ends
+    assert same(replayed, inline)
+
+
+def test_a_moment_that_is_rounded_to_the_start_ends_a_run_there():
+    evaluate, stop = {"every_seconds": 1e-10}, {"seconds": 1e-6, "target_loss": 100.0}
+    replayed, inline = both(ALONE, evaluate=evaluate, stop=stop)
+    assert same(replayed, inline)
+    assert last(replayed) == (0.0, 0)
