@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fred import registry
 from fred.errors import FredError

@@ -1,4 +1,4 @@
-"""A limit of time for what may go on for ever."""
+"""A limit of the processor's time for what may go on for ever; others may use the processor meanwhile."""
 
 import signal
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ def within(seconds: int) -> Iterator[None]:
     def too_slow(*_: Any) -> None:
         raise TooSlow(f"more than {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, too_slow)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, too_slow)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
