@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -95,6 +96,7 @@ def _compatible(one: str, other: str) -> bool:
     return all(mine[axis] & theirs[axis] for axis in mine.keys() & theirs.keys())
 
 
+@cache
 def _needs(feature: str) -> dict[str, frozenset[Any]]:
     """What must be so in a run with this feature: axis -> any of these."""
     option, _, value = feature.partition(": ")
