@@ -118,7 +118,7 @@ def seen(draws: Draws) -> dict[str, Any]:
 
 def _stop(draws: Draws, clocked: bool, cluster: dict[str, Any]) -> dict[str, Any]:
     """Limits; where somebody or something may be gone for good, one of time, so that the run ends."""
-    limits: dict[str, Any] = {"updates": draws.between(5, 60), "gradients": draws.between(5, 60)}
+    limits: dict[str, Any] = {"updates": draws.between(1, 60), "gradients": draws.between(1, 60)}
     for_good = any("end" not in each and "again_after" not in each for each in cluster.get("faults", ()))
     if clocked and (for_good or draws.has("limits")):
         limits["seconds"] = draws.real(0.5, 5)
@@ -129,7 +129,7 @@ def _stop(draws: Draws, clocked: bool, cluster: dict[str, Any]) -> dict[str, Any
 
 
 def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
-    often: dict[str, Any] = {"points": draws.between(1, 6)}
+    often: dict[str, Any] = {"points": draws.one(1, 3, 6, 100)}
     if draws.has("cadences"):
         often = draws.one({"every_updates": draws.between(1, 20)}, {"every_gradients": draws.between(1, 20)})
         often = draws.one(often, {"every_seconds": draws.real(0.2, 2)}) if clocked else often

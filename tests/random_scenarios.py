@@ -55,10 +55,13 @@ def document(draws: Draws) -> Document:
         whole["cluster"]["compute"] = draws.one(
             {"name": "trace", "file": "trace.csv", "workers": "cycled"}, {"name": "empirical", "csv": "seconds.csv"}
         )
+    if draws.has("titles"):
+        whole["title"] = draws.one("a [bold]title[/bold] with $x_1$ & <tags>", "two\nlines", "日本語 👩", "long " * 60)
     if draws.has("seeds"):
         whole["seeds"] = draws.one([3], [0, 2**32 - 1])
     if draws.has("several runs"):
-        whole["runs"] = {"one": {}, "two": _override(draws, run)}
+        one, two = draws.one(("one", "two"), ("1", "a.b-C_9"), ("日本語", "ünï"), ("x" * 60, "x" * 59))
+        whole["runs"] = {one: {}, two: _override(draws, run)}
     if draws.has("sweeps"):
         whole["sweep"] = _sweep(draws, run)
     return whole
