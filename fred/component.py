@@ -31,6 +31,10 @@ class Component(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
 
+    def __eq__(self, other: object) -> bool:
+        """The same options of the same class: what has been worked out from them meanwhile does not count."""
+        return type(self) is type(other) and isinstance(other, Component) and options_of(self) == options_of(other)
+
     @cached_property
     def _hash(self) -> int:
         return hash((type(self), self.model_dump_json()))

@@ -1,26 +1,30 @@
-"""Two seeded fuzzers, `make fuzz`: python -m tests.fuzz [agreement] [refusal] [--count N] [--first SEED] [--jobs N].
+"""Three seeded fuzzers, `make fuzz`: python -m tests.fuzz [agreement] [refusal] [whole] [--count N] [--first SEED] [--jobs N].
 
 `agreement`: random runs (algorithm x protocol x optimizer x model x batch size x cluster), replayed and inline: the same bits?
 `refusal`: scenario files with random mistakes in them: refused in one FredError within seconds, or valid and runnable?
+`whole`: random valid scenario files through the command line, in every way that should not matter: the same, and lawful? At
+the end: which pairs of features were met.
 """
 
 import argparse
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fred import registry
 from fred.errors import FredError
 from fred.running.execution import Outcome, check, execute
 from fred.specification.loading import load
+from tests import conftest, pairs  # noqa: F401  conftest: tells all processes where JAX keeps what it has compiled
 from tests.mutations import mutated
+from tests.patience import TooSlow, within
 from tests.random_runs import random_run
+from tests.whole import whole
 
 SECONDS = 20  # for one scenario
 
@@ -45,9 +49,7 @@ def disagreement(seed: int) -> str:
 
 def refusal(seed: int) -> str:
     """What is wrong with how a mutated scenario file is refused, or runs; nothing if nothing is."""
-    signal.signal(signal.SIGALRM, _too_slow)
-    signal.alarm(SECONDS)
-    with tempfile.TemporaryDirectory() as scratch:
+    with within(SECONDS), tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "mutated.yaml"
         path.write_text(mutated(seed), encoding="utf-8", errors="surrogatepass")
         try:
@@ -62,36 +64,36 @@ def refusal(seed: int) -> str:
         except FredError as error:
             if len(str(error)) > 20_000 or not str(error).replace("\n", "").isprintable():
                 return f"its message is {len(str(error))} characters long, or cannot be printed"
-        finally:
-            signal.alarm(0)
     return ""
 
 
-class _TooSlow(BaseException):
-    """Nothing that is fuzzed may catch it."""
+CHECKS: dict[str, tuple[Callable[[int], str | list[pairs.Features]], int]] = {  # and how many, usually
+    "agreement": (disagreement, 1_000),
+    "refusal": (refusal, 10_000),
+    "whole": (whole, 3_000),
+}
 
 
-def _too_slow(*_: Any) -> None:
-    raise _TooSlow(f"more than {SECONDS} s")
-
-
-CHECKS = {"agreement": (disagreement, 1_000), "refusal": (refusal, 10_000)}  # and how many, usually
-
-
-def _checked(task: tuple[str, int]) -> tuple[int, str]:
+def _checked(task: tuple[str, int]) -> tuple[int, str, list[pairs.Features]]:
+    """The seed, what is wrong with its case, and the features of the runs that it had, where they are counted."""
     name, seed = task
     try:
-        return seed, CHECKS[name][0](seed)
-    except (Exception, _TooSlow):
-        return seed, traceback.format_exc()
+        found = CHECKS[name][0](seed)
+    except (Exception, TooSlow):
+        return seed, traceback.format_exc(), []
+    return (seed, found, []) if isinstance(found, str) else (seed, "", found)
 
 
-def _search(name: str, seeds: range, jobs: int) -> list[int]:
+def _search(name: str, seeds: range, jobs: int, missing: bool) -> list[int]:
     """The seeds that fail a check."""
     found: list[int] = []
+    runs: list[pairs.Features] = []
+    ran = 0
     start = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(jobs, registry.allow_import, (["tests.users"],), 50) as pool:
-        for done, (seed, problem) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
+        for done, (seed, problem, features) in enumerate(pool.imap_unordered(_checked, ((name, seed) for seed in seeds)), 1):
+            runs += features
+            ran += bool(features)
             if problem:
                 found.append(seed)
                 print(f"{name}, seed {seed}: {problem}", flush=True)
@@ -100,6 +102,8 @@ def _search(name: str, seeds: range, jobs: int) -> list[int]:
     print(
         f"{name}: {len(seeds)} cases, {len(found)} fail{': ' + ' '.join(map(str, sorted(found))) if found else ''}", flush=True
     )
+    if runs:
+        print(f"{name}: {ran} ran, {len(seeds) - len(found) - ran} were refused; {pairs.report(runs, missing)}", flush=True)
     return found
 
 
@@ -109,9 +113,10 @@ def _main() -> int:
     parser.add_argument("--count", type=int, help="how many cases of each")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: one per core)")
+    parser.add_argument("--missing", action="store_true", help="list the pairs of features that were never met")
     options = parser.parse_args()
     found = [
-        _search(name, range(options.first, options.first + (options.count or CHECKS[name][1])), options.jobs)
+        _search(name, range(options.first, options.first + (options.count or CHECKS[name][1])), options.jobs, options.missing)
         for name in options.checks or CHECKS
     ]
     return int(any(found))

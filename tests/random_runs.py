@@ -1,17 +1,19 @@
-"""Random runs of every kind that a scenario can describe, each a function of one seed; for the fuzzer of inline against replay."""
+"""Random runs of every kind that a scenario can describe, each a function of one seed; for the fuzzers."""
 
-from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from fred import registry
 from fred.errors import FredError
 from fred.specification.loading import validated
 from fred.specification.shape import Run
+from fred.timing.cluster import Cluster
+from tests.draws import Draws
+from tests.random_clusters import COLLECTIVES, latency, random_cluster
 
 OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
+PROTOCOLS = tuple(registry.REGISTRY["protocol"])
+CLOCKLESS = ("dispatcher", "fixed-lag")
 CUTOFF_RULES = ("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, "hmm", "backup", "oracle")
 OPTIMIZERS = (
     *("sgd", "adam", "adamw", "lamb", "lars", "rmsprop", "adagrad", "novograd", "fromage", "lion", "yogi", "radam", "nadam"),
@@ -28,118 +30,181 @@ BEFORE = (
 )
 OPTIONS = {"clip_by_global_norm": {"max_norm": 1.0}, "adaptive_grad_clip": {"clipping": 0.1}, "ema": {"decay": 0.9}}
 OPTIONS |= {"clip_by_block_rms": {"threshold": 0.1}, "trace": {"decay": 0.5}, "noisy_sgd": {"eta": 0.01, "gamma": 0.5}}
+DECAY = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 7}
+WARM_UP = {"name": "linear_schedule", "init_value": 0.1, "end_value": 1, "transition_steps": 5}
 
 
 def random_run(seed: int) -> tuple[Run, int]:
-    """A valid run and the seed to run it with, both functions of `seed`."""
-    draw = np.random.default_rng(seed)
+    """A valid run that learns something, and the seed to run it with, both functions of `seed`."""
+    draws = Draws(seed)
     while True:
         try:
-            run = validated({"runs": {"run": specification(draw)}}, str).runs["run"]
-            run.cluster.loads(0)
-            return run, int(draw.integers(2**32))
+            specification = random_specification(draws, _task(draws))
+            run = validated({"runs": {"run": specification}}, str).runs["run"]
+            return run, draws.between(0, 2**32 - 1)
         except FredError:
             continue
 
 
-def specification(draw: np.random.Generator) -> dict[str, Any]:
-    """A run, perhaps one that does not fit together."""
-
-    def one(*options: Any) -> Any:
-        return options[draw.integers(len(options))]
-
-    def between(low: int, high: int) -> int:
-        return int(draw.integers(low, high + 1))
-
-    def transformation(name: str) -> dict[str, Any]:
-        return {"name": name, **OPTIONS.get(name, {})}
-
-    workers = one(1, 2, 3, 4, 5, 8, 16)
-    name = one(*ALGORITHMS)
-    algorithm: dict[str, Any] = {"name": name, "learning_rate": float(10 ** draw.uniform(-3, 0))}
-    if one(True, False):
-        chain = [transformation(one(*OPTIMIZERS))]
-        algorithm["optimizer"] = [transformation(one(*BEFORE)), *chain] if one(True, False, False) else chain
-    if name == "fasgd" or name == "b-fasgd":
-        algorithm["variant"] = one("std", "published-code", "literal")
-    decay = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 7}
-    algorithm |= one(
-        {}, {}, {"schedule": decay, "counts": one("updates", "gradients")}, {"scaling": one("workers", "gradients")}
-    )
-    algorithm |= one({}, {}, {"average": 0.9})
-    usual = registry.lookup("algorithm", name).protocol
-    protocol = usual if one(True, True, False) else one(*registry.REGISTRY["protocol"])
-    return {
-        "task": _task(one, between),
-        "cluster": _cluster(draw, one, workers, protocol),
+def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str, Any]:
+    """A run, perhaps one that does not fit together; `task`: what it learns."""
+    algorithm = _algorithm(draws)
+    own = registry.lookup("algorithm", algorithm["name"])
+    protocol = draws.one(*PROTOCOLS) if draws.has("other protocols") else own.protocol
+    workers = draws.one(1, 2, 4, 8, 16) if protocol == "group-averaging" else draws.one(1, 2, 3, 4, 5, 8, 16)
+    served = bool(registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers)).on_servers)
+    cluster = random_cluster(draws, workers, served, protocol not in CLOCKLESS)
+    gated = own.has_statistic and task is not None
+    run = {
+        "cluster": cluster,
         "algorithm": algorithm,
-        "protocol": {"name": protocol, **_protocol_options(one, between, protocol, workers)},
-        "stop": {one("updates", "gradients"): between(5, 60)},
-        "evaluate": {"points": between(1, 6)},
+        "protocol": {"name": protocol, **_protocol_options(draws, protocol, workers, gated)},
+        "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
+        "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
     }
+    if task is not None:
+        run["task"] = dict(task)
+        if draws.has("targets"):
+            run["stop"] |= draws.one({}, {"target_loss": draws.one(0.5, 1.0)})
+        if protocol in ("gossip", "pairwise", "local-steps", "group-averaging") and draws.has("examples"):
+            run["task"]["replicas_start"] = "apart"
+    return run
 
 
-def _task(one: Callable[..., Any], between: Callable[[int, int], int]) -> dict[str, Any]:
-    hidden = [between(1, 24) for _ in range(between(0, 2))]
-    mlp = {"name": "mlp", "hidden": hidden or [7], "activation": one("relu", "tanh", "sigmoid", "gelu")}
-    model = one(mlp, mlp, "softmax", {"name": "cnn", "channels": [3], "hidden": 5, "kernel": 2}, f"tests.users:{one(*OWN)}")
-    flat = one(
-        {"name": "synthetic-classification", "examples": 300, "evaluation": 90, "features": between(1, 40), "classes": 3},
-        {
-            "name": "synthetic-regression",
-            "examples": 300,
-            "evaluation": 90,
-            "features": between(1, 9),
-            "outputs": between(1, 3),
-        },
-    )
-    data = one("digits", flat) if model in (mlp, "softmax") else "digits"
-    task = {"data": data, "model": model, "batch_size": one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64)}
-    task |= one({}, {}, {"division": one("divided", "by-label")})
-    task |= {"sampling": one("replacement", "shuffled", "sequential"), "replicas_start": one("equal", "equal", "apart")}
-    return task
+def _algorithm(draws: Draws) -> dict[str, Any]:
+    name = draws.one(*ALGORITHMS)
+    algorithm: dict[str, Any] = {"name": name, "learning_rate": draws.one(0.003, 0.03, 0.1, 0.5)}
+    if draws.has("optimizers"):
+        chain = [transformation(draws.one(*OPTIMIZERS))]
+        algorithm["optimizer"] = [transformation(draws.one(*BEFORE)), *chain] if draws.one(True, False, False) else chain
+    if draws.has("rates"):
+        schedule = draws.one(DECAY, WARM_UP, [DECAY, WARM_UP])
+        algorithm |= draws.one({}, {"schedule": schedule, "counts": draws.one("updates", "gradients")})
+        algorithm |= draws.one({}, {"scaling": draws.one("none", "workers", "gradients")})
+    if draws.has("averages"):
+        algorithm["average"] = draws.one(0.0, 0.9)
+    if name in ("fasgd", "b-fasgd"):
+        algorithm["variant"] = draws.one("std", "published-code", "literal")
+    if name in ("sasgd", "fasgd"):
+        algorithm |= draws.one({}, {"divisor": "tau + 1"})
+    return algorithm
 
 
-def _cluster(draw: np.random.Generator, one: Callable[..., Any], workers: int, protocol: str) -> dict[str, Any]:
-    compute = one(
-        {"name": "constant", "seconds": 0.1}, {"name": "lognormal", "median": 0.1, "sigma": float(draw.uniform(0, 1))}
-    )
-    cluster: dict[str, Any] = {"workers": workers, "compute": compute}
-    if one(True, False):
-        latency = {"name": "exponential", "scale": 0.05}
-        cluster["network"] = {"latency": latency, "bandwidth": 1e5, **one({}, {"server_bandwidth": 2e5})}
-    if one(True, False, False):
-        cluster["contention"] = [{"name": "random-delays", "workers": 1, "seconds": 0.3}]
-    if protocol in ("partial", "synchronous", "asynchronous", "softsync", "stale-synchronous", "gated", "cutoff"):
-        cluster["servers"] = one(1, 1, 2, 3)
-    away = {"name": "crashes", "mean_up": 1.0, "away": {"name": "constant", "seconds": 0.2}}
-    if one(True, False, False, False) and protocol not in ("dispatcher", "fixed-lag"):
-        cluster["faults"] = one([away], [away, {"name": "lost-messages", "share": 0.1, "again_after": 0.3}])
-    return cluster
+def transformation(name: str) -> dict[str, Any]:
+    """One of optax's, with the options that it needs."""
+    return {"name": name, **OPTIONS.get(name, {})}
 
 
-def _protocol_options(
-    one: Callable[..., Any], between: Callable[[int, int], int], protocol: str, workers: int
-) -> dict[str, Any]:
-    cut = one({}, {"clocks": "each", "cut": one("parts", "layers"), "overlap": one(False, False, True)})
-    gates = one({"c_push": one(0.0, 0.2), "c_fetch": one(0.0, 0.3)}, {"k_push": between(1, 3), "k_fetch": between(1, 3)})
-    gates |= one({}, {"stamp": "published"})
-    return {
+def _task(draws: Draws) -> dict[str, Any]:
+    """Data and models of many shapes."""
+    hidden = [draws.between(1, 24) for _ in range(draws.between(0, 2))]
+    mlp = {"name": "mlp", "hidden": hidden or [7], "activation": draws.one("relu", "tanh", "sigmoid", "gelu")}
+    cnn = {"name": "cnn", "channels": [3], "hidden": 5, "kernel": 2}
+    model = draws.one(mlp, mlp, "softmax", cnn, f"tests.users:{draws.one(*OWN)}")
+    few = {"examples": 300, "evaluation": 90}
+    classification = {"name": "synthetic-classification", **few, "features": draws.between(1, 40), "classes": 3}
+    regression = {"name": "synthetic-regression", **few, "features": draws.between(1, 9), "outputs": draws.between(1, 3)}
+    data = draws.one("digits", draws.one(classification, regression)) if model in (mlp, "softmax") else "digits"
+    return {"data": data, "model": model, "batch_size": draws.one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64), **seen(draws)}
+
+
+def seen(draws: Draws) -> dict[str, Any]:
+    """Which examples workers see."""
+    if not draws.has("examples"):
+        return {}
+    divided = {"division": draws.one("divided", "by-label"), "sampling": draws.one("replacement", "shuffled")}
+    return draws.one(divided, {"sampling": draws.one("replacement", "shuffled", "sequential")})
+
+
+def _stop(draws: Draws, clocked: bool, cluster: dict[str, Any]) -> dict[str, Any]:
+    """Limits; where somebody or something may be gone for good, one of time, so that the run ends."""
+    limits: dict[str, Any] = {"updates": draws.between(1, 60), "gradients": draws.between(1, 60)}
+    for_good = any("end" not in each and "again_after" not in each for each in cluster.get("faults", ()))
+    if clocked and (for_good or draws.has("limits")):
+        limits["seconds"] = draws.real(0.5, 5)
+    kept = draws.some(*limits) if draws.has("limits") else [draws.one("updates", "gradients")]
+    if for_good:
+        kept = [*kept, "seconds"]
+    return {name: limit for name, limit in limits.items() if name in kept}
+
+
+def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
+    often: dict[str, Any] = {"points": draws.one(1, 3, 6, 100)}
+    if draws.has("cadences"):
+        often = draws.one({"every_updates": draws.between(1, 20)}, {"every_gradients": draws.between(1, 20)})
+        often = draws.one(often, {"every_seconds": draws.real(0.2, 2)}) if clocked else often
+    if learns and draws.has("targets"):
+        often |= draws.one({"target_loss": draws.one(0.5, 1.0)}, {"target_error": draws.one(0.2, 0.5)})
+    return often
+
+
+def _protocol_options(draws: Draws, protocol: str, workers: int, gated: bool) -> dict[str, Any]:
+    """`gated`: whether timing may depend on what is learned."""
+    cut: dict[str, Any] = {}
+    if draws.has("clocks"):
+        cut = {"clocks": "each", "cut": draws.one("parts", "layers"), "pulls": draws.one("in-turn", "at-once")}
+        cut |= draws.one({}, {"cut": "layers", "overlap": True})
+    options: dict[str, Any] = {
         "asynchronous": cut,
-        "softsync": {"n": between(1, workers), "afterwards": one("wait", "go-on"), **cut},
-        "gated": {**gates, **cut},
-        "dispatcher": gates,
-        "fixed-lag": {"lag": between(0, 9), "ramp": one(0, 15)},
-        "partial": {"gradients": between(1, workers), "blocks_percent": one(40, 70, 100)},
-        "synchronous": {"backup_workers": between(0, workers - 1)},
-        "stale-synchronous": {"bound": between(0, 3), "cache": one(True, False), **cut},
-        "cutoff": {"rule": one(*CUTOFF_RULES, {"name": "static", "workers": between(1, workers)})},
-        "gossip": {
-            **{"topology": one("ring", "complete", "star"), "order": one("mix-first", "update-first", "compute-first")},
-            **one({}, {"exchanges": one(2, 7, "global")}, {"overlap": between(1, 3)}),
+        "softsync": {"n": draws.between(1, workers), "afterwards": draws.one("wait", "go-on"), **cut},
+        "gated": {**_gates(draws, gated), **cut},
+        "dispatcher": {**_gates(draws, gated), "selection": _selection(draws, workers)},
+        "fixed-lag": {"lag": draws.between(0, 9), "ramp": draws.one(0, 15)},
+        "partial": {
+            **{"gradients": draws.between(1, workers), "blocks_percent": draws.one(40, 70, 100)},
+            **draws.one({}, {"late_blocks": "keep"}) | draws.one({}, {"push_timeout": 0.05}, {"pull_timeout": 0.05}),
         },
-        "pairwise": {"topology": one("bipartite", "hypercube", "star")},
-        "local-steps": {"period": between(1, 5), "start_after": between(0, 3)},
-        "eager": {"start_by": one("solo", "majority", "half"), "period": one(None, 2, 5)},
-        "group-averaging": {"group_size": one(1, 2, 4), "period": between(1, 6)},
+        "synchronous": {"backup_workers": draws.between(0, workers - 1), **draws.one({}, {"late": "interrupt"})},
+        "stale-synchronous": {"bound": draws.one(0, 1, 2, 3, None), "cache": draws.one(True, False), **cut},
+        "cutoff": {
+            "rule": draws.one(*CUTOFF_RULES, *_static(draws, workers)),
+            **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
+        },
+        "gossip": _gossip(draws, workers),
+        "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
+        "local-steps": {"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
+        "eager": {"start_by": draws.one("solo", "majority", "half"), "period": draws.one(None, 2, 5)},
+        "group-averaging": {
+            **{
+                "group_size": min(workers, draws.one(1, 2, 4)),
+                "period": draws.between(1, 6),
+                "groups": draws.one("dynamic", "fixed"),
+            },
+            **draws.one({}, {"group_collective": draws.one(*COLLECTIVES)}),
+        },
     }.get(protocol, {})
+    return options
+
+
+def _gates(draws: Draws, gated: bool) -> dict[str, Any]:
+    if not draws.has("gates"):
+        return {}
+    every = {"k_push": draws.between(1, 3), "k_fetch": draws.between(1, 3)}
+    unsent = draws.one({}, {"unsent": draws.one("apply-again", "sum", "mean")})
+    held = [{"c_push": 0.2, "c_fetch": draws.one(0.0, 0.3)}, {"c_fetch": 0.3, "k_push": draws.one(1, 2)}] if gated else []
+    return {**draws.one(every, *held), **unsent, **draws.one({}, {"stamp": "published"})}
+
+
+def _selection(draws: Draws, workers: int) -> Any:
+    priorities = [draws.real(-1, 1) for _ in range(workers)]
+    return draws.one(
+        "uniform", {"name": "softmax", "priorities": priorities}, {"name": "shifting", "change": draws.one(-1, 0.5)}
+    )
+
+
+def _static(draws: Draws, workers: int) -> list[dict[str, Any]]:
+    return [{"name": name, "workers": draws.between(1, workers)} for name in ("static", "best-static")]
+
+
+def _chain(workers: int) -> dict[str, Any]:
+    """Each worker linked to the next one."""
+    return {"name": "edges", "edges": [[worker, worker + 1] for worker in range(workers - 1)]}
+
+
+def _gossip(draws: Draws, workers: int) -> dict[str, Any]:
+    graphs = ("ring", "complete", "star", "bipartite", "hypercube", _chain(workers))
+    options = {"topology": draws.one(*graphs, {"name": "exponential", "neighbours": draws.one(1, 2)})}
+    if draws.one(True, False, False):
+        return {**options, "overlap": draws.between(1, 3), "order": "update-first"}
+    options["order"] = draws.one("mix-first", "update-first", "compute-first")
+    return options | draws.one({}, {"exchanges": draws.one(2, 7, "global")}) | draws.one({}, {"weights": "metropolis"})

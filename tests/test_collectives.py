@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fred.errors import FredError
 from fred.timing.cluster import Cluster
 from fred.timing.network import Network
 from fred.timing.protocols.allreduce import Allreduce
@@ -204,3 +205,11 @@ def test_members_of_one_node_do_without_the_others():
     schedule = record(Allreduce(), Cluster(workers=4, nodes=2, network=network), gradients=40)
     inside, between = INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH, 2 * LATENCY + SIZE / BANDWIDTH
     assert schedule.end_ns / 1e9 == pytest.approx(10 * (1.0 + 2 * inside + between))
+
+
+def test_times_without_a_mean_cannot_be_averaged_with():
+    """Alone one sends nothing, which takes no time; with others an averaging would take for ever."""
+    network = {"latency": {"name": "pareto", "minimum": 0.1, "alpha": 0.9}}
+    assert record(Allreduce(), Cluster(workers=1, network=network), gradients=5).end_ns == 5e9
+    with pytest.raises(FredError, match="latency `pareto` has no finite mean"):
+        record(Allreduce(), Cluster(workers=4, network=network), gradients=5)

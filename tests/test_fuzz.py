@@ -1,5 +1,8 @@
 """What the fuzzers (`make fuzz`) found once, and a few of their cases."""
 
+import dataclasses
+import json
+import re
 from typing import Any
 
 import pytest
@@ -7,10 +10,16 @@ import pytest
 from fred import registry
 from fred.errors import FredError
 from fred.running.execution import execute
+from fred.schedule import Schedule, Verb
 from fred.specification.loading import load
 from fred.timing.protocols.gossip import Gossip
+from tests.draws import Draws
 from tests.fuzz import disagreement, refusal
+from tests.laws import check_laws
+from tests.pairs import report
 from tests.random_runs import ALGORITHMS, OPTIMIZERS, random_run
+from tests.random_scenarios import document
+from tests.whole import whole
 from tests.worlds import make_run
 
 DIGITS = {"data": "digits", "model": "softmax", "batch_size": 1}
@@ -154,3 +163,49 @@ def test_points_without_end_are_told_at_once(inline):
 @pytest.mark.parametrize("seed", [*range(20), 286])
 def test_a_few_mutated_scenarios_are_refused_or_run(seed):
     assert refusal(seed) == ""
+
+
+@pytest.mark.parametrize("seed", [4, 13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(14, 24))])
+def test_a_few_random_scenarios_hold_whole(seed):
+    assert whole(seed)
+
+
+def test_everything_that_can_be_named_is_drawn():
+    """But for what needs other data, or a trained model."""
+    drawn = set(re.findall(r'"([-a-z0-9]+)"', "".join(json.dumps(document(Draws(seed))) for seed in range(600))))
+    known = {name for names in registry.REGISTRY.values() for name in names}
+    assert known - drawn <= {"mnist", "cifar10", "cnn", "dmm", "dmm-plain", "dmm-printed"}
+
+
+def test_pairs_that_cannot_meet_are_not_missed():
+    """A run has one topology, learns something or does not, and gossip has no gates."""
+    runs = [
+        frozenset({"protocol: gossip", "topology: ring", "task: none"}),
+        frozenset({"protocol: gossip", "topology: star", "task.division: divided"}),
+        frozenset({"protocol: gated", "protocol.k_push", "task.division: divided"}),
+    ]
+    lines = report(runs, missing=True).splitlines()
+    assert lines == [
+        "7 features; of 13 pairs that can go together, 9 were met",
+        "never protocol.k_push with task: none",
+        "never protocol: gated with task: none",
+        "never task.division: divided with topology: ring",
+        "never task: none with topology: star",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        *[("staleness", 99, "staleness 99"), ("timestamp", 0, "read at 0"), ("bytes", -1, "negative bytes")],
+        *[("time_ns", 0, "order of time"), ("verb", Verb.DROP, "no limit was reached")],
+    ],
+)
+def test_a_run_that_breaks_a_law_is_noticed(column, value, message):
+    outcome = execute("run", make_run(task=None, cluster={"workers": 3}, stop={"updates": 20}), 0)
+    check_laws(outcome)
+    columns = {name: values.copy() for name, values in outcome.schedule.columns.items()}
+    columns[column][-1] = value
+    broken = {each.name: getattr(outcome.schedule, each.name) for each in dataclasses.fields(Schedule)} | {"columns": columns}
+    with pytest.raises(AssertionError, match=message):
+        check_laws(dataclasses.replace(outcome, schedule=Schedule(**broken)))

@@ -97,6 +97,15 @@ def test_groups_may_have_traces_of_their_own(trace):
         Cluster(groups=[{"workers": 1, "compute": {"name": "constant", "seconds": 7}}, {"workers": 2}], compute=trace)
 
 
+def test_groups_may_have_the_same_trace(trace):
+    """They are compared as options, not by what has been read of the files."""
+    compute = {**trace, "workers": "cycled"}
+    groups = [{"workers": 2, "compute": compute}, {"workers": 1, "speed": 2.0, "compute": compute}]
+    cluster = Cluster(groups=groups)
+    assert cluster.latencies()[0] == cluster.latencies()[2]
+    assert make_run(task=None, cluster={"groups": groups}, stop={"updates": 3}).cluster == cluster
+
+
 def test_messages_may_take_recorded_times_too(trace):
     schedule = record(Asynchronous(), Cluster(workers=3, network=Network(latency=trace)), gradients=3)
     pulls = schedule.rows(Verb.PULL)[:3]

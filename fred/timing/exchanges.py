@@ -13,7 +13,7 @@ from fred.timing.durations import NANOSECONDS
 from fred.timing.faults import LostMessages
 from fred.timing.held import Copy
 from fred.timing.loop import NEVER
-from fred.timing.network import Network, Within
+from fred.timing.network import Network, Within, mean_latency
 from fred.timing.simulation import Simulation
 
 _GONE = 1 << 61  # ns: an array's NEVER
@@ -81,7 +81,7 @@ class _Kind(NamedTuple):
     @classmethod
     def of(cls, network: Network | Within, size: float) -> "_Kind":
         part = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
-        return cls(part, round(network.latency.mean * NANOSECONDS))
+        return cls(part, round(mean_latency(network) * NANOSECONDS))
 
 
 class _Messages:

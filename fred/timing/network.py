@@ -1,11 +1,14 @@
 """What connects workers with servers and with each other, as a scenario says it."""
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from fred import registry
 from fred.component import Component, OneOf
+from fred.errors import FredError
 from fred.timing.collectives import ALLREDUCE, Effort, one_way
 from fred.timing.contention import Contention
 from fred.timing.durations import NANOSECONDS
@@ -121,4 +124,17 @@ class Network(Component):
         link = self.within if inside and self.within is not None else self
         cards = [link.bandwidth, None if inside else self.node_bandwidth]
         slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=None)
-        return effort.rounds * link.latency.mean + (effort.volume * size / slowest if slowest else 0.0)
+        latency = effort.rounds * mean_latency(link) if effort.rounds else 0.0
+        return latency + (effort.volume * size / slowest if slowest else 0.0)
+
+
+def mean_latency(link: Network | Within) -> float:
+    """Of one message, s. Raises FredError where it is infinite."""
+    mean = link.latency.mean
+    if not mean < math.inf:
+        name = registry.name_of("latency", link.latency)
+        raise FredError(
+            f"the network's latency `{name}` has no finite mean, which averagings and `exchanges` are reckoned in: "
+            "take another latency, or a thinner tail"
+        )
+    return mean

@@ -15,7 +15,7 @@ from fred.timing.durations import NANOSECONDS, durations
 from fred.timing.held import Copy, Gradient
 from fred.timing.links import Links
 from fred.timing.loop import After
-from fred.timing.network import NOTHING, Collective, Cost, Network
+from fred.timing.network import NOTHING, Collective, Cost, Network, mean_latency
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process as Process  # protocols find it here
 from fred.timing.world import World
@@ -143,7 +143,7 @@ class Simulation(World):
     @property
     def mean_latency(self) -> int:
         """Of one message, ns."""
-        return 0 if self.network is None else round(self.network.latency.mean * NANOSECONDS)
+        return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
 
     def bytes_of(self, block: int) -> int:
         """Size of a block of a model or gradient."""

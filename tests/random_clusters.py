@@ -1,0 +1,155 @@
+"""Random clusters: every kind of latency, contention, network and fault that a scenario can describe."""
+
+from typing import Any
+
+from tests.draws import Draws
+
+Options = dict[str, Any]
+SCOPES = ("worker", "node", "cluster")
+COLLECTIVES = ("ring", "recursive-doubling", "rabenseifner", "tree")
+WAYS = ("to-servers", "to-workers", "between-workers")
+
+
+def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> Options:
+    """A cluster of so many workers; `served`, `clocked`: whether the protocol has servers, and a clock."""
+    cluster: Options = {"workers": workers, "compute": compute(draws)}
+    if draws.has("groups"):
+        cluster["groups"] = [_group(draws, size) for size in parts(draws, workers)]
+    elif draws.has("speeds"):
+        cluster["speeds"] = [draws.one(0.5, 1.0, 1.0, 2.0) for _ in range(workers)]
+    if draws.has("nodes"):
+        cluster["nodes"] = draws.one(draws.between(1, workers), parts(draws, workers))
+    if draws.has("servers"):
+        cluster["servers"] = draws.one(2, 3)
+    nodes = cluster.get("nodes", 1)
+    if draws.has("contention"):
+        number = nodes if isinstance(nodes, int) else len(nodes)
+        cluster["contention"] = [contention(draws, workers, number) for _ in range(draws.one(1, 1, 2))]
+    if draws.has("network"):
+        cluster["network"] = _network(draws, cluster)
+    if clocked and (faults := _faults(draws, workers, cluster.get("servers", 1) if served else 0)):
+        cluster["faults"] = faults
+    return cluster
+
+
+def parts(draws: Draws, whole: int) -> list[int]:
+    """A few whole numbers that add up to this one."""
+    sizes = [draws.between(1, whole)]
+    while len(sizes) < 3 and sum(sizes) < whole:
+        sizes.append(draws.between(1, whole - sum(sizes)))
+    sizes[-1] += whole - sum(sizes)
+    return sizes
+
+
+def compute(draws: Draws) -> Options:
+    """Compute times of about 0.1 s, or those of a trace, of about 1 s."""
+    return recorded(draws) if draws.has("traces") else latency(draws, 0.1)
+
+
+def recorded(draws: Draws) -> Options:
+    """Times of a trace."""
+    rows = draws.one({}, {"rows": "resampled"}, {"rows": "block", "block": draws.between(1, 9)})
+    return {"name": "trace", "file": "example", "workers": "cycled", **rows}
+
+
+def latency(draws: Draws, seconds: float) -> Options:
+    """A distribution whose durations are mostly of this order."""
+    usual = draws.one({"name": "constant", "seconds": seconds}, {"name": "lognormal", "median": seconds, "sigma": 0.5})
+    if not draws.has("latencies"):
+        return usual
+    distributions: list[Options] = [
+        {"name": "constant", "seconds": seconds},
+        {"name": "uniform", "low": seconds / 2, "high": 2 * seconds},
+        {"name": "exponential", "scale": seconds},
+        {"name": "shifted-exponential", "shift": seconds / 2, "scale": seconds / 2},
+        {"name": "normal", "mu": seconds, "sigma": draws.one(0.2, 1.0) * seconds},
+        {"name": "lognormal", "median": seconds, "sigma": draws.real(0.01, 1.5), "shift": draws.one(0.0, seconds)},
+        {"name": "lognormal", "median": seconds, "sigma": 0.5, "longest": 3 * seconds},
+        {"name": "gamma", "shape": draws.one(0.5, 1.0, 4.0), "scale": seconds / 2},
+        {"name": "weibull", "shape": draws.one(0.7, 1.5), "scale": seconds},
+        {"name": "pareto", "minimum": seconds / 2, "alpha": draws.one(0.9, 1.5, 2.5)},
+        {"name": "bimodal", "fast": seconds, "slow": 5 * seconds, "slow_fraction": draws.one(0.0, 0.1, 0.5)},
+        {"name": "empirical", "values": [seconds / 2, seconds, seconds, 3 * seconds]},
+        {"name": "mixture", "components": [usual, {"name": "exponential", "scale": 2 * seconds}], "weights": [0.9, 0.1]},
+    ]
+    return dict(draws.one(*distributions))
+
+
+def contention(draws: Draws, entities: int, nodes: int) -> Options:
+    """A regime on so many workers (or servers), which are on so many nodes."""
+    slowdown, scope = {"slowdown": draws.real(1, 5)}, {"of": draws.one(*SCOPES)}
+    begin = draws.one({}, {"begin": draws.real(0, 1)}, {"begin": 0.5, "end": draws.real(1, 3)})
+    return draws.one(
+        {"name": "markov-switching", **slowdown, **scope, "fast_seconds": 1.0, "slow_seconds": draws.one(0.01, 0.5)},
+        {"name": "job", **slowdown, "nodes": draws.some(*range(nodes)), **begin},
+        {"name": "moving-job", **slowdown, "dwell": draws.real(0.05, 1), **draws.one({}, {"rest": 0.3}, {"order": "random"})},
+        {
+            "name": "persistent-noise",
+            "deviation": 0.3,
+            "persistence": draws.one(0.0, 0.9),
+            "every": draws.one(0.1, 1.0),
+            **scope,
+        },
+        {"name": "diurnal", **slowdown, "period": draws.one(0.5, 5.0), "peak": draws.one(0.0, 0.3), "steps": draws.one(2, 24)},
+        {
+            "name": "random-delays",
+            "workers": draws.between(1, entities),
+            "seconds": 0.3,
+            "draw": draws.one("exact", "independent", "published"),
+        },
+        {"name": "rare-delays", "probability": draws.one(0.05, 1.0), "seconds": latency(draws, 0.2)},
+    )
+
+
+def _group(draws: Draws, size: int) -> Options:
+    group: Options = {"workers": size, "speed": draws.one(0.3, 1.0, 2.0)}
+    return group | draws.one({}, {}, {"compute": compute(draws)})
+
+
+def _network(draws: Draws, cluster: Options) -> Options:
+    network: Options = {"message_bytes": draws.one(1, 1000, 4000), **draws.one({}, *[{"latency": latency(draws, 0.05)}] * 3)}
+    if draws.has("cards"):
+        network |= draws.one({}, {"bandwidth": 1e5}) | draws.one({}, {"server_bandwidth": draws.one(2e4, 2e5)})
+        network |= draws.one({}, {"pull_latency": latency(draws, 0.05)})
+        if draws.one(True, False):
+            network["servers"] = [_some_servers(draws, draws.some(*range(cluster.get("servers", 1))))]
+    if draws.has("levels"):
+        within = {"latency": latency(draws, 0.01)} | draws.one({}, {"bandwidth": 1e6})
+        network |= draws.one({"within": within}, {"node_bandwidth": 1e5}, {"within": within, "node_bandwidth": 1e5})
+    if draws.has("slow links"):
+        network["contention"] = [_slow_links(draws, cluster) for _ in range(draws.one(1, 1, 2))]
+    if draws.has("collectives"):
+        network["collective"] = draws.one(*COLLECTIVES)
+    return network
+
+
+def _some_servers(draws: Draws, numbers: list[int]) -> Options:
+    other = draws.one({}, {"latency": latency(draws, 0.1)}) | draws.one({}, {"pull_latency": latency(draws, 0.1)})
+    return {"servers": numbers, **other, **draws.one({}, {"bandwidth": 5e4})}
+
+
+def _slow_links(draws: Draws, cluster: Options) -> Options:
+    nodes = cluster.get("nodes", 1)
+    if draws.one(True, False):
+        return {"of": "servers", "regime": contention(draws, cluster.get("servers", 1), cluster.get("servers", 1))}
+    return {"regime": contention(draws, cluster["workers"], nodes if isinstance(nodes, int) else len(nodes))}
+
+
+def _faults(draws: Draws, workers: int, servers: int) -> list[Options]:
+    """`servers`: how many there are that can be away."""
+    faults: list[Options] = []
+    if draws.has("outages"):
+        who: Options = {"workers": draws.some(*range(workers))[:2]}
+        who = draws.one(who, {"servers": draws.some(*range(servers))}) if servers else who
+        begin = draws.real(0, 1)
+        faults.append(
+            {"name": "outage", **who, "begin": begin, **draws.one({}, *[{"end": begin + draws.one(0.1, 0.5, 1.0)}] * 3)}
+        )
+    if draws.has("crashes"):
+        of = draws.one({}, {"of": "servers"}) if servers else {}
+        faults.append({"name": "crashes", **of, "mean_up": draws.one(1.0, 5.0), "away": latency(draws, 0.2)})
+    if draws.has("losses"):
+        again = draws.one({}, *[{"again_after": 0.3}] * 5)
+        ways = draws.one({}, {"ways": draws.some(*WAYS)})
+        faults.append({"name": "lost-messages", "share": draws.one(0.02, 0.2), **again, **ways})
+    return faults

@@ -1,0 +1,106 @@
+"""Random scenario files that are valid, each a function of one seed; for the fuzzer of whole runs."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fred.errors import FredError
+from fred.learning.data.arrays import arrays
+from fred.specification.loading import load
+from fred.specification.shape import Scenario
+from tests.draws import Draws
+from tests.random_clusters import latency
+from tests.random_runs import CLOCKLESS, random_specification, seen
+
+Document = dict[str, Any]
+LEARNING = 0.25  # share of the cases that learn something: the others are only timing, and cheap
+_TRACE = "iteration,worker,seconds\n" + "".join(
+    f"{row},{worker},{0.1 + 0.03 * row}\n" for row in range(4) for worker in range(3)
+)
+_SECONDS = "seconds\n0.1\n0.2\n0.05\n"
+
+
+def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
+    """A scenario file in this folder, with the files that it names, and what it says."""
+    draws, path = Draws(seed), folder / "scenario.yaml"
+    _write_files(folder)
+    while True:
+        path.write_text(json.dumps(document(draws), indent=1), encoding="utf-8")
+        with contextlib.suppress(FredError):
+            scenario = load(path)
+            if not _being_mended(scenario):
+                return path, scenario
+
+
+def _being_mended(scenario: Scenario) -> bool:
+    """Known defects: sweeps of timing alone; a target beside a limit of time, inline; crashes beside a server's card."""
+    for run in scenario.runs.values():
+        network = run.cluster.network
+        crashes = any(type(fault).__name__ == "Crashes" for fault in run.cluster.faults)
+        cards = network is not None and (network.server_bandwidth or network.servers)
+        if (scenario.points and run.task is None) or (run.stop.target_loss and run.stop.seconds) or (crashes and cards):
+            return True
+    return False
+
+
+def document(draws: Draws) -> Document:
+    """What a scenario file says, perhaps of a run that does not fit together."""
+    task = _tiny_task(draws) if draws.numbers.random() < LEARNING else None
+    run = random_specification(draws, task)
+    whole: Document = dict(run)
+    if draws.has("traces"):
+        whole["cluster"]["compute"] = draws.one(
+            {"name": "trace", "file": "trace.csv", "workers": "cycled"}, {"name": "empirical", "csv": "seconds.csv"}
+        )
+    if draws.has("titles"):
+        whole["title"] = draws.one("a [bold]title[/bold] with $x_1$ & <tags>", "two\nlines", "日本語 👩", "long " * 60)
+    if draws.has("seeds"):
+        whole["seeds"] = draws.one([3], [0, 2**32 - 1])
+    if draws.has("several runs"):
+        one, two = draws.one(("one", "two"), ("1", "a.b-C_9"), ("日本語", "ünï"), ("x" * 60, "x" * 59))
+        whole["runs"] = {one: {}, two: _override(draws, run)}
+    if draws.has("sweeps"):
+        whole["sweep"] = _sweep(draws, run)
+    return whole
+
+
+def _tiny_task(draws: Draws) -> Document:
+    """One of few shapes, so that what is compiled for one case serves others."""
+    few = {"examples": 60, "evaluation": 20, "features": 3}
+    classes, values = {"name": "synthetic-classification", **few, "classes": 3}, {"name": "synthetic-regression", **few}
+    data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
+    model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
+    return {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
+
+
+def _write_files(folder: Path) -> None:
+    (folder / "trace.csv").write_text(_TRACE)
+    (folder / "seconds.csv").write_text(_SECONDS)
+    inputs, answers = np.linspace(-1, 1, 120, dtype=np.float32).reshape(40, 3), np.arange(40) % 3
+    arrays(folder / "examples.npz", (inputs[:30], answers[:30]), (inputs[30:], answers[30:]))
+
+
+def _override(draws: Draws, run: Document) -> Document:
+    """What a second run does otherwise."""
+    return draws.one(
+        {"algorithm": {"learning_rate": 0.05}},
+        {"cluster": {"compute": latency(draws, 0.2)}},
+        {"stop": {"updates": draws.between(5, 30)}},
+        {"protocol": random_specification(draws, run.get("task"))["protocol"]},
+    )
+
+
+def _sweep(draws: Draws, run: Document) -> Document:
+    rates = draws.one([0.01, 0.1], {"first": 0.01, "last": 0.1, "number": 2})
+    times = [latency(draws, seconds) for seconds in (0.1, 0.2)]
+    grid = draws.one(
+        {"algorithm.learning_rate": rates},
+        {"cluster.compute": times},
+        {"stop.updates": [5, 10], "algorithm.learning_rate": rates},
+    )
+    over = draws.one(grid, [{"algorithm.learning_rate": 0.1}, {"stop.updates": 7}])
+    timed = run["protocol"]["name"] not in CLOCKLESS and draws.has("targets")
+    return {"over": over, **draws.one({}, {"best": "error"}, {"best": draws.one("seconds", "updates")} if timed else {})}
