@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred import streams
-from fred.component import Component
+from fred.component import Component, Count
 from fred.errors import FredError
 from fred.timing.durations import LONGEST, NANOSECONDS, durations
 from fred.timing.elementary import log
@@ -137,7 +137,7 @@ class RandomDelays(Contention):
     soon as one is its own; who was hit has drawn less often, so that they drift apart, and are nearly independent.
     """
 
-    workers: int = Field(ge=1, description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
+    workers: Count = Field(description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
     seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
     draw: Literal["exact", "independent", "published"] = Field("exact", description="how they are drawn")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from fred.component import Count
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -17,7 +18,7 @@ class CIFAR10(Data):
     """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from whichever `data_batch_*.bin` files are there."""
 
     directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/cifar10")
-    evaluation: int | None = Field(None, ge=1, description="evaluate on the first so many images only")
+    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
 
     def load(self, seed: int) -> Dataset:
         directory = files.folder(self.directory, "cifar10")

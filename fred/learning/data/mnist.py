@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from fred.component import Count, Whole
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -24,8 +25,8 @@ class MNIST(Data):
 
     directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/mnist")
     canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
-    validation: int = Field(0, ge=0, description="hold out the last so many training images and evaluate on them instead")
-    evaluation: int | None = Field(None, ge=1, description="evaluate on the first so many images only")
+    validation: Whole = Field(0, description="hold out the last so many training images and evaluate on them instead")
+    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
 
     def load(self, seed: int) -> Dataset:
         train, evaluation = self._examples("train"), self._examples("t10k")
