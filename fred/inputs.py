@@ -5,8 +5,9 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from zipfile import ZipFile, ZipInfo
 
 import numpy as np
@@ -23,7 +24,7 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """The bytes of a file; a folder has none, and a pipe or a device may have no end. Raises FredError."""
     if path.exists() and not path.is_file():
         raise FredError(f"cannot read {path}: it is not a file")
@@ -41,12 +42,8 @@ def text(path: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise not_utf8(path, 1 + content[: error.start].count(b"\n")) from None
-
-
-def not_utf8(path: Path, line: int) -> FredError:
-    """Such a byte stands in this line."""
-    return FredError(f"cannot read {path}:{line}: it is not UTF-8 text")
+        line = 1 + content[: error.start].count(b"\n")
+        raise FredError(f"cannot read {path}:{line}: it is not UTF-8 text") from None
 
 
 def digest(path: Path) -> str:

@@ -35,7 +35,7 @@ class Cluster(Component):
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
-    nodes: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    nodes: Count | tuple[Count, ...] = Field(
         1,
         description="machines, among which the workers are spread evenly, in order; or how many workers each has",
         examples=[1],

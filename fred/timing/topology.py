@@ -4,13 +4,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fred.component import Component, Count
+from fred.component import Component, Count, Whole
 
-Number = Annotated[int, Field(ge=0)]  # of a worker
+Number = Whole  # of a worker
 
 
 class Topology(Component):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fred import inputs
-from fred.component import Count
+from fred.component import Count, Whole
 from fred.errors import FredError
 
 FORMAT = 1
@@ -32,7 +32,7 @@ class About(BaseModel):
     environment: dict[str, str]
     variant: Variant
     workers: Count  # of the trace
-    nodes: list[Annotated[int, Field(ge=0)]]  # the node of each worker of the trace
+    nodes: list[Whole]  # the node of each worker of the trace
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
