@@ -24,20 +24,24 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """The bytes of a file; a folder has none, and a pipe or a device may have no end. Raises FredError."""
-    if path.exists() and not path.is_file():
-        raise FredError(f"cannot read {path}: it is not a file")
+def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
+    """The bytes of a file; a folder has none, and a device, or a pipe that is none of the shell's, no end. Raises FredError."""
     try:
-        with path.open("rb") as file:
+        if path.exists() and not path.is_file() and not piped:
+            raise FredError(f"cannot read {path}: it is not a file")
+        file = path.open("rb")
+    except (OSError, ValueError) as error:  # a name may hold what none can
+        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with file:
+        try:
             yield file
-    except OSError as error:
-        raise FredError(f"cannot read {path}: {error.strerror or error}") from None
+        except OSError as error:
+            raise FredError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def text(path: Path) -> str:
+def text(path: Path, piped: bool = False) -> str:
     """What a text file holds, without a byte order mark. Raises FredError, with the line of a byte that is not UTF-8."""
-    with opened(path) as file:
+    with opened(path, piped) as file:
         content = file.read()
     try:
         return content.decode("utf-8-sig")

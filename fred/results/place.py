@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fred import inputs
 from fred.errors import FredError
 from fred.held import held
 
@@ -120,8 +121,8 @@ def prune(folder: Path) -> None:
 def _manifest(path: Path) -> dict[str, Any]:
     """What manifest.json holds, if it is one of FRED's; else nothing."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        manifest = json.loads(inputs.text(path / MANIFEST))
+    except (FredError, ValueError, RecursionError):
         return {}
     return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
 

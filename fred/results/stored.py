@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
+from fred import inputs
 from fred.errors import FredError
 from fred.results.measures import run_times, summarise
 from fred.running.execution import Named, Outcome
@@ -136,8 +137,12 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
 def read(folder: Path, run: Run) -> Stored:
     """What `write` wrote. Raises FredError if there is no such thing."""
     try:
-        return Stored(folder, run, About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8")))
-    except (OSError, ValueError, ValidationError) as error:
+        return Stored(folder, run, About.model_validate_json(inputs.text(folder / ABOUT)))
+    except ValidationError as error:  # whose own words quote the file
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {where}: {first['msg']}") from None
+    except FredError as error:
         raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
 
 

@@ -54,20 +54,30 @@ class MNIST(Data):
 
     def _array(self, name: str) -> np.ndarray:
         directory = files.folder(self.directory, "mnist")
-        content = files.read(directory, name, _MD5[name] if self.canonical else None)
+        content = files.read(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:
     """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
+    shape = _shape(content, path)
+    data = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
+    if data.size != math.prod(shape):
+        raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
+    return data.reshape(shape)
+
+
+def _size(begins: bytes, path: Path) -> int:
+    """Of the file, as its header says."""
+    shape = _shape(begins, path)
+    return 4 + 4 * len(shape) + math.prod(shape)
+
+
+def _shape(content: bytes, path: Path) -> tuple[int, ...]:
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
     if content[3] > 3:
         raise FredError(f"{path}: its header says {content[3]} dimensions; expected at most 3")
     if len(content) < 4 + 4 * content[3]:
         raise FredError(f"{path} is cut short: it ends within its header")
-    shape = struct.unpack_from(f">{content[3]}I", content, 4)
-    data = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if data.size != math.prod(shape):
-        raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
-    return data.reshape(shape)
+    return struct.unpack_from(f">{content[3]}I", content, 4)
