@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationError,
@@ -21,6 +22,8 @@ from fred import registry
 from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
+Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
+Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
 
 
 class Component(BaseModel):

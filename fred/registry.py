@@ -158,7 +158,9 @@ def allow_import(modules: Iterable[str]) -> None:
         try:
             with own_code.importing():
                 importlib.import_module(module)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error

@@ -120,7 +120,7 @@ def test_messages_may_take_recorded_times_too(trace):
         ({"rows": "block"}, "give `block`, its length, with `rows: block`"),
         ({"block": 2}, "and only then"),
         ({"rows": "block", "block": 5}, "`block` .5. must not exceed the trace's 4 iterations"),
-        ({"file": "absent.csv"}, "cannot read absent.csv: there is no such file"),
+        ({"file": "absent.csv"}, "cannot read absent.csv: No such file"),
         ({"columns": {"seconds": "ms"}}, r"no column `ms` \(seconds\); it has iteration, a, b, c"),
         ({"longest": 300}, r"trace.csv:5: iteration 3, worker c: found 400 s"),
         ({"digest": "0" * 64}, "does not hold the times that were recorded: its digest is .*, not 000"),
@@ -242,7 +242,7 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     assert "here/times/trace.csv does not hold the times that were recorded" in capsys.readouterr().err
     file.unlink()
     assert main(["verify", "out"]) == 2
-    assert "cannot read here/times/trace.csv: there is no such file" in capsys.readouterr().err
+    assert "cannot read here/times/trace.csv: No such file" in capsys.readouterr().err
 
 
 def test_runs_without_a_clock_have_no_run_times(tmp_path):

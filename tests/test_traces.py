@@ -136,11 +136,11 @@ def test_what_is_wrong_is_refused_with_its_place(tmp_path, content, options, mes
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
-    for path, message in ((tmp_path / "absent.csv", "there is no such file"), (tmp_path, "it is not a file")):
+    for path, message in ((tmp_path / "absent.csv", "No such file"), (tmp_path, "it is not a file")):
         with pytest.raises(FredError, match=f"cannot read .*: {message}"):
             read(path)
     (tmp_path / "latin.csv").write_bytes(LONG.replace("a", "\xe4").encode("latin-1"))
-    with pytest.raises(FredError, match=r"latin\.csv: it is not UTF-8 text"):
+    with pytest.raises(FredError, match=r"latin\.csv:1: it is not UTF-8 text"):
         read(tmp_path / "latin.csv")
     with pytest.raises(FredError, match=r"cannot read .*no\.parquet"):
         read(written(tmp_path, LONG, "no.parquet"))

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.component import Count
 from fred.prediction.empirical import OfTheLastRounds
 from fred.prediction.lognormal import Floats
 from fred.prediction.predictive import Predictive
@@ -24,7 +25,7 @@ class DynamicBackup(Predictive):
 
     noise: float = Field(10.0, ge=0, description="from how many gradients on a round gains anything (above)")
     noise_growth: float = Field(0.0, ge=0, description="by how much `noise` grows from round to round")
-    window: int = Field(20, ge=1, description="rounds that durations are averaged over")
+    window: Count = Field(20, description="rounds that durations are averaged over")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _GainPerTime(self, len(node_of))

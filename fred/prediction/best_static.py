@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.component import Count
 from fred.timing.contention import NodeOf
 from fred.timing.cutoffs import Chooser, CutoffRule, Objective, Progress, StaticCutoff
 
@@ -14,7 +15,7 @@ class BestStatic(CutoffRule):
     """The same number in every round, the best one of the rounds that it was trained on."""
 
     objective: Objective = Field("throughput", description="what was best: the mean of c / x_(c), or sum c / sum x_(c)")
-    workers: int | None = Field(None, ge=1, description="c, what training found", examples=[1])
+    workers: Count | None = Field(None, description="c, what training found", examples=[1])
 
     def start(self, node_of: NodeOf) -> Chooser:
         if self.workers is None:

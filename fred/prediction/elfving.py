@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import ndtri
 
+from fred.component import Count
 from fred.prediction.predictive import Predictive, Predictor
 from fred.timing.contention import NodeOf
 from fred.timing.cutoffs import Chooser, Objective
@@ -24,7 +25,7 @@ class Elfving(Predictive):
     """
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    window: int = Field(20, ge=1, description="rounds that mean and deviation are averaged over")
+    window: Count = Field(20, description="rounds that mean and deviation are averaged over")
     at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
 
     def start(self, node_of: NodeOf) -> Chooser:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.component import Count
 from fred.prediction.predictive import Predictive, Predictor
 from fred.timing.contention import NodeOf
 from fred.timing.cutoffs import Chooser, Times
@@ -19,7 +20,7 @@ class Empirical(Predictive):
     never waits for them: when no round of the window saw all workers, the next one waits for all.
     """
 
-    window: int = Field(20, ge=1, description="rounds that are remembered")
+    window: Count = Field(20, description="rounds that are remembered")
 
     def start(self, node_of: NodeOf) -> Chooser:
         return OfTheLastRounds(self, len(node_of), self.window)

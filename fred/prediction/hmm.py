@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
+from fred.component import Count
 from fred.prediction import baum_welch, forward
 from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictive, Predictor
@@ -31,7 +32,7 @@ class HiddenMarkov(Predictive):
 
     of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
     states: int = Field(3, ge=1, le=12, description="states that training looks for")
-    passes: int = Field(20, ge=1, description="passes of training over the rounds")
+    passes: Count = Field(20, description="passes of training over the rounds")
     slowdowns: tuple[Positive, ...] = Field((1.0, 2.0), min_length=1, description="each state's factor on times")
     transition: tuple[Row, ...] = Field(
         ((0.98, 0.02), (0.1, 0.9)), description="probability, per round, that the state of the row is followed by the column's"

@@ -3,8 +3,9 @@
 import io
 import itertools
 import textwrap
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,12 @@ _STYLE: Any = {
 }
 
 
-def style() -> AbstractContextManager[None]:
-    """The look of all pictures, for the duration of a `with`."""
-    return matplotlib.rc_context(_STYLE)
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all pictures, for the duration of a `with`; what the font lacks is drawn as boxes without a word."""
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class Picture(Figure):

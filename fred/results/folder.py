@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fred import environment
+from fred import environment, inputs
 from fred.errors import FredError
 from fred.results import ownership, place, stored
 from fred.results.ownership import MANIFEST
@@ -107,7 +107,7 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Row]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
     manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
-        raise FredError(f"{path} has format {manifest['format']}; this version reads format {FORMAT}")
+        raise FredError(f"{path} has another format; this version reads format {FORMAT}")
     try:
         recorded, rows = Manifest.model_validate(manifest), TypeAdapter(list[Row]).validate_python(summary)
     except ValidationError as error:
@@ -177,8 +177,8 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return json.loads(inputs.text(path))
+    except (FredError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}") from None
 
 

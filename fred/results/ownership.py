@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fred import inputs
 from fred.errors import FredError
 
 MANIFEST = "manifest.json"  # written last, so that a folder with one is complete
@@ -22,8 +23,8 @@ _FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by 
 def manifest_of(path: Path) -> dict[str, Any]:
     """What a folder's manifest.json holds, if it is one of FRED's; else nothing."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        manifest = json.loads(inputs.text(path / MANIFEST))
+    except (FredError, ValueError, RecursionError):
         return {}
     return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
 

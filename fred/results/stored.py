@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
-from fred import own_code
+from fred import inputs, own_code
 from fred.errors import FredError
 from fred.results.measures import run_times, summarise
 from fred.running.execution import Named, Outcome
@@ -145,10 +145,13 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
 def read(folder: Path, run: Run) -> Stored:
     """What `write` wrote. Raises FredError if there is no such thing."""
     try:
-        about = About.model_validate_json((folder / ABOUT).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {said}") from None
+        about = About.model_validate_json(inputs.text(folder / ABOUT))
+    except ValidationError as error:  # whose own words quote the file
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {where}: {first['msg']}") from None
+    except FredError as error:
+        raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
     if about != about.signed():
         raise FredError(f"{folder / ABOUT} is not what was written (its digest differs); was it changed?")
     return Stored(folder, run, about)

@@ -21,11 +21,16 @@ def table(scenario: Scenario, summary: pd.DataFrame) -> pd.DataFrame:
         own = runs[name]
         found = own[column].astype(float) if column in own else pd.Series([np.nan])
         found = found.where(np.isfinite(found), np.inf)
-        values = {key: str(value) if isinstance(value, dict | list) else value for key, value in point.values.items()}
         rows.append(
-            {"run": point.of, "point": name, **values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
+            {"run": point.of, "point": name, **point.values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
         )
-    return pd.DataFrame(rows, columns=None if rows else ["run", "point", "mean", "least", "largest"])
+    points = pd.DataFrame(rows, columns=None if rows else ["run", "point", "mean", "least", "largest"])
+    return points.assign(**{key: _alike(points[key]) for key in keys_of(points)})
+
+
+def _alike(values: pd.Series) -> pd.Series:
+    """Numbers if all of them are, else their text: no axis has both."""
+    return values if pd.api.types.is_numeric_dtype(values) else values.map(str, na_action="ignore")
 
 
 def keys_of(points: pd.DataFrame) -> list[str]:

@@ -1,13 +1,15 @@
 """Checkpoints on disk: every array that the rest of a run needs, and what was measured up to there."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
 
+from fred import inputs
+from fred.errors import FredError
 from fred.replay.machine import Mark
 from fred.replay.memory import Memory
 from fred.replay.snapshot import plain, taken
@@ -22,23 +24,26 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
     facts, arrays = _taken(checkpoint.reached)
     about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
     named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
-    new = folder / f"new-{FILE}"
-    np.savez(new, allow_pickle=False, about=np.array(json.dumps(about)), **named)
-    new.replace(folder / FILE)
+    inputs.write_arrays(folder / FILE, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **named})
 
 
 def load(folder: Path, identity: str) -> Checkpoint | None:
-    """The unit's checkpoint, if there is a whole one."""
+    """The unit's checkpoint, if there is one. A damaged one is thrown away, with a word."""
+    file = folder / FILE
+    if not file.exists():
+        return None
     try:
-        with np.load(folder / FILE, allow_pickle=False) as stored:
-            about = json.loads(str(stored["about"]))
-            leaves = [stored[f"leaf-{number}"] for number in range(len(stored.files) - 1)]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        named = inputs.arrays(file, inputs.ANY_NUMBER)
+        about = json.loads(named.pop("about").tobytes())
+        leaves = [named[f"leaf-{number}"] for number in range(len(named))]
+        if about["identity"] != identity:
+            return None
+        measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
+        return Checkpoint(measured, Kept(about["facts"], leaves))
+    except (FredError, ValueError, KeyError, TypeError, AttributeError):
+        print(f"fred: {file} is damaged, or another version's: this run is computed from its start", file=sys.stderr)
+        file.unlink()
         return None
-    if about["identity"] != identity:
-        return None
-    measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
-    return Checkpoint(measured, Kept(about["facts"], leaves))
 
 
 def _taken(reached: Mark | Kept | Memory) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -31,7 +31,7 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
         return Scenario.model_validate(specification, context={"folder": folder})
     except ValidationError as error:
         lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors())]
-        raise FredError("\n".join(dict.fromkeys(lines))) from None
+        raise FredError(*dict.fromkeys(lines)) from None
 
 
 def validated_anew(part: Any, keys: Keys = ()) -> Any:
@@ -47,7 +47,7 @@ def validated_anew(part: Any, keys: Keys = ()) -> Any:
         return type(part).model_validate(options)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, where))}: {problem}" for where, problem in problems(error.errors(), keys)]
-        raise FredError("\n".join(dict.fromkeys(lines))) from None
+        raise FredError(*dict.fromkeys(lines)) from None
 
 
 def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fred import registry
-from fred.component import Component, OneOf
+from fred.component import Component, Count, OneOf
 from fred.errors import FredError
 from fred.minibatches import Division, Sampling
 from fred.specification.names import Name
@@ -20,7 +20,6 @@ from fred.timing.protocol import Protocol
 from fred.timing.world import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
-Count = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class Task(Component):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import re
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from fred.specification.text import Keys, read_yaml
 
 Setting = tuple[Keys, Any, str]  # where, what, and how it was said
 _OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+_PLACE = re.compile("[0-9]{1,9}")  # in a list
+_MOST_BITS = 4096
 
 
 class Source:
@@ -33,6 +36,9 @@ class Source:
         self.path, self.document, self._lines = path, document, lines
         self._settings = settings
         self._points: dict[str, Point] = {}
+        endless = next(itertools.chain(_endless(document), *(_endless(value, own) for own, value, _ in settings)), None)
+        if endless is not None:
+            raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; none is as large as that")
         known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
             if key not in known:
@@ -50,9 +56,9 @@ class Source:
             if keys[0] in ("title", "seeds"):
                 _assign(result, keys, value, text)
             elif keys[0] != "runs":
-                for run in result["runs"].values():
-                    if keys[0] != "sweep" or run.get("sweep"):
-                        _assign(run, keys, value, text)
+                swept = [run for run in result["runs"].values() if run.get("sweep")] if keys[0] == "sweep" else []
+                for run in swept or result["runs"].values():
+                    _assign(run, keys, value, text)
             elif len(keys) > 2 and keys[1] in self.runs:
                 _assign(result["runs"][keys[1]], keys[2:], value, text)
             else:
@@ -85,7 +91,7 @@ class Source:
             return Sweep.model_validate(sweep)
         except ValidationError as error:
             found = problems(error.errors(), ("runs", name, "sweep"))
-            raise FredError("\n".join(dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in found))) from None
+            raise FredError(*dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in found)) from None
 
     def locate(self, keys: Keys) -> str:
         """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
@@ -167,7 +173,20 @@ def setting(text: str) -> Setting:
 
 def keys_of(path: str) -> Keys:
     """Where `key.path` leads; items of lists by number."""
-    return tuple(int(key) if key.isdecimal() else key for key in path.split("."))
+    return tuple(int(key) if _PLACE.fullmatch(key) else key for key in path.split("."))
+
+
+def _endless(value: Any, keys: Keys = ()) -> Iterator[Keys]:
+    """Where numbers stand that Python does not write out: no message could quote them."""
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        yield keys
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _endless(each, (*keys, number))
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _endless(key, keys)
+            yield from _endless(each, (*keys, key))
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
@@ -211,5 +230,7 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
             yield keys, error["msg"]
         else:
             expectation = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            if error["type"] == "int_parsing_size":
+                expectation = "expected a smaller number"
             found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
             yield keys, found + expectation

@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
+from fred import inputs
 from fred.errors import FredError, quoted
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
@@ -17,13 +18,8 @@ _MOST_VALUES = 1_000_000  # in one file, aliases written out
 
 def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
     """A file's mapping, and the lines of its values. Raises FredError."""
-    try:
-        if path.exists() and not path.is_file() and not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):
-            raise FredError(f"cannot read {path}: it is not a file")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    document, lines = read_yaml(text, lambda line: f"{path}:{line}: not valid YAML")
+    piped = path.is_relative_to("/dev/fd") or path == Path("/dev/stdin")
+    document, lines = read_yaml(inputs.text(path, piped), lambda line: f"{path}:{line}: not valid YAML")
     if not isinstance(document, dict):
         raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {quoted(document)}")
     return document, lines

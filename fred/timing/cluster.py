@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from fred.component import Component, OneOf
+from fred.component import Component, Count, OneOf
 from fred.timing.contention import Contention, Load, NodeOf
 from fred.timing.durations import NANOSECONDS, check_median
 from fred.timing.faults import Fault, Trouble
@@ -22,7 +22,7 @@ MOST_SERVERS = 10_000
 class Group(Component):
     """Workers of one kind."""
 
-    workers: int = Field(ge=1, examples=[4])
+    workers: Count = Field(examples=[4])
     speed: Positive = Field(1.0, description="compute times are divided by it")
     compute: AnyLatency | None = Field(None, description="of this group; absent: the cluster's")
 
@@ -30,12 +30,12 @@ class Group(Component):
 class Cluster(Component):
     """Workers with their compute times, and the network between them and the servers."""
 
-    workers: int | None = Field(None, ge=1, description="how many; may be left out where `groups` says it", examples=[4])
+    workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
-    nodes: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    nodes: Count | tuple[Count, ...] = Field(
         1,
         description="machines, among which the workers are spread evenly, in order; or how many workers each has",
         examples=[1],

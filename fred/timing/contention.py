@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred import streams
-from fred.component import Component
+from fred.component import Component, Count, Whole
 from fred.errors import FredError
 from fred.timing.durations import LONGEST, NANOSECONDS, durations
 from fred.timing.elementary import log
@@ -99,7 +99,7 @@ class _Switching(Load):
 class Job(Contention):
     """A competing job that slows some nodes down from one moment to another."""
 
-    nodes: tuple[Annotated[int, Field(ge=0)], ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
+    nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
     slowdown: Slowdown = Field(description="compute times are multiplied by it", examples=[2.0])
     begin: float = Field(0.0, ge=0, description="s")
     end: Positive | None = Field(None, description="s; absent: it never ends")
@@ -137,7 +137,7 @@ class RandomDelays(Contention):
     soon as one is its own; who was hit has drawn less often, so that they drift apart, and are nearly independent.
     """
 
-    workers: int = Field(ge=1, description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
+    workers: Count = Field(description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
     seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
     draw: Literal["exact", "independent", "published"] = Field("exact", description="how they are drawn")
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.component import Component
+from fred.component import Component, Count
 from fred.timing.contention import NodeOf
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
@@ -50,7 +50,7 @@ class CutoffRule(Component):
 class StaticCutoff(CutoffRule):
     """The same number in every round."""
 
-    workers: int = Field(ge=1, description="c: how many workers are waited for", examples=[1])
+    workers: Count = Field(description="c: how many workers are waited for", examples=[1])
 
     def start(self, node_of: NodeOf) -> Chooser:
         if self.workers > len(node_of):

@@ -1,6 +1,5 @@
 """Durations that were measured, each as likely as it came up; from a list or from a file."""
 
-import csv
 import math
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +8,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationInfo, model_validator
 
+from fred.errors import FredError
 from fred.timing.latency import Latency, NonNegative, Seconds, Uniforms
+from fred.traces.files import CSVFile, listed
+
+_MOST = 100_000  # durations, for all of them stand in every manifest
 
 
 class Empirical(Latency):
@@ -31,9 +34,14 @@ class Empirical(Latency):
         return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
 
     @model_validator(mode="after")
-    def _not_empty(self) -> "Empirical":
+    def _some(self) -> "Empirical":
         if not self.values:
             raise ValueError("needs durations: give `values`, or `csv` with a `column`")
+        if len(self.values) > _MOST:
+            raise ValueError(
+                f"{len(self.values):,} durations, and at most {_MOST:,} are taken: sort them and keep one of every "
+                f"{-(-len(self.values) // _MOST)}, or take a `trace`, of which a manifest holds the digest only"
+            )
         return self
 
     def sample(self, u: Uniforms) -> Seconds:
@@ -51,26 +59,14 @@ class Empirical(Latency):
 def _read_column(path: Path, column: str) -> list[float]:
     """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
     try:
-        if path.exists() and not path.is_file():
-            raise ValueError(f"cannot read {path}: it is not a file")
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            if (rows.fieldnames or []).count(column) != 1:
-                number = "several columns" if column in (rows.fieldnames or ()) else "no column"
-                raise ValueError(f"{path} has {number} `{column}`; it has {', '.join(rows.fieldnames or ()) or 'none'}")
-            return [_duration(row, column, f"{path}:{rows.line_num}") for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _duration(row: dict[str | Any, Any], column: str, where: str) -> float:
-    """The number in a row's column. ValueError for anything else, and for a row of more fields than the header names."""
-    if any(row.get(None, ())):
-        raise ValueError(f"{where}: found more fields than the header names; decimals are written with a point")
-    try:
-        seconds = float(row[column] or "")
-    except ValueError:
-        seconds = float("nan")
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{where}: expected a duration in seconds, found {row[column]!r}")
-    return seconds
+        file = CSVFile(path)
+        if column not in file.header:
+            raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}")
+        seconds = file.columns([], [column])[1][column]
+        wrong = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+        if len(wrong):
+            found = "none" if np.isnan(seconds[wrong[0]]) else f"{seconds[wrong[0]]:g}"
+            raise ValueError(f"{file.where(int(wrong[0]))}: expected a duration in column `{column}`, s; found {found}")
+    except FredError as error:
+        raise ValueError(str(error)) from error
+    return seconds.tolist()

@@ -5,12 +5,12 @@ When they strike follows from the seed alone, whatever the protocol does; what c
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from fred import streams
-from fred.component import Component
+from fred.component import Component, Whole
 from fred.errors import FredError
 from fred.timing.contention import Dwell
 from fred.timing.durations import LONGEST, NANOSECONDS, check_median, durations
@@ -55,8 +55,8 @@ class Fault(Component):
 class Outage(Fault):
     """Workers or servers are away from one moment to another: they crash and restart, join late, or leave."""
 
-    workers: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
-    servers: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="numbers of the servers, from 0")
+    workers: tuple[Whole, ...] = Field((), description="numbers of the workers, from 0", examples=[[0]])
+    servers: tuple[Whole, ...] = Field((), description="numbers of the servers, from 0")
     begin: float = Field(0.0, ge=0, description="s")
     end: Positive | None = Field(None, description="s; absent: they never come back")
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from fred import streams
+from fred.component import Count
 from fred.timing.held import Copy, Gradient
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
@@ -20,8 +21,8 @@ class Gates(Protocol):
     c_push: float = Field(0.0, ge=0, description="how hard pushing is restrained; 0: not at all", examples=[0.01])
     c_fetch: float = Field(0.0, ge=0, description="how hard fetching is restrained; 0: not at all", examples=[0.1])
     epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
-    k_push: int = Field(1, ge=1, description="every k-th gradient is pushed, instead of `c_push`")
-    k_fetch: int = Field(1, ge=1, description="parameters are fetched before every k-th gradient, instead of `c_fetch`")
+    k_push: Count = Field(1, description="every k-th gradient is pushed, instead of `c_push`")
+    k_fetch: Count = Field(1, description="parameters are fetched before every k-th gradient, instead of `c_fetch`")
     unsent: Literal["apply-again", "sum", "mean"] | None = Field(
         None, description="what is done for gradients that are not pushed; absent: `sum` for `k_push`, else `apply-again`"
     )

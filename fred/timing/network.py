@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from fred import registry
-from fred.component import Component, OneOf
+from fred.component import Component, OneOf, Whole
 from fred.errors import FredError
 from fred.timing.collectives import ALLREDUCE, Effort, one_way
 from fred.timing.contention import Contention
@@ -40,7 +40,7 @@ class Within(Component):
 class SomeServers(Component):
     """Servers that are reached otherwise than the rest."""
 
-    servers: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1, description="numbers, from 0", examples=[[0]])
+    servers: tuple[Whole, ...] = Field(min_length=1, description="numbers, from 0", examples=[[0]])
     latency: AnyLatency | None = Field(None, description="of messages to them, s; absent: the network's")
     pull_latency: AnyLatency | None = Field(None, description="of their messages; absent: `latency` here, or the network's")
     bandwidth: Bandwidth | None = Field(None, description="of the card of each, bytes/s; absent: `server_bandwidth`")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, model_validator
 
 from fred import streams
-from fred.component import beside_the_scenario
+from fred.component import Count, beside_the_scenario
 from fred.errors import FredError
 from fred.timing.latency import Latency, Seconds, Uniforms
 from fred.traces.files import EXAMPLE
@@ -33,7 +33,7 @@ class Recorded(Reading, Latency):
         "cycled",
         description="rows in order and over again; drawn one by one; or drawn in blocks. Always whole, for all workers",
     )
-    block: int | None = Field(None, ge=1, description="length of a block, rows")
+    block: Count | None = Field(None, description="length of a block, rows")
     workers: Literal["refuse", "cycled"] = Field(
         "refuse",
         description="cycled: fewer workers than in the trace are its first ones, more begin with the first again",

@@ -4,13 +4,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from fred.component import Component
+from fred.component import Component, Count, Whole
 
-Number = Annotated[int, Field(ge=0)]  # of a worker
+Number = Whole  # of a worker
 
 
 class Topology(Component):
@@ -59,7 +58,7 @@ class Star(Topology):
 class Exponential(Topology):
     """Worker i sends to i + 2^k, k = 0, 1, 2, ... in turn [Assran et al. 2019, appendix A]."""
 
-    neighbours: int = Field(1, ge=1, description="receivers in each iteration: as many distances in a row")
+    neighbours: Count = Field(1, description="receivers in each iteration: as many distances in a row")
 
     def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
         phases = self.period(workers)

@@ -5,6 +5,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,9 +16,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fred import inputs
 from fred.errors import FredError, quoted
 
 MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
+_LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
 _PANDAS_INDEX = "__index_level_"  # how pandas writes an index without a name
 EXAMPLE = "example"  # stands for the trace that comes with FRED
 Numbers = NDArray[np.float64]  # NaN: missing
@@ -36,10 +39,9 @@ class File(ABC):
     def __init__(self, path: Path):
         self.path = path
         try:
-            if not path.is_file():
-                raise FredError(f"cannot read {path}: {'it is not a file' if path.exists() else 'there is no such file'}")
-            self.header = self._names()
-        except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+            with inputs.opened(path):  # a file, and one that can be read
+                self.header = self._names()
+        except (OSError, csv.Error, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         self._check_header()
 
@@ -48,7 +50,7 @@ class File(ABC):
         try:
             table = self._table(labels, numbers)
             named = {name: _labels(table[name]) for name in labels}
-        except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        except (OSError, csv.Error, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         return named, {name: self._numbers(table, name) for name in numbers}
 
@@ -79,7 +81,7 @@ class File(ABC):
         return FredError(f"{self.path}: column `{name}` holds {table[name].type}; expected times, as numbers")
 
     def _unreadable(self, error: Exception) -> FredError:
-        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]  # what Arrow found there comes after it
         return FredError(f"cannot read {self.path}: {reason}")
 
     def _check_header(self) -> None:
@@ -103,14 +105,25 @@ class CSVFile(File):
         return f"{self.path}:{line}"
 
     def _names(self) -> list[str]:
-        self._skipped, names = next(self._lines(), (0, []))
+        (self._skipped, names), *rows = [*itertools.islice(self._lines(), 1 + _LOOKED_AT)] or [(0, [])]
+        if names and not rows:
+            raise FredError(f"{self.path} has no rows")
+        if names and not any(_is_row(fields, len(names)) for _, fields in rows):
+            raise FredError(
+                f"{self.path}:{rows[0][0]}: expected a row with numbers, below a line with the names of columns, such as "
+                "iteration,worker,seconds"
+            )
         return [name.strip() for name in names]
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
         """Number and fields of each line that has any."""
-        with self.path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            yield from ((reader.line_num, fields) for fields in reader if fields)
+        with inputs.opened(self.path) as file:
+            reader = csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            try:
+                yield from ((reader.line_num, fields) for fields in reader if fields)
+            except UnicodeDecodeError:
+                inputs.text(self.path)  # says in which line
+                raise
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
         types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
@@ -124,7 +137,7 @@ class CSVFile(File):
             )
         except pa.ArrowInvalid as error:
             self._explain(numbers)
-            raise FredError(f"cannot read {self.path}: {error}") from error
+            raise self._unreadable(error) from error
 
     def _explain(self, numbers: Sequence[str]) -> None:
         """Raise FredError for the first line that is not as it must be."""
@@ -179,6 +192,11 @@ def _labels(column: pa.ChunkedArray) -> Labels:
 
 def _is_whole(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
+
+
+def _is_row(fields: Sequence[str], columns: int) -> bool:
+    numbers = [_is_number(text) or text in MISSING for text in fields]
+    return all(numbers) or (any(numbers) and len(fields) == columns)
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ numbers, which put them in order, or by anything else: then they come as in the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -66,7 +66,8 @@ class Reading(Component):
     def _long(self, file: File) -> tuple[Cells, NDArray[np.int64] | None]:
         spans = "start" in self.columns or "end" in self.columns or self._name("seconds") not in file.header
         times: list[Column] = ["start", "end"] if spans and self._name("start") in file.header else ["seconds"]
-        needed = [self._name(column) for column in ("iteration", "worker", *times)]
+        roles: list[Column] = ["iteration", "worker", *times]
+        needed = [self._name(column) for column in roles]
         absent = [name for name in needed if name not in file.header]
         if absent:
             raise FredError(
@@ -74,6 +75,7 @@ class Reading(Component):
                 "if they are called otherwise, say so with `columns`"
             )
         node = [self._name("node")] if self._name("node") in file.header else []
+        _check_apart(file, dict(zip([*roles, "node"], [*needed, *node], strict=False)))
         labels, numbers = file.columns([*needed[:2], *node], needed[2:])
         seconds = numbers[needed[2]] if len(times) == 1 else numbers[needed[3]] - numbers[needed[2]]
         iteration, worker = (_in_order(file, name, labels[name]) for name in needed[:2])
@@ -143,6 +145,15 @@ def _in_order(file: File, column: str, labels: Labels) -> Labels:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return Labels(rank[labels.codes], [labels.names[i] for i in order])
+
+
+def _check_apart(file: File, names: Mapping[Column, str]) -> None:
+    """Refuse one column in two roles."""
+    roles: dict[str, Column] = {}
+    for role, name in names.items():
+        if name in roles:
+            raise FredError(f"{file.path}: column `{name}` cannot be both `{roles[name]}` and `{role}`; mend `columns`")
+        roles[name] = role
 
 
 def _nodes(file: File, worker: Labels, node: Labels) -> NDArray[np.int64]:

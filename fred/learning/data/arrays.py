@@ -1,19 +1,21 @@
 """Examples of one's own, from four arrays in an NPZ file."""
 
-import hashlib
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, model_validator
 
+from fred import inputs
 from fred.component import beside_the_scenario
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))
+_MOST_CLASSES = 1 << 20  # more are no classes, but something else: identities, times
 
 
 class Arrays(Data):
@@ -33,9 +35,8 @@ class Arrays(Data):
     @model_validator(mode="after")
     def _as_recorded(self) -> "Arrays":
         try:
-            with Path(self.file).open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-        except OSError:  # `load` says why
+            digest = inputs.digest(Path(self.file))
+        except FredError:  # `load` says why
             return self
         if self.digest not in ("", digest):
             raise ValueError(f"{self.file} is not the file that was recorded: its digest is {digest}, not {self.digest}")
@@ -43,40 +44,55 @@ class Arrays(Data):
         return self
 
     def load(self, seed: int) -> Dataset:
-        try:
-            with np.load(self.file, allow_pickle=False) as stored:
-                found = {name: stored[name] for name in _NAMES}
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise FredError(f"data `arrays`: cannot read {self.file}: {error}; expected an NPZ file with {_NAMES}") from None
-        train, evaluation = (
-            Examples(_inputs(found[f"{part}_inputs"]), _answers(found[f"{part}_answers"])) for part in ("train", "evaluation")
-        )
-        if train.answers.dtype.kind == "i":
-            return Dataset(train, evaluation, outputs=1 + int(max(train.answers.max(), evaluation.answers.max())))
-        return Dataset(train, evaluation, outputs=train.answers.shape[-1])
+        found = inputs.arrays(Path(self.file))
+        absent = [name for name in _NAMES if name not in found]
+        if absent:
+            raise FredError(f"data `arrays`: {self.file} has no array `{absent[0]}`; expected {', '.join(_NAMES)}")
+        return _dataset(found)
 
 
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
     """Write (inputs [n, ...], answers) to train and to evaluate on, and say that they are the data: `task={"data": ...}`.
 
-    Answers are class numbers [n] or values [n, outputs]. Raises FredError for arrays that do not belong together.
+    Answers are class numbers [n] or values [n, outputs]. The file's name gets the ending .npz where it has another; what it
+    is called then is the result's `file`. Raises FredError, and writes nothing, for arrays that do not belong together.
     """
-    named = dict(zip(_NAMES, map(np.asarray, (*train, *evaluation)), strict=True))
-    path = Path(file).with_suffix(".npz")
     try:
-        np.savez(path, allow_pickle=False, **named)
-    except (OSError, ValueError) as error:
-        raise FredError(f"cannot write {path}: {error}") from error
-    data = Arrays(file=str(path.absolute()))
-    data.load(0)
-    return data
+        named = dict(zip(_NAMES, map(np.asarray, (*train, *evaluation)), strict=True))
+    except ValueError as error:
+        raise FredError(f"`train` and `evaluation`: expected (inputs, answers) each, as arrays: {error}") from None
+    _dataset(named)
+    path = Path(file)
+    path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    inputs.write_arrays(path, named)
+    return Arrays(file=str(path.absolute()))
 
 
-def _inputs(array: NDArray[Any]) -> NDArray[np.float32]:
-    return array.astype(np.float32)
+def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
+    """The arrays as examples. Raises FredError where they cannot be."""
+    for name in _NAMES:
+        if named[name].dtype.kind not in inputs.REAL:
+            raise FredError(f"`{name}` holds {named[name].dtype}; expected numbers")
+        if not named[name].ndim:
+            raise FredError(f"`{name}` is a single number; expected an array with one entry for each example")
+    train, evaluation = (
+        Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
+    )
+    if train.answers.dtype.kind == "i":
+        return Dataset(train, evaluation, outputs=1 + int(max(each.answers.max(initial=0) for each in (train, evaluation))))
+    return Dataset(train, evaluation, outputs=train.answers.shape[-1])
 
 
-def _answers(array: NDArray[Any]) -> NDArray[Any]:
+def _float(array: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+        return array.astype(np.float32)
+
+
+def _answers(name: str, named: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    array = named[name]
     if array.dtype.kind in "iu":
+        low, high = array.min(initial=0), array.max(initial=0)
+        if low < 0 or high >= _MOST_CLASSES:
+            raise FredError(f"`{name}` has class numbers from {low} to {high}; expected 0 to {_MOST_CLASSES - 1} at most")
         return array.astype(np.int32)
-    return array.astype(np.float32).reshape(len(array), -1)
+    return _float(array).reshape(len(array), math.prod(array.shape[1:]))

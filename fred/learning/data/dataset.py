@@ -43,6 +43,9 @@ class Dataset:
                 raise FredError(
                     f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected as many, not 0"
                 )
+            if not part.inputs.size or not part.answers.size:
+                shapes = f"inputs are {list(part.inputs.shape)} and answers {list(part.answers.shape)}"
+                raise FredError(f"{name} data: {shapes}; expected some numbers for each example")
             if part.inputs.shape[1:] != self.train.inputs.shape[1:]:
                 shapes = f"{list(part.inputs.shape[1:])}, those to train on {list(self.train.inputs.shape[1:])}"
                 raise FredError(f"evaluation data: inputs are {shapes}; expected the same shape")

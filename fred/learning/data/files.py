@@ -4,9 +4,15 @@ import gzip
 import hashlib
 import os
 import zlib
+from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 
+from fred import inputs
 from fred.errors import FredError
+
+Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
+_BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
 def folder(given: Path | None, name: str) -> Path:
@@ -21,20 +27,32 @@ def folder(given: Path | None, name: str) -> Path:
     return Path(os.environ["FRED_DATA"]) / name
 
 
-def read(directory: Path, name: str, md5: str | None = None) -> bytes:
-    """The content of `directory/name`, or of `name.gz` unpacked; checked against the MD5 of the unpacked bytes if given."""
+def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:
+    """The content of `directory/name`, or of `name.gz` unpacked; checked against the MD5 of the unpacked bytes if given.
+
+    `size` says, from how the content begins, how much there must be at most: a small file may unpack to any amount. Raises
+    FredError.
+    """
     for path in (directory / name, directory / f"{name}.gz"):
         if path.is_file():  # neither a folder nor a pipe
-            content = _content(path)
+            content = _content(path, size)
             if md5 is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
                 raise FredError(f"{path} is not the canonical file: its unpacked bytes should have MD5 {md5}")
             return content
     raise FredError(f"missing data: put `{name}` or `{name}.gz` into {directory.resolve()}")
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, size: Size) -> bytes:
     """The unpacked bytes of a file."""
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; get a fresh copy") from error
+    with inputs.opened(path) as file:
+        stream: gzip.GzipFile | BufferedReader = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        try:
+            content = bytearray(stream.read(_BEGINNING))
+            most = size(bytes(content), path)
+            while len(content) <= most and (piece := stream.read(_PIECE)):
+                content += piece
+        except (OSError, EOFError, zlib.error) as error:
+            raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; get a fresh copy") from error
+    if len(content) > most:
+        raise FredError(f"{path} is too long: expected {most:,} bytes (unpacked) at most")
+    return bytes(content)

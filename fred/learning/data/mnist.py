@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
+from fred.component import Count, Whole
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -24,8 +25,8 @@ class MNIST(Data):
 
     directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/mnist")
     canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
-    validation: int = Field(0, ge=0, description="hold out the last so many training images and evaluate on them instead")
-    evaluation: int | None = Field(None, ge=1, description="evaluate on the first so many images only")
+    validation: Whole = Field(0, description="hold out the last so many training images and evaluate on them instead")
+    evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
 
     def load(self, seed: int) -> Dataset:
         train, evaluation = self._examples("train"), self._examples("t10k")
@@ -53,20 +54,30 @@ class MNIST(Data):
 
     def _array(self, name: str) -> np.ndarray:
         directory = files.folder(self.directory, "mnist")
-        content = files.read(directory, name, _MD5[name] if self.canonical else None)
+        content = files.read(directory, name, _size, _MD5[name] if self.canonical else None)
         return parse_idx(content, directory / name)
 
 
 def parse_idx(content: bytes, path: Path) -> np.ndarray:
     """The unsigned bytes of an IDX file, shaped as its header says. Raises FredError for anything else."""
+    shape = _shape(content, path)
+    data = np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape))
+    if data.size != math.prod(shape):
+        raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
+    return data.reshape(shape)
+
+
+def _size(begins: bytes, path: Path) -> int:
+    """Of the file, as its header says."""
+    shape = _shape(begins, path)
+    return 4 + 4 * len(shape) + math.prod(shape)
+
+
+def _shape(content: bytes, path: Path) -> tuple[int, ...]:
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise FredError(f"{path} is not an IDX file of unsigned bytes: it should begin with 00 00 08")
     if content[3] > 3:
         raise FredError(f"{path}: its header says {content[3]} dimensions; expected at most 3")
     if len(content) < 4 + 4 * content[3]:
         raise FredError(f"{path} is cut short: it ends within its header")
-    shape = struct.unpack_from(f">{content[3]}I", content, 4)
-    data = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if data.size != math.prod(shape):
-        raise FredError(f"{path} is cut short or too long: its header promises {shape}, it holds {data.size} bytes")
-    return data.reshape(shape)
+    return struct.unpack_from(f">{content[3]}I", content, 4)

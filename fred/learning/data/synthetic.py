@@ -8,6 +8,7 @@ from pydantic import Field
 from scipy import special
 
 from fred import streams
+from fred.component import Count
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 
@@ -15,9 +16,9 @@ class _Synthetic(Data):
     generated: ClassVar[bool] = True
 
     examples: int = Field(2000, ge=2, lt=2**31, description="number of examples, evaluation included")
-    features: int = Field(20, ge=1, lt=2**31, description="inputs per example")
+    features: Count = Field(20, description="inputs per example")
     noise: float = Field(0.5, ge=0, description="standard deviation of what no model can explain")
-    evaluation: int = Field(500, ge=1, lt=2**31, description="examples held out, the last ones")
+    evaluation: Count = Field(500, description="examples held out, the last ones")
 
     def _split(self, inputs: NDArray, answers: NDArray, outputs: int) -> Dataset:
         held_out = min(self.evaluation, self.examples - 1)
@@ -40,7 +41,7 @@ class SyntheticClassification(_Synthetic):
 class SyntheticRegression(_Synthetic):
     """A random linear map of normal inputs, plus noise."""
 
-    outputs: int = Field(1, ge=1, lt=2**31, description="values per example")
+    outputs: Count = Field(1, description="values per example")
 
     def load(self, seed: int) -> Dataset:
         inputs = _normal(seed, "inputs", self.examples, self.features)

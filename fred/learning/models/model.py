@@ -1,17 +1,16 @@
 """What every model is: a pure function of a parameter pytree."""
 
 from abc import abstractmethod
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
-from pydantic import Field
 
-from fred.component import Component
+from fred.component import Component, Count
 
 Params = Any  # pytree of float32 arrays
 
 Initialisation = Literal["he_normal", "glorot_normal", "lecun_normal", "standard_normal"]
-Width = Annotated[int, Field(ge=1, lt=2**31)]
+Width = Count
 
 
 class Model(Component):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
-from fred.component import beside_the_scenario
+from fred.component import Count, Whole, beside_the_scenario
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictive, Predictor
@@ -36,12 +36,12 @@ class DeepMarkov(Predictive):
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
-    particles: int = Field(100, ge=1, description="samples of the next round")
-    warm_up: int = Field(20, ge=0, description="first rounds, in which all are waited for; 0: times are as in the trace")
-    steps: int = Field(3000, ge=50, description="of training")
+    particles: Count = Field(100, description="samples of the next round")
+    warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
+    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
-    window: int = Field(20, ge=1, description="rounds that training sees at once")
-    seed: int = Field(0, ge=0, description="of training, and of samples")
+    window: Count = Field(20, description="rounds that training sees at once")
+    seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
 
     @model_validator(mode="before")

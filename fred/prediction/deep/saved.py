@@ -6,34 +6,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
-from zipfile import BadZipFile
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fred import inputs
+from fred.component import Count, Whole
 from fred.errors import FredError
 
 FORMAT = 1
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
 Variant = Literal["shared", "plain", "printed"]
+Positive = Annotated[float, Field(gt=0)]
 
 
 class About(BaseModel):
     """What is known of a trained model beside its parameters."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     format: int = FORMAT
     fred: str  # version
     environment: dict[str, str]
     variant: Variant
-    workers: int  # of the trace
-    nodes: list[int]  # the node of each worker of the trace
-    window: int  # rounds
-    normaliser: float  # twice the mean time of the trace, s
-    pace: tuple[float, float]  # of the best static cutoff: share of the workers, mean time in these units
+    workers: Count  # of the trace
+    nodes: list[Whole]  # the node of each worker of the trace
+    window: Count  # rounds
+    normaliser: Positive  # twice the mean time of the trace, s
+    pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
     bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
     trace: str  # digest of the run-times that it was trained on
     steps: int
@@ -41,6 +43,14 @@ class About(BaseModel):
     seed: int
     curve: list[float]  # loss per observed time, means of 50 steps
     digest: str = ""  # of the parameters and of what decides how they are used
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if len(self.nodes) != self.workers or max(self.nodes) >= self.workers:
+            raise ValueError(f"`nodes` must be the numbers, from 0, of the nodes of {self.workers} workers")
+        if self.bounds[0] > self.bounds[1]:
+            raise ValueError("`bounds` must be in order")
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +90,11 @@ class Trained:
 
 def load(path: Path) -> Trained:
     """Read what `save` wrote. ValueError for anything else, and for files that do not belong together."""
-    about: Any = None
     try:
-        about = About.model_validate_json(path.with_suffix(".json").read_text(encoding="utf-8"))
-        with np.load(path, allow_pickle=False) as stored:
-            named = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, BadZipFile, ValidationError) as error:
-        which = path.with_suffix(".json") if about is None else path
-        said = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else error
-        raise ValueError(f"cannot read {which}: {said}; expected what `fred train-cutoff` writes") from None
+        about = _about(path.with_suffix(".json"))
+        named = inputs.arrays(path)
+    except FredError as error:
+        raise ValueError(f"{error}; expected what `fred train-cutoff` writes") from None
     if about.format != FORMAT:
         raise ValueError(f"{path} has format {about.format}; this version reads format {FORMAT}")
     params: dict[str, dict[str, Any]] = {}
@@ -99,3 +105,11 @@ def load(path: Path) -> Trained:
     if trained.digest != about.digest:
         raise ValueError(f"{path} is not what its .json says (their digests differ); was one of them changed?")
     return trained
+
+
+def _about(path: Path) -> About:
+    try:
+        return About.model_validate_json(inputs.text(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise FredError(f"cannot read {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

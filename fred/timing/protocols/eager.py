@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fred import streams
+from fred.component import Count
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.held import Gradient
@@ -33,7 +34,7 @@ class Eager(Protocol):
         description="who starts it: the first to arrive; one drawn anew for each iteration, when on average half are there; or "
         "whoever makes it half of all, rounded up",
     )
-    period: int | None = Field(33, ge=1, description="every so many iterations all wait for all; null: never")
+    period: Count | None = Field(33, description="every so many iterations all wait for all; null: never")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()

@@ -5,6 +5,7 @@ from itertools import count
 
 from pydantic import Field
 
+from fred.component import Whole
 from fred.timing.held import Copy
 from fred.timing.network import NOTHING
 from fred.timing.protocol import Protocol
@@ -20,8 +21,8 @@ class FixedLag(Protocol):
 
     has_clock = False
 
-    lag: int = Field(0, ge=0, description="age of the parameters, updates", examples=[20])
-    ramp: int = Field(0, ge=0, description="updates over which the lag grows from 0")
+    lag: Whole = Field(0, description="age of the parameters, updates", examples=[20])
+    ramp: Whole = Field(0, description="updates over which the lag grows from 0")
 
     def start(self, sim: Simulation) -> None:
         sim.process(self._updates(sim))

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fred.component import OneOf
+from fred.component import Count, OneOf, Whole
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.exchanges import check_exchanges
@@ -43,10 +43,10 @@ class Gossip(Protocol):
     order: Literal["update-first", "mix-first", "compute-first"] = Field(
         "update-first", description="what is done with a gradient when; where D-PSGD is the algorithm: mix-first"
     )
-    exchanges: Annotated[int, Field(ge=1)] | Literal["global"] = Field(
+    exchanges: Count | Literal["global"] = Field(
         1, description="in how many one after the other a model is sent, such as one for each tensor; global: all wait for all"
     )
-    overlap: int = Field(0, ge=0, description="tau: iterations that models may be on their way; 0: all wait for them")
+    overlap: Whole = Field(0, description="tau: iterations that models may be on their way; 0: all wait for them")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

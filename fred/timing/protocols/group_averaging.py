@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
+from fred.component import Count
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.held import Copy
@@ -29,8 +30,8 @@ class GroupAveraging(Protocol):
         "wait until everybody is there."
     )
 
-    group_size: int | None = Field(None, ge=1, description="S: workers in a group, a power of two; absent: about sqrt(P)")
-    period: int = Field(10, ge=1, description="tau: every so many iterations all models are averaged")
+    group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
+    period: Count = Field(10, description="tau: every so many iterations all models are averaged")
     groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
     group_collective: Collective = Field(
         "recursive-doubling", description="how a group's allreduce is done; the paper's: log2 S phases of a whole model each"

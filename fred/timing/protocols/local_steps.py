@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fred.component import Count, Whole
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.network import NOTHING, Cost
@@ -22,8 +23,8 @@ class LocalSteps(Protocol):
         "A worker keeps its model, and computes the lost gradient anew; an averaging begins when everybody is there."
     )
 
-    period: int = Field(8, ge=1, description="H: updates of each worker between two averagings")
-    start_after: int = Field(0, ge=0, description="so many updates at the start, after each of which models are averaged")
+    period: Count = Field(8, description="H: updates of each worker between two averagings")
+    start_after: Whole = Field(0, description="so many updates at the start, after each of which models are averaged")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import simpy
 from pydantic import Field
 
+from fred.component import Count
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
@@ -32,7 +33,7 @@ class Partial(Protocol):
         "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
     )
 
-    gradients: int | None = Field(None, ge=1, description="c: gradients that a server waits for; absent: all workers'")
+    gradients: Count | None = Field(None, description="c: gradients that a server waits for; absent: all workers'")
     blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
     late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
     push_timeout: Seconds = Field(0.0, description="tau_1: for how long a server waits for further gradients, s")

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
+from fred.component import Count
 from fred.timing.cluster import Cluster
 from fred.timing.held import Gradient
 from fred.timing.protocols.central import Central
@@ -22,7 +23,7 @@ class Softsync(Central):
 
     faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
 
-    n: int = Field(1, ge=1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
+    n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
     afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
 
     def check(self, cluster: Cluster) -> None:

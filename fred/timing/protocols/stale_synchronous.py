@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from fred.component import Whole
 from fred.timing.held import Copy, Gradient
 from fred.timing.protocols.central import Central
 from fred.timing.simulation import Process, Simulation
@@ -25,7 +26,7 @@ class StaleSynchronous(Central):
         "Who is back reads the newest model; the others wait once they are as far ahead as the bound allows."
     )
 
-    bound: int | None = Field(3, ge=0, description="s: steps; null: no bound")
+    bound: Whole | None = Field(3, description="s: steps; null: no bound")
     cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")
 
     def start(self, sim: Simulation) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
+from fred.component import Whole
 from fred.timing.cluster import Cluster
 from fred.timing.held import Gradient
 from fred.timing.network import NOTHING
@@ -24,7 +25,7 @@ class Synchronous(Protocol):
         "Who is back reads the newest model; a round waits until it has enough gradients, for which backup workers stand in."
     )
 
-    backup_workers: int = Field(0, ge=0, description="b: how many of the workers a round does not wait for")
+    backup_workers: Whole = Field(0, description="b: how many of the workers a round does not wait for")
     late: Literal["finish", "interrupt"] = Field("finish", description="what a worker does that missed the round")
 
     def check(self, cluster: Cluster) -> None:
