@@ -60,7 +60,7 @@ def _periods(result: fred.Result) -> Facts:
 
 
 def bursts(schedule: Schedule, share: float = 1.0) -> float:
-    """Variance over mean of the fetches within a step's time, in the first share of a run; 1: as if independent of each other."""
+    """Variance over mean of the fetches within a step's time, in the first share of a run; 1: as if independent."""
     sent = schedule.rows(Verb.PULL)
     sent = sent[schedule["messages"][sent] > 0]
     end = share * schedule.end_ns / 1e9
