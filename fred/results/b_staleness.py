@@ -26,9 +26,9 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
     """|g(theta_read) - g(theta_now)| of every so many-th gradient that was used, both over its minibatch; Euclidean.
 
     One row for each row of the schedule that uses one (of several servers: each, of its own block): row, worker, staleness
-    (changes), b_staleness; and the algorithm's statistic just before (the mean of FASGD's v), where it has one. theta_now is what
-    the replica holds just before. The run is interpreted once more, in which each of these gradients takes two more. Raises
-    FredError for a run without a task.
+    (changes), b_staleness; and the algorithm's statistic just before (the mean of FASGD's v), where it has one. theta_now is
+    what the replica holds just before. The run is interpreted once more, in which each of these gradients takes two more.
+    Raises FredError for a run without a task.
     """
     run, schedule = outcome.run, outcome.schedule
     if every < 1:
