@@ -39,6 +39,7 @@ class Published:
         self.m = {name: np.zeros_like(array) for name, array in self.params.items()}
         self.told: list[int] = []  # staleness of each update
         self.true: list[int] = []
+        self.v: list[float] = []  # its mean before each update
         self.run(c_push, c_fetch, published_stamps)
 
     def run(self, c_push: float, c_fetch: float, published_stamps: bool) -> None:
@@ -57,6 +58,7 @@ class Published:
                 last[w] = own, stamp[w], read[w]
             steps[w] += 1
             grads, told, true = last[w]
+            self.v.append(self.mean_v())
             self.update(grads, clock - told)
             self.told.append(clock - told)
             self.true.append(clock - true)
@@ -67,8 +69,10 @@ class Published:
                 stamp[w] = clock + 1
 
     def passes(self, draws: Iterator[float], c: float) -> bool:
-        v = np.concatenate([m.ravel() for m in self.m.values()]).mean()
-        return next(draws) < 1 / (1 + c / (v + 1e-4))
+        return next(draws) < 1 / (1 + c / (self.mean_v() + 1e-4))
+
+    def mean_v(self) -> float:
+        return float(np.concatenate([m.ravel() for m in self.m.values()]).mean())
 
     def update(self, grads: dict, staleness: int) -> None:
         self.m = {name: 0.9 * m + 0.1 * abs(grads[name]) for name, m in self.m.items()}
@@ -87,6 +91,9 @@ def test_the_dispatcher_does_what_the_published_one_does(stamp, c_push):
     assert of_gradients(outcome.schedule).tolist() == acted.true
     assert (acted.told == acted.true) == (stamp == "read")
     assert largest_relative_error(outcome.final, acted.params) < 1e-4
+    apart = b_staleness(outcome, every=7)
+    before = np.searchsorted(pushes, apart["row"])
+    assert apart["statistic"].to_numpy() == pytest.approx(np.array(acted.v)[before], rel=1e-4, abs=1e-8)
     assert summarise(outcome)["staleness"]["mean"] == pytest.approx(np.mean(acted.true))
 
 

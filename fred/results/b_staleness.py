@@ -26,8 +26,9 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
     """|g(theta_read) - g(theta_now)| of every so many-th gradient that was used, both over its minibatch; Euclidean.
 
     One row for each row of the schedule that uses one (of several servers: each, of its own block): row, worker, staleness
-    (changes), b_staleness. theta_now is what the replica holds just before. The run is interpreted once more, in which each of
-    these gradients takes two more. Raises FredError for a run without a task.
+    (changes), b_staleness; and the algorithm's statistic just before (the mean of FASGD's v), where it has one. theta_now is
+    what the replica holds just before. The run is interpreted once more, in which each of these gradients takes two more.
+    Raises FredError for a run without a task.
     """
     run, schedule = outcome.run, outcome.schedule
     if every < 1:
@@ -49,10 +50,12 @@ def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
             read, now, minibatch = interpreter.meeting(row)
             apart = _distances(do, *(gradient(model, problem.examples, minibatch) for model in (read, now)))
             stale = row.timestamp + row.staleness - read_at[number]
-            rows.append((number, row.worker, stale, float(apart[row.block])))
+            told = [interpreter.statistic(row.replica * schedule.blocks + row.block)] if do.server.has_statistic else []
+            rows.append((number, row.worker, stale, float(apart[row.block]), *told))
         interpreter.execute(row)
         last.forget(interpreter, number)
-    return pd.DataFrame(rows, columns=["row", "worker", "staleness", "b_staleness"])
+    names = ["row", "worker", "staleness", "b_staleness", *(["statistic"] if do.server.has_statistic else [])]
+    return pd.DataFrame(rows, columns=names)
 
 
 def by_staleness(frame: pd.DataFrame) -> pd.DataFrame:

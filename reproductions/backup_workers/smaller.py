@@ -1,0 +1,44 @@
+"""What the text says beside its figures: ramps and larger rates (section 2.1), initial rates (table 2), clipping (A.3)."""
+
+import pandas as pd
+
+import fred
+from reproductions.backup_workers.arrivals import SCENARIOS
+from reproductions.common import RESULTS, run, say
+
+SMALLER = RESULTS / "backup-workers-smaller.csv"
+GUESSING = 0.5  # an error: the run has been lost
+
+
+def measure() -> None:
+    """Ten minutes on a core. Writes errors: experiment, run, rate, seed, updates, error; of the last look but for figure 7."""
+    frames = []
+    for name in ("ramp", "clipping", "figure7"):
+        result = run(fred.load(SCENARIOS / f"{name}.yaml"), f"backup-workers/{name}")
+        points = result.scenario.points
+        metrics = result.metrics.sort_values("updates", kind="stable")
+        looks = metrics if name == "figure7" else metrics.groupby(["run", "seed"], sort=False).tail(1)
+        rates = [points[each].values["algorithm.learning_rate"] for each in looks["run"]]
+        runs = [points[each].of for each in looks["run"]]
+        frames.append(looks[["seed", "updates", "error"]].assign(experiment=name, run=runs, rate=rates))
+        say(f"backup workers: {name}")
+    pd.concat(frames).to_csv(SMALLER, index=False, float_format="%.6g")
+
+
+def ends(smaller: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """Errors at the end, means over the seeds [runs, rates]."""
+    own = smaller[smaller["experiment"] == experiment]
+    return own.groupby(["run", "rate"], sort=False)["error"].mean().unstack("rate")
+
+
+def lost(smaller: pd.DataFrame) -> pd.DataFrame:
+    """Of `ramp`, which share of the seeds ended at an error near guessing [runs, rates]."""
+    own = smaller[smaller["experiment"] == "ramp"]
+    return own.assign(lost=own["error"] > GUESSING).groupby(["run", "rate"], sort=False)["lost"].mean().unstack("rate")
+
+
+def first(smaller: pd.DataFrame, error: float) -> "pd.Series[float]":
+    """Of `figure7`, by rate: updates until no more than this error; not a number where it is never met."""
+    own = smaller[(smaller["experiment"] == "figure7") & (smaller["error"] <= error)]
+    rates = sorted(smaller.loc[smaller["experiment"] == "figure7", "rate"].unique())
+    return own.groupby("rate")["updates"].min().reindex(rates)

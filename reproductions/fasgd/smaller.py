@@ -1,0 +1,78 @@
+"""Odena 2016, what the text says beside its figures: other penalties, unsent gradients, periods, B-staleness, mixed workers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import fred
+from fred.schedule import Schedule, Verb
+from reproductions.common import RESULTS, ROOT, run, say
+
+SCENARIOS = ROOT / "scenarios" / "fasgd"
+SMALLER = RESULTS / "fasgd-smaller.csv"
+STEP = 0.1  # s that a gradient takes in periods.yaml: the window in which fetches are counted
+_EVERY = 5  # gradients, of which one's B-staleness is computed
+Facts = Iterable[tuple[Any, ...]]  # run, seed, rate, quantity, value
+
+
+def measure() -> None:
+    """Ten minutes on a core. Writes a row for each number: experiment, run, seed, rate, quantity, value."""
+    parts = {"serial": _serial, "penalties": _penalties, "unsent": _unsent, "heterogeneous": _errors, "periods": _periods}
+    frames = []
+    for name, facts in {**parts, "b-staleness": _b_staleness}.items():
+        result = run(fred.load(SCENARIOS / f"{name}.yaml"), f"fasgd/{name}")
+        frame = pd.DataFrame(facts(result), columns=["run", "seed", "rate", "quantity", "value"])
+        frames.append(frame.assign(experiment=name))
+        say(f"fasgd: {name}")
+    pd.concat(frames).to_csv(SMALLER, index=False, float_format="%.6g")
+
+
+def _errors(result: fred.Result) -> Facts:
+    for row in result.summary.itertuples():
+        yield row.name, row.seed, None, "error", row.error
+
+
+def _serial(result: fred.Result) -> Facts:
+    """Whether all runs came to the same parameters."""
+    yield "both", 1, None, "same", float(result.summary["digests_params"].nunique() == 1)
+
+
+def _penalties(result: fred.Result) -> Facts:
+    for _, row in result.sweep.iterrows():
+        yield row["run"], 1, row["algorithm.learning_rate"], "error", row["mean"]
+
+
+def _unsent(result: fred.Result) -> Facts:
+    yield from _errors(result)
+    for row in result.summary.itertuples():
+        yield row.name, row.seed, None, "pushed", row.copies_pushes / row.copies_potential
+
+
+def _periods(result: fred.Result) -> Facts:
+    yield from _errors(result)
+    for row in result.summary.itertuples():
+        schedule = result.outcome(row.name, row.seed).schedule
+        yield row.name, row.seed, None, "fetched", row.copies_fetches / row.copies_potential
+        yield row.name, row.seed, None, "bursts", bursts(schedule)
+        yield row.name, row.seed, None, "bursts at first", bursts(schedule, 0.1)
+
+
+def bursts(schedule: Schedule, share: float = 1.0) -> float:
+    """Variance over mean of the fetches within a step's time, in the first share of a run; 1: as if independent."""
+    sent = schedule.rows(Verb.PULL)
+    sent = sent[schedule["messages"][sent] > 0]
+    end = share * schedule.end_ns / 1e9
+    counts, _ = np.histogram(schedule["time_ns"][sent] / 1e9, np.arange(0, end, STEP))
+    return float(counts.var() / counts.mean())
+
+
+def _b_staleness(result: fred.Result) -> Facts:
+    """Rank correlations over the gradients that are late at all."""
+    for name in result.scenario.runs:
+        frame = result.b_staleness(name, every=_EVERY)
+        late = frame[frame["staleness"] > 0]
+        measures = {"staleness": late["staleness"], "v": late["statistic"], "both": late["staleness"] * late["statistic"]}
+        for quantity, measure in measures.items():
+            yield name, 1, None, quantity, late["b_staleness"].rank().corr(measure.rank())
