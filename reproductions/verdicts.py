@@ -16,9 +16,9 @@ from scipy import stats
 from fred.specification.text import read_yaml
 from reproductions.common import near, table
 
-CRITERION = """Orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the logarithm) of the ratio of runs
-with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the seeds* if it holds 1. "Almost the same"
-means that it lies within a margin, *within the seeds* that it overlaps with it."""
+CRITERION = """Orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the logarithm) of the ratio of
+runs with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the seeds* if it holds 1. "Almost
+the same" means that it lies within a margin, *within the seeds* that it overlaps with it."""
 
 
 class Verdict(StrEnum):
@@ -118,12 +118,11 @@ def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
 
 
 def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
-    """Whether the one is the other but for this share."""
-    low, high = _ratio(one, other)
-    least, most = np.log(1 - margin), np.log(1 + margin)
-    if least <= low and high <= most:
+    """Whether the larger one is at most this share above the other."""
+    (low, high), most = _ratio(one, other), np.log(1 + margin)
+    if -most <= low and high <= most:
         return Verdict.AGREES
-    return Verdict.DISAGREES if low > most or high < least else Verdict.WITHIN
+    return Verdict.DISAGREES if low > most or high < -most else Verdict.WITHIN
 
 
 def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:

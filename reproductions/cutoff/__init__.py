@@ -21,9 +21,14 @@ def training() -> None:
 
 def report() -> str:
     """Write cutoff.md and its figures from what was measured."""
-    files = page.Files(*(pd.read_csv(path) for path in page.FILES))
+    files = page.read_files()
     regime.figure2(files.rounds, files.profiles).save(RESULTS / "cutoff-figure2.svg")
     regime.recovery(files.rounds).save(RESULTS / "cutoff-recovery.svg")
     profiles.figure3(pd.read_csv(profiles.ORDERED)).save(RESULTS / "cutoff-figure3.svg")
     convergence.figure4(files.curves).save(RESULTS / "cutoff-figure4.svg")
-    return write("cutoff", page.text(files))
+    return write("cutoff", text())
+
+
+def text() -> str:
+    """The page."""
+    return page.text(page.read_files())

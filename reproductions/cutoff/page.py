@@ -28,15 +28,17 @@ class Files(NamedTuple):
     network: pd.DataFrame
 
 
-FILES = (
-    regime.TRAINING,
-    regime.ROUNDS,
-    regime.PROFILES,
-    profiles.COVERAGE,
-    convergence.CURVES,
-    further.DECISIONS,
-    further.NETWORK,
-)  # of `Files`, in its order
+def read_files() -> Files:
+    """What was measured last."""
+    return Files(
+        training=pd.read_csv(regime.TRAINING),
+        rounds=pd.read_csv(regime.ROUNDS),
+        profiles=pd.read_csv(regime.PROFILES),
+        coverage=pd.read_csv(profiles.COVERAGE),
+        curves=pd.read_csv(convergence.CURVES),
+        decisions=pd.read_csv(further.DECISIONS),
+        network=pd.read_csv(further.NETWORK),
+    )
 
 
 def text(files: Files) -> str:

@@ -22,4 +22,9 @@ def report() -> str:
     timed, learned = pd.read_csv(times.TIMES), pd.read_csv(errors.ERRORS)
     times.picture(timed).save(RESULTS / "psp-table1.svg")
     errors.picture(learned).save(RESULTS / "psp-figure3.svg")
-    return write("psp", page.text(timed, learned))
+    return write("psp", text())
+
+
+def text() -> str:
+    """The page."""
+    return page.text(pd.read_csv(times.TIMES), pd.read_csv(errors.ERRORS))

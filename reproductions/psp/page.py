@@ -73,7 +73,10 @@ def _delays(timed: pd.DataFrame) -> Measured:
 
 def _ends(learned: pd.DataFrame) -> str:
     ends, known = [errors.ends(learned, condition) for condition in errors.CONDITIONS], errors.PAPER
-    rows = [[run, f"{known[run]:.4f}" if run in known else "–", *(shown(own[run]) for own in ends)] for run in errors.RUNS]
+    rows = [
+        [run, f"{known[run]:.4f}" if run in known else "–", *(shown(own[run]) if run in own else "–" for own in ends)]
+        for run in errors.RUNS
+    ]
     return table(["run", "paper: late replies", *errors.CONDITIONS], rows)
 
 

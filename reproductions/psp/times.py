@@ -45,11 +45,17 @@ def _timeouts(seconds: float) -> list[str]:
     return [f"runs.{PARTIAL}.protocol.{way}_timeout={seconds}" for way in ("push", "pull")]
 
 
+def _fewer(number: int) -> list[str]:
+    others = ("push-28", *CALIBRATED, *(run + KEEPING for run in CALIBRATED))  # not run, but refused with more gradients
+    size = [f"cluster.workers={number}", f"cluster.servers={2 * number}"]
+    return [*size, *(f"runs.{run}.protocol.gradients={number}" for run in others)]
+
+
 CASES = (
     Case(LATE, ()),
     Case(EVEN, tuple(PAPER), ("cluster.network.pull_latency=null", "stop.updates=40")),
     *(Case(waiting(seconds), (PARTIAL,), _timeouts(seconds)) for seconds in TIMEOUTS),
-    *(Case(machines(number), ("sync",), (f"cluster.workers={number}", f"cluster.servers={2 * number}")) for number in MACHINES),
+    *(Case(machines(number), ("sync",), _fewer(number)) for number in MACHINES),
 )
 
 
@@ -60,8 +66,8 @@ def measure() -> None:
         summary = quiet(fred.load(SCENARIOS / "table1.yaml", case.settings), case.runs).summary
         columns = ["name", "seed", "updates", "virtual_seconds", "gradients_applied", "gradients_dropped"]
         frames.append(summary[columns].assign(case=case.what))
+        pd.concat(frames).to_csv(TIMES, index=False)
         say(f"psp: {case.what}")
-    pd.concat(frames).to_csv(TIMES, index=False)
 
 
 def update_times(times: pd.DataFrame, case: str = LATE) -> pd.DataFrame:

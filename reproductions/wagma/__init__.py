@@ -21,9 +21,15 @@ def training() -> None:
 
 def report() -> str:
     """Write wagma.md and its figures from what was measured."""
-    measured, errors = throughput.Throughput(pd.read_csv(throughput.THROUGHPUT)), pd.read_csv(accuracy.ERRORS)
+    measured = throughput.Throughput(pd.read_csv(throughput.THROUGHPUT))
     for figure, ideal in speeds.IDEAL.items():
         measured.picture(figure, ideal).save(RESULTS / f"wagma-figure{figure}.svg")
-    accuracy.picture(errors).save(RESULTS / "wagma-figure5.svg")
+    accuracy.picture(pd.read_csv(accuracy.ERRORS)).save(RESULTS / "wagma-figure5.svg")
+    return write("wagma", text())
+
+
+def text() -> str:
+    """The page."""
+    measured = throughput.Throughput(pd.read_csv(throughput.THROUGHPUT))
     changed = variations.Variations(pd.read_csv(variations.MEASURED, dtype={"figure": str}), measured)
-    return write("wagma", page.text(measured, changed, errors, pd.read_csv(further.MEASURED)))
+    return page.text(measured, changed, pd.read_csv(accuracy.ERRORS), pd.read_csv(further.MEASURED))
