@@ -18,7 +18,7 @@ from reproductions.common import near, table
 
 CRITERION = """Orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the logarithm) of the ratio of
 runs with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the seeds* if it holds 1. "Almost
-the same" means that it lies within a margin, *within the seeds* that it overlaps with it."""
+the same" (or "no more than") means that it lies within a margin, *within the seeds* that it only overlaps with it."""
 
 
 class Verdict(StrEnum):
@@ -27,7 +27,6 @@ class Verdict(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     WITHIN = "within the seeds"
-    UNCOMPARED = "not compared"
 
 
 class Claim(NamedTuple):

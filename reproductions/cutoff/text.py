@@ -9,7 +9,8 @@ hundred iterations at a time. **Calibrated**: the median (0.8595 s) and the slow
 recorded iterations of 158 workers are the paper's. Nothing was calibrated on a throughput, a prediction or a loss.
 
 Every claim of the paper has a row (`reproductions/cutoff/claims.yaml`); in parentheses: from where on something that it says
-without a number counts as so. {criterion}
+without a number counts as so.
+{criterion}
 
 `dmm` is FRED's deep Markov model with weights shared among workers, `dmm-plain` the paper's model with a guide that does not
 look ahead and a term for prediction, `dmm-printed` the paper's to the letter (docs/errata.md says why its guide cannot

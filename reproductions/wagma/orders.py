@@ -82,6 +82,7 @@ def _ablations(late: pd.DataFrame) -> Measured:
         "wagma-64": Found(_pair(wagma, late["wagma-64"]), no_worse(wagma, late["wagma-64"], 0.0)),
         "wagma-4": _order(wagma, late["wagma-4"]),
         "square-root": Found(sizes, best),
+        "larger": _order(late["wagma-64"], late["wagma-4"]),
     }
 
 

@@ -36,6 +36,8 @@ def _four(measured: Throughput) -> Measured:
     hidden = measured.of("4, no delays", 64, "ad-psgd") * 0.621
     kept = {run: measured.seeds("4", 64, run) / measured.seeds("4, no delays", 64, run) for run in ("wagma", "allreduce")}
     over = {size: measured.seeds("4", size, "wagma") / measured.seeds("4", size, "eager-sgd") for size in (4, 256)}
+    allreduce = {size: measured.seeds("4", size, "allreduce") for size in (4, 256)}
+    groups = {run: measured.seeds("4", 64, run) for run in ("wagma-global", "wagma")}
     longer = minutes("ad-psgd", measured.of("5", 64, "ad-psgd")), minutes("wagma", measured.of("5", 64, "wagma"))
     return {
         "balanced": Found(f"{apart:.2f}", close(apart, papers, CLOSE)),
@@ -47,6 +49,10 @@ def _four(measured: Throughput) -> Measured:
             f"{kept['wagma'].mean():.2f} for {kept['allreduce'].mean():.2f}", less(kept["allreduce"], kept["wagma"])
         ),
         "scales": Found(f"{over[4].mean():.3f} to {over[256].mean():.3f}", less(over[4], over[256])),
+        "bottleneck": Found(f"{allreduce[4].mean():.2f} and {allreduce[256].mean():.2f}", less(allreduce[256], allreduce[4])),
+        "overhead": Found(
+            " and ".join(f"{own.mean():.2f}" for own in groups.values()), less(groups["wagma-global"], groups["wagma"])
+        ),
         "ad-psgd-longer": Found(f"{longer[0]:.0f} for {longer[1]:.0f} minutes", whether(longer[0] > longer[1])),
     }
 

@@ -6,11 +6,11 @@ Made by `make reproduce` (this part alone: `python -m reproductions wagma`; with
 `scenarios/wagma-sgd/` and the CSV files beside this page. Every claim of the paper has a row; they are in
 `reproductions/wagma/paper.py` (numbers) and `claims.yaml`.
 
-Numbers agree within {close}. {criterion}
+Numbers agree within {close}.
+{criterion}
 
- **Calibrated**: 0.621 s of computing per step of 128 images (AD-PSGD's 1.61 steps per second
-without delays), {compute} s per step of 64 (the paper's 238 minutes for 130 epochs of AD-PSGD), 5 GB/s (the throughput of
-the others without delays). Of figures 4, 5 and 10 no ratio was calibrated. **Taken from the published code**: delays are
+**Calibrated**: 0.621 s of computing per step of 128 images (AD-PSGD's 1.61 steps per second without delays), {compute} s per
+step of 64 (the paper's 238 minutes for 130 epochs of AD-PSGD), 5 GB/s (the throughput of the others without delays). Of figures 4, 5 and 10 no ratio was calibrated. **Taken from the published code**: delays are
 drawn nearly independently, about two in each step; D-PSGD and SGP exchange models tensor by tensor, one after the other, in
 figures 4 and 10, and on one global clock in figure 7 and the errors of figure 5; WAGMA averages globally at every 11th step,
 and it and eager-SGD do so by recursive doubling, the others by a ring. **Scaled down**: 40 to 120 s of virtual time, three
