@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from reproductions.common import RESULTS, ROOT
-from reproductions.cutoff import convergence, page, profiles, regime
+from reproductions.common import RESULTS, write
+from reproductions.cutoff import convergence, further, page, profiles, regime
 
 
 def timing() -> None:
@@ -15,17 +15,20 @@ def training() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     regime.measure()
     profiles.measure()
+    further.measure()
     convergence.measure(int(pd.read_csv(regime.TRAINING)["static"].iloc[0]))
 
 
 def report() -> str:
     """Write cutoff.md and its figures from what was measured."""
-    rounds, ordered, curves = (pd.read_csv(path) for path in (regime.ROUNDS, profiles.ORDERED, convergence.CURVES))
-    regime.figure2(rounds, pd.read_csv(regime.PROFILES)).save(RESULTS / "cutoff-figure2.svg")
-    regime.recovery(rounds).save(RESULTS / "cutoff-recovery.svg")
-    profiles.figure3(ordered).save(RESULTS / "cutoff-figure3.svg")
-    convergence.figure4(curves).save(RESULTS / "cutoff-figure4.svg")
-    path = RESULTS / "cutoff.md"
-    text = page.text(pd.read_csv(regime.TRAINING).iloc[0], rounds, pd.read_csv(profiles.COVERAGE), curves)
-    path.write_text(text, encoding="utf-8")
-    return str(path.relative_to(ROOT))
+    files = page.read_files()
+    regime.figure2(files.rounds, files.profiles).save(RESULTS / "cutoff-figure2.svg")
+    regime.recovery(files.rounds).save(RESULTS / "cutoff-recovery.svg")
+    profiles.figure3(pd.read_csv(profiles.ORDERED)).save(RESULTS / "cutoff-figure3.svg")
+    convergence.figure4(files.curves).save(RESULTS / "cutoff-figure4.svg")
+    return write("cutoff", text())
+
+
+def text() -> str:
+    """The page."""
+    return page.text(page.read_files())

@@ -29,8 +29,8 @@ def record(scenario: str, part: str, seed: int, settings: Sequence[str] = ()) ->
     return Recorded(times.to_numpy(), cluster.node_of)
 
 
-def changing(seed: int) -> Recorded:
+def changing(seed: int, settings: Sequence[str] = ()) -> Recorded:
     """The test part of figure 2: the slow node is fast from the beginning of iteration 61, if all are waited for."""
-    endless = record("figure2", "test", seed, ["runs.test.cluster.contention.3.end=1e6"])
+    endless = record("figure2", "test", seed, [*settings, "runs.test.cluster.contention.3.end=1e6"])
     begins: Any = endless.seconds.max(axis=1).cumsum()[WARM_UP + CHANGE - 2]
-    return record("figure2", "test", seed, [f"runs.test.cluster.contention.3.end={begins:.6f}"])
+    return record("figure2", "test", seed, [*settings, f"runs.test.cluster.contention.3.end={begins:.6f}"])

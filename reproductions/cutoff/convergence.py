@@ -47,6 +47,19 @@ def reached(curves: pd.DataFrame, optimizer: str, run: str, loss: float) -> floa
     return float(down[0]) if len(down) else float("nan")
 
 
+def ends(curves: pd.DataFrame, optimizer: str, column: str) -> pd.DataFrame:
+    """What was looked at last: a row for each seed, a column for each run."""
+    own = curves[curves["optimizer"] == optimizer].sort_values("virtual_seconds")
+    return own.groupby(["run", "seed"])[column].last().unstack("run")
+
+
+def caught_up(curves: pd.DataFrame) -> pd.DataFrame:
+    """When each run, with plain steps, came down to the loss at which waiting for all ended, s: by seed and run."""
+    plain, goal = curves[curves["optimizer"] == "sgd"], ends(curves, "sgd", "loss")["sync"]
+    there = plain[plain["loss"] <= plain["seed"].map(goal)]
+    return there.groupby(["run", "seed"])["virtual_seconds"].min().unstack("run").round()
+
+
 def last(curves: pd.DataFrame, optimizer: str, run: str) -> "pd.Series[float]":
     """Updates, loss and error at the end, mean over seeds."""
     own = curves[(curves["optimizer"] == optimizer) & (curves["run"] == run)]

@@ -95,14 +95,19 @@ def _profiles(test: Recorded, rounds: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames)
 
 
-def shares(rounds: pd.DataFrame, first: int, last: int) -> "pd.Series[float]":
-    """Of each rule: gradients per second, of the oracle's, from one iteration through another, mean over seeds."""
+def shares_by_seed(rounds: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    """Gradients per second, of the oracle's, from one iteration through another: by seed (rows) and rule."""
     sums = (
         rounds[rounds["iteration"].between(first, last)]
         .groupby(["rule", "seed"])[["c", "seconds", "best_c", "best_seconds"]]
         .sum()
     )
-    return (sums["c"] / sums["seconds"] / (sums["best_c"] / sums["best_seconds"])).groupby("rule").mean()
+    return (sums["c"] / sums["seconds"] / (sums["best_c"] / sums["best_seconds"])).unstack("rule")
+
+
+def shares(rounds: pd.DataFrame, first: int, last: int) -> "pd.Series[float]":
+    """Of each rule: the same, mean over seeds."""
+    return shares_by_seed(rounds, first, last).mean()
 
 
 def ratio(rounds: pd.DataFrame) -> "pd.Series[float]":

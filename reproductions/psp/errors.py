@@ -1,44 +1,55 @@
-"""Figure 3 and the errors of table 1, in order: without late replies, and with them."""
+"""Figures 3 and 4 and the errors of table 1: without late replies, with them, and where every reply takes another time."""
 
 import pandas as pd
 
 import fred
 from fred.results import figures
 from reproductions.common import RESULTS, run
-from reproductions.psp.times import SCENARIOS
+from reproductions.psp.times import EVEN, LATE, SCENARIOS
 
 PAPER = {"sync": 0.1479, "push-7": 0.1609, "push-7-pull-90": 0.1565, "push-5-pull-75": 0.2914}  # of 28, 90 %, 20 and 75 %
+APART = ("push-5", "pull-75")
+RUNS = (*PAPER, *APART)
+SPREAD = "replies that all differ"
 ERRORS = RESULTS / "psp-errors.csv"
+_SPREAD = (
+    "cluster.network.pull_latency.components=[{name: lognormal, median: 0.1, sigma: 0.5}, {name: constant, seconds: 4.001}]"
+)
+CONDITIONS = {LATE: [], EVEN: ["cluster.network.pull_latency=null"], SPREAD: [_SPREAD]}
+_ONLY = {LATE: RUNS, EVEN: tuple(PAPER), SPREAD: ("sync", "push-7-pull-90", "push-5-pull-75", "pull-75")}
+_FOLDERS = {LATE: "late", EVEN: "even", SPREAD: "spread"}
 
 
 def measure() -> None:
-    """Errors of each run at each look, with and without late replies."""
+    """Errors of each run at each look: some ten minutes on two cores."""
     frames = []
-    for late in (True, False):
-        settings = [] if late else ["cluster.network.pull_latency=null"]
-        result = run(fred.load(SCENARIOS / "errors.yaml", settings), f"psp/errors-{'late' if late else 'even'}")
+    for condition, settings in CONDITIONS.items():
+        scenario = fred.load(SCENARIOS / "errors.yaml", settings)
+        result = run(scenario, f"psp/errors-{_FOLDERS[condition]}", _ONLY[condition])
         metrics = result.metrics[["run", "seed", "virtual_seconds", "updates", "error", "loss"]]
-        frames.append(metrics.assign(late=late))
-    pd.concat(frames).to_csv(ERRORS, index=False, float_format="%.6g")
+        frames.append(metrics.assign(condition=condition))
+        pd.concat(frames).to_csv(ERRORS, index=False, float_format="%.6g")
 
 
-def ends(errors: pd.DataFrame, late: bool) -> pd.DataFrame:
-    """Last error and loss of each run, means over the seeds, and the standard error of the first."""
-    own = errors[errors["late"] == late].sort_values("updates").groupby(["run", "seed"], sort=False).last()
-    by_run = own.groupby("run", sort=False)
-    return by_run[["error", "loss"]].mean().assign(standard_error=by_run["error"].sem()).reindex(list(PAPER))
+def ends(errors: pd.DataFrame, condition: str, column: str = "error") -> pd.DataFrame:
+    """What was looked at last: a row for each seed, a column for each run."""
+    own = errors[errors["condition"] == condition].sort_values("updates").groupby(["run", "seed"], sort=False).last()
+    return own[column].unstack("run")
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:
-    """Errors against virtual time: figure 3 (no late replies) at the left, figure 4 at the right."""
+    """Errors against virtual time, a panel for each condition: figure 3 and 4, and one that is not the paper's."""
     with figures.style():
         drawn = figures.Picture(figsize=(9.6, 3.2), layout="constrained")
-        for axis, late in zip(drawn.subplots(1, 2, sharey=True), (False, True), strict=True):
-            for colour, name in zip(figures.COLOURS, PAPER, strict=False):
-                own = errors[(errors["late"] == late) & (errors["run"] == name)]
+        for axis, condition in zip(drawn.subplots(1, 3, sharey=True), (EVEN, LATE, SPREAD), strict=True):
+            for number, (colour, name) in enumerate(zip(figures.COLOURS, RUNS, strict=False)):
+                own = errors[(errors["condition"] == condition) & (errors["run"] == name)]
+                if own.empty:
+                    continue
                 mean = own.groupby("updates")[["virtual_seconds", "error"]].mean()
-                axis.plot(mean["virtual_seconds"], mean["error"], color=colour, label=name)
-            axis.set(title="with late replies" if late else "without late replies", xlabel="virtual time, s", yscale="log")
+                dashes = "-" if number < len(PAPER) else "--"
+                axis.plot(mean["virtual_seconds"], mean["error"], dashes, color=colour, label=name)
+            axis.set(title=condition, xlabel="virtual time, s", yscale="log")
         drawn.axes[0].set_ylabel("error")
-        drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+        drawn.legend(*drawn.axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     return drawn

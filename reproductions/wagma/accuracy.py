@@ -11,6 +11,7 @@ ERRORS = RESULTS / "wagma-errors.csv"
 SCENARIO = SCENARIOS / "figure5.yaml"
 RATE = 0.8  # of the scenario
 LOWER = 0.2  # with one seed
+STEPS = 400  # of each worker
 
 
 def measure() -> None:
@@ -36,6 +37,12 @@ def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
     spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
     return means.assign(spread=spread)
+
+
+def by_seed(errors: pd.DataFrame, column: str = "error") -> pd.DataFrame:
+    """What was looked at last, at the scenario's rate: a row for each seed, a column for each run."""
+    last = errors[errors["rate"] == RATE].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
+    return last[column].unstack("run")
 
 
 def picture(errors: pd.DataFrame) -> figures.Picture:

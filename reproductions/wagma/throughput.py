@@ -51,11 +51,16 @@ class Throughput:
     """Steps per second of all workers, means over the seeds."""
 
     def __init__(self, measured: pd.DataFrame):
+        self._measured = measured.set_index(["figure", "workers", "name"]).sort_index()
         self._means = measured.groupby(["figure", "workers", "name"], sort=False)["steps_per_second"].mean()
 
     def of(self, figure: str, workers: int, run: str) -> float:
         """Of one run."""
         return float(self._means[figure, workers, run])
+
+    def seeds(self, figure: str, workers: int, run: str) -> "pd.Series[float]":
+        """Of one run, by seed."""
+        return self._measured.loc[(figure, workers, run)].set_index("seed")["steps_per_second"]
 
     def faster(self, figure: str, workers: int, run: str) -> float:
         """WAGMA's, of that run's."""

@@ -1,0 +1,47 @@
+"""What the paper says beside its figures: longer run-times need no other model, decisions are quick. What a CNN would take."""
+
+import time
+
+import pandas as pd
+
+import fred
+from fred.prediction import closed_loop
+from fred.prediction.deep.rule import DeepMarkov
+from reproductions.common import RESULTS, say
+from reproductions.cutoff.cluster import SCENARIOS, WARM_UP, changing
+from reproductions.cutoff.regime import MODEL, SEEDS
+
+LONGER = 3  # times as long: another network, or larger batches
+DECISIONS, NETWORK = RESULTS / "cutoff-decisions.csv", RESULTS / "cutoff-network.csv"
+_CNN = ("task.model={name: cnn, channels: [8, 16], hidden: 32}", "evaluate={points: 1}", "seeds=[11]")
+_ROUNDS = (1, 6)
+
+
+def measure() -> None:
+    """A few minutes."""
+    decisions().to_csv(DECISIONS, index=False, float_format="%.5g")
+    rounds_of_a_cnn().to_csv(NETWORK, index=False, float_format="%.3g")
+
+
+def decisions() -> pd.DataFrame:
+    """Of each seed, and with gradients that take longer: throughput of the oracle's, and how long a decision takes."""
+    rule, rows = DeepMarkov(objective="round", model=MODEL), []
+    for times in (1, LONGER):
+        for seed in SEEDS:
+            test = changing(seed, [f"cluster.compute.median={0.8595 * times}"])
+            summary = closed_loop.run(rule, *test, WARM_UP).summary()
+            rows.append({"times": times, "seed": seed, **{name: summary[name] for name in ("of_oracle", "milliseconds")}})
+            say(f"cutoff: gradients {times} times as long, seed {seed}")
+    return pd.DataFrame(rows)
+
+
+def rounds_of_a_cnn() -> pd.DataFrame:
+    """How long some rounds of figure 4 take a core, with two convolutions."""
+    rows = []
+    for rounds in _ROUNDS:
+        scenario = fred.load(SCENARIOS / "figure4.yaml", [*_CNN, f"stop={{updates: {rounds}}}"])
+        begin = time.process_time()
+        fred.run(scenario, only="sync")
+        rows.append({"rounds": rounds, "core_seconds": time.process_time() - begin})
+        say(f"cutoff: {rounds} rounds with a CNN")
+    return pd.DataFrame(rows)

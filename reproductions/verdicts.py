@@ -1,0 +1,143 @@
+"""Every claim of a paper in a row: what it says, what FRED measures, a verdict by a stated criterion, and how many of each.
+
+A paper's claims are in `claims.yaml` beside the page's code, by section of the page and by name: `claim`, `where`, `paper`, and
+either `untried`, the reason, or a measurement of that name. `calibrated` says that something was chosen so that it holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fred.specification.text import read_yaml
+from reproductions.common import near, table
+
+CRITERION = """Orders are decided by the seeds: *agrees* if the 95% interval (Student's t, of the logarithm) of the ratio of
+runs with the same seed lies on the paper's side of 1, *disagrees* if on the other, *within the seeds* if it holds 1. "Almost
+the same" (or "no more than") means that it lies within a margin, *within the seeds* that it only overlaps with it."""
+
+
+class Verdict(StrEnum):
+    """Whether what was measured is what a paper says."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    WITHIN = "within the seeds"
+
+
+class Claim(NamedTuple):
+    """What a paper says, in our words."""
+
+    claim: str
+    where: str  # section, table, figure
+    paper: str = "yes"
+    calibrated: str = "no"
+    untried: str = ""  # why
+
+
+class Found(NamedTuple):
+    """What was measured."""
+
+    fred: str
+    verdict: Verdict
+
+
+Claims = Mapping[str, Mapping[str, Claim]]  # by section and name
+Measured = Mapping[str, Found]  # by name
+
+
+def read(folder: Path) -> Claims:
+    """A paper's claims, of `claims.yaml`."""
+    path = folder / "claims.yaml"
+    text, _ = read_yaml(path.read_text(encoding="utf-8"), lambda line: f"{path}:{line}: not valid YAML")
+    return {section: {name: Claim(**claim) for name, claim in own.items()} for section, own in text.items()}
+
+
+def tables(claims: Claims, measured: Measured) -> dict[str, str]:
+    """A table for each section, by its name, of all that was not tried (`untried`), and of how many there are (`counts`)."""
+    every = {name: claim for own in claims.values() for name, claim in own.items()}
+    tried = {name for name, claim in every.items() if not claim.untried}
+    if tried != set(measured):
+        raise ValueError(f"neither measured nor `untried`, or measured and no claim: {sorted(tried ^ set(measured))}")
+    made = {section: _table(own, measured) for section, own in claims.items()}
+    left = [claim for claim in every.values() if claim.untried]
+    rows = ((claim.claim, claim.where, claim.paper, claim.untried) for claim in left)
+    return {**made, "untried": table(("claim", "where", "paper", "why not"), rows), "counts": _counts(every, measured)}
+
+
+def _table(claims: Mapping[str, Claim], measured: Measured) -> str:
+    rows = [
+        (claim.claim, claim.where, claim.paper, *measured[name], claim.calibrated)
+        for name, claim in claims.items()
+        if not claim.untried
+    ]
+    return table(("claim", "where", "paper", "FRED", "verdict", "calibrated"), rows)
+
+
+def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
+    rows: list[Sequence[object]] = [("claims", len(claims)), ("measured", len(measured))]
+    for verdict in Verdict:
+        own = [name for name, found in measured.items() if found.verdict == verdict]
+        rows.append((f"– {verdict}", len(own)))
+        if verdict == Verdict.AGREES:
+            rows.append(("– – calibrated, at least in part", sum(claims[name].calibrated != "no" for name in own)))
+    return table(("", "number"), [*rows, ("not tried (reasons above)", len(claims) - len(measured))])
+
+
+def whether(holds: object) -> Verdict:
+    """The verdict on what is so or not."""
+    return Verdict.AGREES if holds else Verdict.DISAGREES
+
+
+def close(measured: float, paper: float, share: float) -> Verdict:
+    """Whether a number is within this share of the paper's."""
+    return whether(near(measured, paper, share))
+
+
+def interval(values: "pd.Series[float]") -> tuple[float, float]:
+    """Of their mean, with 95 %; endless for a single one."""
+    mean, count = float(values.mean()), len(values)
+    half = float(stats.t.ppf(0.975, count - 1) * values.sem()) if count > 1 else np.inf
+    return mean - half, mean + half
+
+
+def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
+    """The interval of the logarithm of the ratio, by seed."""
+    return interval(np.log(one / other).dropna())
+
+
+def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:
+    """Whether the one is below the other."""
+    low, high = _ratio(smaller, larger)
+    return Verdict.WITHIN if low <= 0 <= high else whether(high < 0)
+
+
+def level(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
+    """Whether the larger one is at most this share above the other."""
+    (low, high), most = _ratio(one, other), np.log(1 + margin)
+    if -most <= low and high <= most:
+        return Verdict.AGREES
+    return Verdict.DISAGREES if low > most or high < -most else Verdict.WITHIN
+
+
+def no_worse(one: "pd.Series[float]", other: "pd.Series[float]", margin: float) -> Verdict:
+    """Whether the one is at most this share above the other."""
+    low, high = _ratio(one, other)
+    if high <= np.log(1 + margin):
+        return Verdict.AGREES
+    return Verdict.DISAGREES if low > np.log(1 + margin) else Verdict.WITHIN
+
+
+def rising(values: Sequence[float]) -> Verdict:
+    """Whether each is above the one before."""
+    return whether((np.diff(values) > 0).all())
+
+
+def shown(values: "pd.Series[float]", form: str = ".4f") -> str:
+    """The mean over the seeds, and half of its interval."""
+    low, high = interval(values)
+    return f"{values.mean():{form}}" + (f" ± {(high - low) / 2:{form}}" if np.isfinite(high) else "")

@@ -1,0 +1,101 @@
+"""What was found of claims about throughput that are no single number."""
+
+import math
+
+from scipy import stats
+
+from reproductions.verdicts import Found, Measured, Verdict, close, less, whether
+from reproductions.wagma import paper
+from reproductions.wagma.numbers import CLOSE, minutes
+from reproductions.wagma.throughput import Throughput
+
+# Mean compute times of the scenarios: without communication and waiting, each worker does one over it.
+_EPISODE = (1.7, 0.2, 1.51)  # s: shift, median of the rest, deviation of its logarithm
+_SENTENCES = 0.35 * 0.38 + 0.3 * 0.436 + 0.2 * 0.492 + 0.1 * 0.584 + 0.05 * 0.732
+IDEAL = {
+    "4": 1 / (0.621 + 2 / 64 * 0.32),
+    "7": 1 / _SENTENCES,
+    "10": 1 / (_EPISODE[0] + _EPISODE[1] * math.exp(_EPISODE[2] ** 2 / 2)),
+}
+_SYNCHRONOUS = ("local-sgd", "allreduce", "d-psgd", "sgp", "eager-sgd")  # those of figure 4's numbers
+_TEN_HOURS, _EXPERIENCE = 36_000, 256  # s, steps in an iteration
+
+
+def found(measured: Throughput) -> Measured:
+    """Of figures 4, 5, 7 and 10."""
+    return {**_four(measured), **_seven(measured), **_ten(measured)}
+
+
+def _four(measured: Throughput) -> Measured:
+    even = [measured.of("4, no delays", 64, fact.run) for fact in paper.STEPS_PER_SECOND]
+    printed = [fact.value for fact in paper.STEPS_PER_SECOND]
+    apart, papers = max(even) / min(even), max(printed) / min(printed)
+    largest = max(measured.faster("4", 256, run) for run in _SYNCHRONOUS)
+    grows = [run for run in _SYNCHRONOUS if measured.faster("4", 256, run) > measured.faster("4", 64, run)]
+    faster = sorted({run for size in measured.workers("4") for run in _others(measured, "4", size)})
+    hidden = measured.of("4, no delays", 64, "ad-psgd") * 0.621
+    kept = {run: measured.seeds("4", 64, run) / measured.seeds("4, no delays", 64, run) for run in ("wagma", "allreduce")}
+    over = {size: measured.seeds("4", size, "wagma") / measured.seeds("4", size, "eager-sgd") for size in (4, 256)}
+    allreduce = {size: measured.seeds("4", size, "allreduce") for size in (4, 256)}
+    groups = {run: measured.seeds("4", 64, run) for run in ("wagma-global", "wagma")}
+    longer = minutes("ad-psgd", measured.of("5", 64, "ad-psgd")), minutes("wagma", measured.of("5", 64, "wagma"))
+    return {
+        "balanced": Found(f"{apart:.2f}", close(apart, papers, CLOSE)),
+        "largest": Found(f"{largest:.2f}", close(largest, paper.UP_TO.value, CLOSE)),
+        "grows": Found(", ".join(grows) or "none", whether(len(grows) == len(_SYNCHRONOUS))),
+        "only-ad-psgd": Found(", ".join(faster) or "none", whether(faster == ["ad-psgd"])),
+        "overlapped": Found(f"{hidden:.3f}", whether(hidden > 0.98)),
+        "imbalance": Found(
+            f"{kept['wagma'].mean():.2f} for {kept['allreduce'].mean():.2f}", less(kept["allreduce"], kept["wagma"])
+        ),
+        "scales": Found(f"{over[4].mean():.3f} to {over[256].mean():.3f}", less(over[4], over[256])),
+        "bottleneck": Found(f"{allreduce[4].mean():.2f} and {allreduce[256].mean():.2f}", less(allreduce[256], allreduce[4])),
+        "overhead": Found(
+            " and ".join(f"{own.mean():.2f}" for own in groups.values()), less(groups["wagma-global"], groups["wagma"])
+        ),
+        "ad-psgd-longer": Found(f"{longer[0]:.0f} for {longer[1]:.0f} minutes", whether(longer[0] > longer[1])),
+    }
+
+
+def _others(measured: Throughput, figure: str, workers: int) -> list[str]:
+    """Those that are faster than WAGMA, of the runs that are in the paper."""
+    own = [run for run in measured.runs(figure) if run != "wagma" and not run.endswith("-once")]
+    return [run for run in own if measured.faster(figure, workers, run) < 1]
+
+
+def _seven(measured: Throughput) -> Measured:
+    runs = [run for run in measured.runs("7") if run not in ("sgp-2", "wagma-global")]
+    first = {workers: sorted(runs, key=lambda run: -measured.of("7", workers, run)) for workers in (16, 64)}
+    parts = {run: measured.of("7", 64, run) / IDEAL["7"] for run in runs}
+    most = max(parts, key=lambda run: parts[run])
+    one, two = (measured.seeds("7", 16, f"sgp-{neighbours}") for neighbours in (1, 2))
+    shortest = max(measured.runs("7"), key=lambda run: measured.of("7", 16, run))
+    return {
+        "first-16": Found(first[16][0], whether(first[16][0] == "wagma")),
+        "first-64": Found(", ".join(first[64][:2]), whether(first[64][:2] == ["ad-psgd", "wagma"])),
+        "ideal": Found(f"{most}: {parts[most]:.2f}; wagma: {parts['wagma']:.2f}", whether(max(parts.values()) < 0.8)),
+        "overlap": Found(f"{parts['ad-psgd']:.2f}", whether(parts["ad-psgd"] < 0.9)),
+        "neighbours-time": Found(f"{(two / one).mean() - 1:+.0%} steps", less(two, one)),
+        "shortest": Found(shortest, whether(shortest == "wagma")),
+    }
+
+
+def _ten(measured: Throughput) -> Measured:
+    least, median, sigma = _EPISODE
+    largest = least + median * math.exp(sigma * float(stats.norm.ppf(1 - 1 / 5000)))
+    same = least == 1.7 and least + median < 2 and close(largest, 43.5, CLOSE) == Verdict.AGREES
+    faster = _others(measured, "10", 1024)
+    runs = [run for run in measured.runs("10") if run != "ad-psgd" and not run.endswith("-once")]
+    scaling = {run: measured.of("10", 1024, run) / measured.of("10", 16, run) for run in runs}
+    iterations = measured.of("10", 64, "ad-psgd") * _TEN_HOURS
+    steps = measured.of("10", 64, "wagma") * _TEN_HOURS * _EXPERIENCE
+    return {
+        "episodes": Found(f"{least} s, {least + median:.1f} s, {largest:.1f} s", whether(same)),
+        "only-ad-psgd-ten": Found(", ".join(faster) or "none", whether(faster == ["ad-psgd"])),
+        "efficiency": Found(
+            ", ".join(f"{run} {share:.2f}" for run, share in scaling.items()),
+            whether(scaling["wagma"] == max(scaling.values())),
+        ),
+        "iterations": Found(f"{iterations:,.0f}", close(iterations, 13_000, CLOSE)),
+        "experience": Found(f"{steps / 1e6:.1f} million", close(steps, 2.1e6, CLOSE)),
+    }

@@ -1,0 +1,27 @@
+"""D-PSGD that communicates twice in each iteration [Li et al. 2021, section 5.2]."""
+
+from fred.timing.inbox import Inbox, Senders
+from fred.timing.network import NOTHING
+from fred.timing.protocols.gossip import Gossip
+from fred.timing.simulation import Process, Simulation
+
+
+class GossipTwice(Gossip):
+    """Models are mixed with the neighbours' once while the gradient is being computed, and once more after it."""
+
+    def _in_step(
+        self, sim: Simulation, worker: int, weights: list[dict[int, float]], senders: Senders, inbox: Inbox
+    ) -> Process:
+        while True:
+            yield from sim.present(worker)
+            gradient = sim.compute(worker, sim.own(worker))
+            for _ in range(2):
+                number, mine = senders.sent[worker], weights[senders.sent[worker] % len(weights)]
+                senders.send(worker)
+                if not gradient.finished.processed:
+                    yield gradient.finished
+                yield from inbox.wait(worker, number, len(mine))
+                yield from sim.present(worker)
+                models = inbox.take(number)
+                sim.sync(worker, sim.mix(worker, [(models[sender], mine[sender]) for sender in sorted(mine)]))
+            sim.push(gradient, worker, NOTHING)
