@@ -20,7 +20,7 @@ from fred.running.units import Unit
 from fred.specification.loading import validated
 from fred.version import __version__
 
-FORMAT = 5  # of the folder, raised when a reader would have to change
+FORMAT = 6  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
