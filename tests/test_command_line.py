@@ -334,7 +334,7 @@ class TestVerify:
     def test_another_format_is_refused(self, copy, capsys):
         (copy / "manifest.json").write_text('{"format": 99}')
         assert cli.main(["verify", str(copy)]) == 2
-        assert "this version reads format 5" in capsys.readouterr().err
+        assert "this version reads format 6" in capsys.readouterr().err
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:
