@@ -137,6 +137,15 @@ class TestWholeLayers:
         blocks = Blocks.of(params, Layout.central(count, "layers"))
         assert [sizes(part) for part in parts(blocks, params)] == expected
 
+    def test_weights_and_biases_alone_are_one_of_them(self):
+        linear = {"weights": (4, 3), "biases": (3,)}
+        with pytest.raises(
+            FredError, match=r"the model's layers \(the only one\) are fewer than 2 servers: cut it into equal parts"
+        ):
+            Blocks.of(drawn(linear), Layout.central(2, "layers"))
+        blocks = Blocks.of(drawn({"first": linear, "second": linear}), Layout.central(2, "layers"))
+        assert [sizes(part) for part in parts(blocks, drawn({"first": linear, "second": linear}))] == [[3, 12], [3, 12]]
+
     @given(layers=LAYERS, more=st.integers(1, 3))
     def test_fewer_of_them_than_blocks_are_refused(self, layers, more):
         count = max(2, len(layers) + more)

@@ -1,14 +1,18 @@
-"""When a run ends that has a target, computed one way and the other."""
+"""When a run ends, computed one way and the other, and what it says of it."""
 
 import math
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.results import experiment, report
 from fred.results.measures import summarise
 from fred.running.execution import Outcome, execute
+from fred.specification.shape import Scenario
 from tests.worlds import COMPUTE, make_run, same
 
 EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings
@@ -98,3 +102,44 @@ def test_a_moment_that_is_rounded_to_the_start_ends_a_run_there():
     replayed, inline = both(ALONE, evaluate=evaluate, stop=stop)
     assert same(replayed, inline)
     assert last(replayed) == (0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({"stop": {"updates": 3, "seconds": 9.0}}, "updates"),
+        ({"stop": {"updates": 30, "seconds": 2.5}}, "seconds"),
+        ({"stop": {"updates": 30, "gradients": 2}}, "gradients"),
+        ({"stop": {"updates": 2, "gradients": 2}}, "updates"),
+        ({"stop": {"updates": 5, "target_loss": 100.0}, "evaluate": {"every_updates": 2}}, "target_loss"),
+        ({"stop": {"seconds": 2.5, "target_loss": 100.0}, "evaluate": {"every_updates": 2}}, "target_loss"),
+        ({"stop": {"updates": 5, "target_loss": 1e-9}}, "updates"),
+        ({"stop": {"seconds": 2.5}, "task": None}, "seconds"),
+        (
+            {
+                "stop": {"seconds": 9.0},
+                "cluster": {**ALONE, "faults": [{"name": "outage", "workers": [0], "begin": 2.5}]},
+                "task": None,
+            },
+            "standstill",
+        ),
+    ],
+    ids=str,
+)
+def test_the_summary_says_which_limit_ended_a_run(options, limit):
+    run = make_run(**{"cluster": ALONE, **options})
+    assert {summarise(execute("run", run, 3, inline))["ended_by"] for inline in (False, True)} == {limit}
+
+
+def test_it_is_printed_where_there_is_more_than_one(capsys):
+    runs = {"sooner": {"stop": {"updates": 3, "seconds": 9.0}}, "later": {"stop": {"seconds": 2.0}}}
+    for chosen, shown in ((["sooner", "later"], True), (["later"], False)):
+        scenario = Scenario(runs={name: make_run(task=None, cluster=ALONE, **runs[name]) for name in chosen})
+        report.print_summary(experiment.run(scenario), Path("here"))
+        lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "later" in line or "sooner" in line]
+        assert [cells[-1].strip() for cells in lines] == (["updates", "seconds"] if shown else ["0.0 / 0"])
+
+
+def test_seeds_that_ended_differently_are_counted():
+    limits = ["seconds", "target_loss", "seconds"]
+    assert report._ended_by(pd.DataFrame({"ended_by": limits})) == "seconds (2), target loss (1)"

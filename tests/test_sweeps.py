@@ -93,7 +93,11 @@ class TestRuns:
             (("0.001, last", "0, last"), r"sweep.yaml:7: sweep.over: `spacing: log` needs `first` and `last` above 0"),
             (("number: 3", "number: 1"), r"sweep.yaml:7: sweep.over.number: found 1; expected greater than or equal to 2"),
             (("{first: 0.001, last: 0.1, number: 3}", "[]"), r"sweep.yaml:6: .*at least one key, and one value for it"),
-            (("best: loss", "best: luck"), r"sweep.yaml:9: sweep.best: found 'luck'; expected 'loss', 'error'"),
+            (("best: loss", "best: luck"), r"sweep.yaml:9: sweep.best: found 'luck'; expected a column .*they are .*loss,"),
+            (("best: loss", "best: highest throuhput"), r"sweep.yaml:9: sweep.best: .*did you mean `throughput`\?; they are"),
+            (("best: loss", "best: least loss"), r"sweep.yaml:9: .*found 'least loss'; .*`lowest` or `highest`"),
+            (("best: loss", "best: target_seconds"), r"sweep.yaml:9: sweep.best: found 'target_seconds'; it needs a target"),
+            (("[0.01]}", "[0.01]}, best: seconds"), r"sweep.yaml:14: .*found 'seconds'; another run's sweep says 'loss'"),
             (("[2, 4]", "[2, 2]"), r"two points that are called fasgd,learning_rate=0.01,batch_size=2"),
             (("[2, 4]", "[2, none]"), r"sweep.yaml:14: .*task.*batch_size.*found 'none'"),
             (("algorithm.learning_rate: {first", "algorithm.rate: {first"), r"sweep.yaml:8: .*unknown key `rate`"),
@@ -159,7 +163,7 @@ class TestBest:
         assert cli.main(["run", "sweep.yaml", "--only", "asgd"]) == 0
         said = capsys.readouterr().out
         assert "sweep: loss" in said
-        assert "the best of each run's sweep by loss" in said.replace("\n", " ")
+        assert "the best of each run's sweep by loss (the lowest)" in said.replace("\n", " ")
         best = fred.load_result("results/sweep.asgd").best["point"][0]
         assert said.count("asgd,") == 1
         assert best in said

@@ -15,6 +15,8 @@ from fred.layout import Layout
 from fred.learning.models.model import Params
 from fred.replay.stack import Stack
 
+_ONE_LAYER = {("weights",), ("biases",)}  # a model that is nothing else
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -108,11 +110,17 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """Arrays of each block: neighbouring layers, so that blocks are about equally large."""
+    """Arrays of each block: neighbouring layers, so that blocks are about equally large.
+
+    A layer is what a key on the way to arrays names; an array that has no such key is one by itself, but a layer's weights and
+    biases are never two.
+    """
     parts = [path.split("/") for path in paths]
     depth = 0  # at which paths begin to differ: Flax puts everything under `params`
     while len({part[depth] for part in parts}) == 1 and min(map(len, parts)) > depth + 2:
         depth += 1
+    if {tuple(part[depth:]) for part in parts} == _ONE_LAYER:
+        parts, depth = [["the only one"]] * len(parts), 0
     layers: dict[str, list[int]] = {}
     for array in sorted(range(len(paths)), key=lambda array: _natural(parts[array][depth])):
         layers.setdefault(parts[array][depth], []).append(array)

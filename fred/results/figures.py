@@ -17,11 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from fred.results.sweeps import keys_of
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
 OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#B0B0B0"}
-_BEST, _TARGET = "_best", "_target"  # labels of stars and lines that no legend names
+BEST, _TARGET = "_best", "_target"  # labels of stars and lines that no legend names
 _ROOM = 18  # lines of a legend of the usual size
 _STYLE: Any = {
     "font.size": 9.0,
@@ -72,87 +70,41 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | N
         figure = Picture(figsize=(4.6 * len(panels), 3.5), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axis, (column, label) in zip(axes, panels, strict=True):
-            for (colour, dashes), (name, runs) in zip(_lines(), metrics.groupby("run", sort=False), strict=False):
+            for (colour, dashes), (name, runs) in zip(lines(), metrics.groupby("run", sort=False), strict=False):
                 _band(axis, [own for _, own in runs.groupby("seed")], column, quantity, str(name), colour, dashes)
             axis.set(xlabel=label)
-            if column == "updates" and _far_apart(metrics.groupby("run")[column].max()):
+            if column == "updates" and far_apart(metrics.groupby("run")[column].max()):
                 axis.set_xscale("symlog", linthresh=10)
                 axis.set_xlim(left=-1)  # margins would reach far into what is negative
             if target is not None:
                 axis.axhline(target, color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
-        axes[0].set(ylabel=_LABELS.get(quantity, quantity), yscale="log" if _far_apart(metrics[quantity]) else "linear")
+        axes[0].set(ylabel=_LABELS.get(quantity, quantity), yscale="log" if far_apart(metrics[quantity]) else "linear")
         for axis in (*[each.xaxis for each in axes], axes[0].yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
         if axes[0].get_yscale() == "log":
             axes[0].set_ylim(bottom=max(axes[0].get_ylim()[0], metrics[quantity][np.isfinite(metrics[quantity])].max() / 1e4))
             axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        _legend(figure, axes[0])
-        _headline(figure, title)
+        legend(figure, axes[0])
+        headline(figure, title)
     return figure
 
 
 _LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not their own
 
 
-def _headline(figure: Picture, title: str) -> None:
+def headline(figure: Picture, title: str) -> None:
     """The scenario's title, on as many lines as it needs."""
     words = "\n".join(textwrap.wrap(title, int(11.5 * figure.get_figwidth())))
     figure.suptitle(words, x=0.01, ha="left", fontweight="bold", parse_math=False)
 
 
-def _legend(figure: Picture, axis: Axes) -> None:
+def legend(figure: Picture, axis: Axes) -> None:
     """At the right; in smaller letters and taller pictures where there are many lines."""
-    lines = [line for line in axis.get_lines() if line.get_label() not in (_BEST, _TARGET)]
+    lines = [line for line in axis.get_lines() if line.get_label() not in (BEST, _TARGET)]
     size = 9 if len(lines) <= _ROOM else 6
     figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.019 * size * len(lines)))
     figure.legend(handles=lines, loc="outside right center", fontsize=size)
-
-
-def sweep(points: pd.DataFrame, criterion: str, title: str) -> Picture:
-    """The criterion at each point: a line per run over the first key, a panel for each combination of the others."""
-    keys = keys_of(points)
-    panels: list[tuple[Any, pd.DataFrame]] = list(points.groupby(keys[1:], sort=False)) if keys[1:] else [((), points)]
-    with style():
-        columns = min(3, len(panels))
-        rows = -(-len(panels) // columns)
-        figure = Picture(figsize=(1.6 + 3.6 * columns, 0.6 + 2.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for axis, (others, panel) in zip(axes, panels, strict=False):
-            for colour, (name, own) in zip(cycle(), panel.groupby("run", sort=False), strict=False):
-                _points(axis, own, keys[0], str(name), colour)
-            axis.set_title(", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(keys[1:], others, strict=True)))
-            axis.set(xlabel=keys[0].rsplit(".", 1)[-1].replace("_", " "))
-        for axis in axes[len(panels) :]:
-            axis.set_axis_off()
-        finite = points["mean"][np.isfinite(points["mean"])]
-        axes[0].set(yscale="log" if _far_apart(finite) else "linear", ylabel=_CRITERION.get(criterion, criterion))
-        _legend(figure, axes[0])
-        _headline(figure, title)
-    return figure
-
-
-_CRITERION = {
-    "loss": "loss at the end",
-    "error": "error at the end",
-    "seconds": "virtual time to the target, s",
-    "updates": "updates to the target",
-}
-
-
-def _points(axis: Axes, own: pd.DataFrame, key: str, name: str, colour: str) -> None:
-    """One run's line, with the band of its seeds and a star at its best; points without a finite mean are left out."""
-    numeric = pd.api.types.is_numeric_dtype(own[key])
-    own = own[np.isfinite(own["mean"])]
-    if numeric:
-        own = own.sort_values(key)
-        if _far_apart(own[key]):
-            axis.set_xscale("log")
-    axis.plot(own[key], own["mean"], color=colour, label=name, linewidth=1.5, marker="o", markersize=3)
-    axis.fill_between(own[key], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
-    if len(own):
-        best = own.nsmallest(1, "mean")
-        axis.plot(best[key], best["mean"], marker="*", markersize=12, color=colour, markeredgecolor="white", label=_BEST)
 
 
 def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
@@ -184,13 +136,13 @@ def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
     with style():
         figure = Picture(figsize=(5.6, 3.5), layout="constrained")
         axis = figure.subplots()
-        for (colour, dashes), (name, own) in zip(_lines(), means.items(), strict=False):
+        for (colour, dashes), (name, own) in zip(lines(), means.items(), strict=False):
             axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1)
             sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
             axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
         axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _legend(figure, axis)
+        legend(figure, axis)
     return figure
 
 
@@ -231,11 +183,11 @@ def copies(runs: dict[str, pd.DataFrame]) -> Picture:
         ):
             most = max(each["potential"].iloc[-1] for each in runs.values())
             axis.plot((0, most), (0, most), color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
-            for (colour, dashes), (name, each) in zip(_lines(), runs.items(), strict=False):
+            for (colour, dashes), (name, each) in zip(lines(), runs.items(), strict=False):
                 shown = each.iloc[np.unique(np.linspace(0, len(each) - 1, 400).astype(int))]
                 axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
             axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
-        _legend(figure, axes[0])
+        legend(figure, axes[0])
     return figure
 
 
@@ -248,13 +200,13 @@ def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, nam
         axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 
 
-def _far_apart(values: pd.Series) -> bool:
+def far_apart(values: pd.Series) -> bool:
     """Whether a linear axis would hide the small values."""
     positive = values[np.isfinite(values) & (values > 0)]
     return bool(len(positive) and positive.max() > 6 * positive.min())
 
 
-def _lines() -> list[tuple[str, str]]:
+def lines() -> list[tuple[str, str]]:
     """Colours and dashes, none twice for forty lines."""
     return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
 

@@ -22,6 +22,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     counts = schedule.counts()
     layout = run.protocol.layout(run.cluster)
     measured = "loss" in metrics
+    seconds = schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None
     return {
         "name": outcome.name,
         "algorithm": registry.name_of("algorithm", run.algorithm),
@@ -35,8 +36,10 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
             "dropped": counts["dropped"],
             "in_flight": counts["in_flight"],
         },
+        "ended_by": _ended_by(outcome, counts),
         "standstill": schedule.standstill or None,
-        "virtual_seconds": schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None,
+        "virtual_seconds": seconds,
+        "throughput": counts["gradients"] / seconds if seconds else None,
         "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
         "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
@@ -51,6 +54,17 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
     }
+
+
+def _ended_by(outcome: Outcome, counts: dict[str, int]) -> str:
+    """Which limit ended the run; of several that were reached at once the first of these, last of all the time."""
+    stop, metrics = outcome.run.stop, outcome.metrics
+    if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
+        return "target_loss"
+    for limit, wanted in (("updates", stop.updates), ("gradients", stop.gradients)):
+        if wanted and counts[limit] >= wanted:
+            return limit
+    return "standstill" if outcome.schedule.standstill else "seconds"
 
 
 def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:

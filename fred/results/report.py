@@ -17,6 +17,7 @@ from fred.results.compare import Compared
 from fred.results.ownership import ASIDE
 from fred.results.place import said
 from fred.running.side_by_side import Progress
+from fred.specification.sweep import Criterion
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -37,31 +38,33 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         print(line)
     if outcome.swept:
         console.print(_sweep_table(outcome))
-    best = outcome.with_its_best()
-    if best.outcomes:
-        console.print(_summary_table(best, out, outcome.scenario.best if outcome.swept else ""))
+    if outcome.chosen:
+        best = outcome.with_its_best()
+        console.print(_summary_table(best, out, outcome.scenario.criterion if outcome.swept else None))
         if best.summary["staleness_by_block"].notna().any():
             console.print(_blocks_table(best.summary))
-    for line in _divergences(outcome.summary) + _standstills(outcome.summary):
+    for line in _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
     if (out / ASIDE).is_dir():
         console.print(f"files of yours whose names the result needs: {out / ASIDE}", highlight=False, markup=False)
 
 
-def _summary_table(outcome: result.Result, out: Path, criterion: str) -> Table:
+def _summary_table(outcome: result.Result, out: Path, criterion: Criterion | None) -> Table:
     seeds = len(outcome.scenario.seeds)
     title = Text(outcome.scenario.title or out.resolve().name, style="bold")  # as it is: no markup
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
-    best = f"the best of each run's sweep by {criterion}; " if criterion else ""
+    best = f"the best of each run's sweep by {criterion.column} (the {criterion.way}); " if criterion else ""
     aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
     table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
+    table.add_column("ended by")
+    several = any(len(each.run.stop.limits) > 1 for each in outcome.outcomes)  # limits
     for name, rows in outcome.summary.groupby("name", sort=False):
-        table.add_row(str(name), *_cells(rows, seeds))
+        table.add_row(str(name), *_cells(rows, seeds), _ended_by(rows) if several else "–")
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
     return table
@@ -86,9 +89,9 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
 
 def _sweep_table(outcome: result.Result) -> Table:
     """A line for each combination of values, a column for each run; the best of each run in bold."""
-    points, best = outcome.sweep, set(outcome.best["point"])
+    points, best, criterion = outcome.sweep, set(outcome.best["point"]), outcome.scenario.criterion
     keys = sweeps.keys_of(points)
-    table = Table(title=f"sweep: {outcome.scenario.best}", title_justify="left", title_style="bold")
+    table = Table(title=f"sweep: {criterion.column}", title_justify="left", title_style="bold")
     for key in keys:
         table.add_column(key.rsplit(".", 1)[-1].replace("_", " "), justify="right")
     runs = list(dict.fromkeys(points["run"]))
@@ -99,9 +102,17 @@ def _sweep_table(outcome: result.Result) -> Table:
             row["run"]: Text(f"{row['mean']:.4g}" if np.isfinite(row["mean"]) else "–", "bold" if row["point"] in best else "")
             for _, row in own.iterrows()
         }
-        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        table.add_row(*shown, *(cells.get(name, Text("")) for name in runs))
+        table.add_row(*sweeps.said(values), *(cells.get(name, Text("")) for name in runs))
     return table
+
+
+def _without_best(outcome: result.Result) -> list[str]:
+    """A line for every run of whose points none is the best."""
+    if not outcome.swept:
+        return []
+    column, chosen = outcome.scenario.criterion.column, set(outcome.best["run"])
+    runs = [str(run) for run in dict.fromkeys(outcome.sweep["run"]) if run not in chosen]
+    return [f"{run}: no point of its sweep has a finite {column} with all seeds, so none is the best" for run in runs]
 
 
 def _divergences(summary: pd.DataFrame) -> list[str]:
@@ -150,6 +161,12 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         spread("error", ".3f"),
         _to_target(rows),
     ]
+
+
+def _ended_by(rows: pd.DataFrame) -> str:
+    """Which limit ended a run, with how many seeds where they differ."""
+    counts = rows["ended_by"].str.replace("_", " ").value_counts(sort=False)
+    return str(counts.index[0]) if len(counts) == 1 else ", ".join(f"{limit} ({times})" for limit, times in counts.items())
 
 
 def _to_target(rows: pd.DataFrame) -> str:

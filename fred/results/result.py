@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fred import registry
 from fred.errors import FredError
-from fred.results import figures, staleness, sweeps, timeline
+from fred.results import figures, staleness, sweep_figures, sweeps, timeline
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.measures import WAYS, copies, run_times, summarise
 from fred.results.stored import Stored
@@ -50,22 +50,34 @@ class Result:
 
     @property
     def sweep(self) -> pd.DataFrame:
-        """One row per point of a sweep: run, point, the values, and the criterion's mean, least and largest over the seeds."""
+        """One row per point: run, point, the values, and the criterion's mean, least and largest over the seeds.
+
+        Raises FredError where nothing was swept.
+        """
+        if not self.swept:
+            raise FredError("no points: the scenario has no `sweep`")
         return sweeps.table(self.scenario, self.summary)
 
     @property
     def best(self) -> pd.DataFrame:
-        """The best point of each run that was swept: with the smallest mean of what the scenario's sweep names."""
-        return sweeps.best(self.sweep)
+        """The best point of each run that was swept, if one has a finite mean. Raises FredError where nothing was swept."""
+        return sweeps.best(self.sweep, self.scenario.criterion.highest)
 
     def with_its_best(self) -> "Result":
-        """The same with the best points alone in the place of each sweep."""
+        """The same with the best points alone in the place of each sweep. Raises FredError if that leaves no run."""
         if not self.swept:
             return self
-        points = set(self.scenario.points) - set(self.best["point"])
-        runs = {name: run for name, run in self.scenario.runs.items() if name not in points}
-        outcomes = [each for each in self.outcomes if each.name in runs]
+        outcomes = self.chosen
+        if not outcomes:
+            raise FredError(f"no point of the sweep has a finite {self.scenario.criterion.column}, so none is the best")
+        runs = {each.name: each.run for each in outcomes}
         return replace(self, scenario=self.scenario.model_copy(update={"runs": runs, "points": {}}), outcomes=outcomes)
+
+    @property
+    def chosen(self) -> list[Outcome | Stored]:
+        """Those of the best points, and of runs that were not swept."""
+        best = set(self.best["point"]) if self.swept else set()
+        return [each for each in self.outcomes if each.name not in self.scenario.points or each.name in best]
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
@@ -156,13 +168,21 @@ class Result:
         """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
         if not self.swept:
             raise FredError("nothing to plot: the scenario has no `sweep`")
-        return figures.sweep(self.sweep, self.scenario.best, self.scenario.title)
+        return sweep_figures.sweep(self.sweep, self.scenario.criterion, self.scenario.title)
+
+    def plot_sweep_timing(self) -> figures.Picture:
+        """Time, throughput and waiting at every point, a line for each run. Raises FredError where nothing was swept."""
+        if not self.swept:
+            raise FredError("nothing to plot: the scenario has no `sweep`")
+        summary = self.summary
+        tables = {each.column: sweeps.table(self.scenario, summary, each) for each in sweep_figures.OF_TIMING}
+        return sweep_figures.timing(tables, self.scenario.title)
 
     def pictures(self) -> dict[str, Callable[[], figures.Picture]]:
         """What there is to draw of these runs, by name; of a sweep's, all together and the best ones."""
         if self.swept:
-            best = self.with_its_best()
-            return {"sweep": self.plot_sweep} | (best.pictures() if best.outcomes else {})
+            timing = {"sweep-timing": self.plot_sweep_timing} if self._timing_differs() else {}
+            return {"sweep": self.plot_sweep} | timing | (self.with_its_best().pictures() if self.chosen else {})
         drawn: dict[str, Callable[[], figures.Picture]] = {}
         if "loss" in self.metrics:
             drawn |= {"loss": self.plot_loss, "error": self.plot_error}
@@ -174,6 +194,15 @@ class Result:
         if any(each.run.protocol.has_clock for each in self.outcomes):
             drawn |= {"workers-time": self.plot_workers_time, "timeline": self.plot_timeline}
         return drawn
+
+    def _timing_differs(self) -> bool:
+        """Whether what was swept changes when things happen."""
+        digests: dict[tuple[str, int], set[str]] = {}
+        for each in self.outcomes:
+            if each.name in self.scenario.points and each.run.protocol.has_clock:
+                point = self.scenario.points[each.name].of, each.seed
+                digests.setdefault(point, set()).add(summary_of(each)["digests"]["schedule"])
+        return any(len(own) > 1 for own in digests.values())
 
     def _learning(self, quantity: str) -> figures.Picture:
         metrics = self.metrics

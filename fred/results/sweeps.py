@@ -1,28 +1,35 @@
 """What a sweep shows: each point's mean over the seeds, and the best point of each swept run on the same budget."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from fred.specification.shape import Scenario
+from fred.specification.sweep import Criterion, word
 
-_COLUMN = {"loss": "loss", "error": "error", "seconds": "target_seconds", "updates": "target_updates"}
+_OWN = ("run", "point", "mean", "least", "largest")  # columns of the table that nobody swept
 
 
-def table(scenario: Scenario, summary: pd.DataFrame) -> pd.DataFrame:
+def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None = None) -> pd.DataFrame:
     """A row per point: the swept run, its values by key, and the criterion's mean, least and largest over the seeds.
 
-    A point with a seed whose criterion is not a finite number (it diverged, or never reached the target) has an infinite mean.
+    A point with a seed whose criterion is not a finite number (it diverged, or never reached the target) has an infinite mean,
+    the worst. The criterion is the scenario's if none is given.
     """
-    column = _COLUMN[scenario.best]
+    criterion = criterion or scenario.criterion
+    column, worst = criterion.column, -np.inf if criterion.highest else np.inf
     runs, rows = dict(list(summary.groupby("name"))), []
     for name, point in scenario.points.items():
         if name not in runs:
             continue
         own = runs[name]
         found = own[column].astype(float) if column in own else pd.Series([np.nan])
-        found = found.where(np.isfinite(found), np.inf)
+        found = found.where(np.isfinite(found), worst)
+        values = {key: word(value) if isinstance(value, dict | list) else value for key, value in point.values.items()}
         rows.append(
-            {"run": point.of, "point": name, **point.values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
+            {"run": point.of, "point": name, **values, "mean": found.mean(), "least": found.min(), "largest": found.max()}
         )
     points = pd.DataFrame(rows, columns=None if rows else ["run", "point", "mean", "least", "largest"])
     return points.assign(**{key: _alike(points[key]) for key in keys_of(points)})
@@ -35,10 +42,15 @@ def _alike(values: pd.Series) -> pd.Series:
 
 def keys_of(points: pd.DataFrame) -> list[str]:
     """What was swept."""
-    return [str(column) for column in points if column not in ("run", "point", "mean", "least", "largest")]
+    return [str(column) for column in points if column not in _OWN]
 
 
-def best(points: pd.DataFrame) -> pd.DataFrame:
-    """The row with the smallest mean of each swept run; of equal ones the first. None where no point has a finite one."""
-    finite = points[np.isfinite(points["mean"])]
-    return points.loc[finite.groupby("run", sort=False)["mean"].idxmin()].reset_index(drop=True)
+def said(values: Iterable[Any]) -> list[str]:
+    """Values of a key as they are shown; a dash for none."""
+    return ["–" if pd.isna(each) else f"{each:g}" if isinstance(each, float) else str(each) for each in values]
+
+
+def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
+    """The row with the best mean of each swept run; of equal ones the first. None where no point has a finite one."""
+    means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
+    return points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)

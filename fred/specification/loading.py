@@ -22,7 +22,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     registry.allow_import(imports)
     path = Path(path)
     source = Source(path, *parse(path), [setting(text) for text in settings])
-    return validated(source.specification(), source.locate, folder=path.parent)
+    return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
@@ -57,7 +57,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     """
     document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {(): 0}, [])
-    return validated(source.specification(), source.locate)
+    return _measurable(validated(source.specification(), source.locate), source)
 
 
 def replaced(original: Scenario, settings: Mapping[str, Any]) -> Scenario:
@@ -65,7 +65,19 @@ def replaced(original: Scenario, settings: Mapping[str, Any]) -> Scenario:
     document = original.model_dump(mode="json", exclude={"points", "best"})
     changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
     source = Source(None, document, {(): 0}, changes, original.points)
-    return validated(source.specification() | {"points": original.points, "best": original.best}, source.locate)
+    changed = source.specification() | {"points": original.points, "best": original.best}
+    return _measurable(validated(changed, source.locate), source)
+
+
+def _measurable(scenario: Scenario, source: Source) -> Scenario:
+    """The scenario, if some point of its sweeps can have what the best is chosen by. Raises FredError."""
+    if scenario.points and scenario.criterion.missing:
+        found, missing = scenario.criterion.name, scenario.criterion.missing
+        raise FredError(
+            f"{source.locate(source.best_at)}: found '{found}'; it needs {missing}. Without one there are throughput, seconds, "
+            "workers_time_waiting and other columns of the summary"
+        )
+    return scenario
 
 
 def _as_in_a_file(value: Any) -> Any:

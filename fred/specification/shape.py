@@ -12,7 +12,7 @@ from fred.component import Component, Count, OneOf
 from fred.errors import FredError
 from fred.minibatches import Division, Sampling
 from fred.specification.names import Name
-from fred.specification.sweep import Criterion, Point
+from fred.specification.sweep import Best, Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
@@ -54,6 +54,11 @@ class Stop(Component):
         if self.updates is None and self.gradients is None and self.seconds is None:
             raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (with `target_loss` too, as a bound)")
         return self
+
+    @property
+    def limits(self) -> list[str]:
+        """Which are given."""
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
     @property
     def bound(self) -> tuple[Unit, float]:
@@ -117,7 +122,7 @@ class Run(Component):
     @model_validator(mode="after")
     def _fits(self) -> "Run":
         self.protocol.check(self.cluster)
-        if self.task is None and (self.stop.target_loss or self.evaluate.target_loss or self.evaluate.target_error):
+        if self.task is None and self.has_target:
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
@@ -140,6 +145,11 @@ class Run(Component):
             raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
         return self
 
+    @property
+    def has_target(self) -> bool:
+        """Whether some loss or error is waited for."""
+        return any((self.stop.target_loss, self.evaluate.target_loss, self.evaluate.target_error))
+
     def _ends(self) -> None:
         """Refuse a run that would go on for days, mostly because times were given in another unit."""
         in_time = math.inf if self.stop.seconds is None else self.stop.seconds * self.cluster.gradients_per_second
@@ -158,13 +168,20 @@ class Scenario(Component):
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
     runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
     points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
-    best: Criterion = Field("loss", description="of a sweep's points: with the smallest of this, mean over the seeds")
+    best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
         """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
         from fred.specification.loading import replaced  # which knows this class
 
         return replaced(self, settings)
+
+    @property
+    def criterion(self) -> Criterion:
+        """What the best of a sweep's points is chosen by, where nothing was said, too."""
+        swept = [self.runs[name] for name in self.points if name in self.runs]
+        learned = any(run.task is not None for run in swept)
+        return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
 
     @field_validator("title")
     @classmethod

@@ -39,6 +39,7 @@ class Source:
         endless = next(itertools.chain(_endless(document), *(_endless(value, own) for own, value, _ in settings)), None)
         if endless is not None:
             raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; none is as large as that")
+        self.best_at: Keys = ("sweep", "best")  # where it is said what the best points are chosen by
         known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
             if key not in known:
@@ -73,7 +74,7 @@ class Source:
             if sweep is None:
                 runs[name] = run
                 continue
-            specification["best"] = sweep.best
+            self._choose(specification, name, sweep.best)
             for values in sweep.points():
                 point = name_of(name, values)
                 if point in runs:
@@ -83,6 +84,16 @@ class Source:
                 for key, value in values.items():
                     _assign(runs[point], keys_of(key), copy.deepcopy(value), f"sweep {key}")
         return specification | {"runs": runs, "points": self._points} if self._points else specification
+
+    def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
+        """Note what the best points are chosen by: one thing for all runs, so that they can be compared."""
+        if best is None:
+            return
+        if specification.setdefault("best", best) != best:
+            other = specification["best"]
+            at = self.locate(("runs", name, "sweep", "best"))
+            raise FredError(f"{at}: found {quoted(best)}; another run's sweep says {quoted(other)}: all must say the same")
+        self.best_at = ("runs", name, "sweep", "best")
 
     def _sweep(self, name: str, sweep: Any) -> Sweep | None:
         if sweep is None:

@@ -2,14 +2,72 @@
 
 import itertools
 import math
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from fred.component import Component
+from fred.registry import nearest
 
-Criterion = Literal["loss", "error", "seconds", "updates"]
 _MOST = 10_000  # points
+_LEARNED = ("loss", "error", "replicas_loss", "replicas_error", "diverged")  # numbers in a summary that need a task
+_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error")  # that need a target
+_HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
+COLUMNS = (  # all numbers in a summary
+    *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
+    *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
+    *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
+    *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting")),
+    *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in ("to_workers", "to_servers", "between_workers")),
+    *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
+    *("replicas_loss", "replicas_error", "diverged", "target_loss", "target_error", "workers", "seed"),
+)
+_NAMES = ("seconds", *COLUMNS)
+_WAYS = ("lowest", "highest")
+
+
+class Criterion(NamedTuple):
+    """What the best point of a sweep is best by: a column of the summary, mean over the seeds."""
+
+    name: str  # as it was said
+    column: str
+    highest: bool  # whether the higher is the better
+    missing: str  # what the swept runs lack to have it; nothing if some have it
+
+    @property
+    def way(self) -> str:
+        """Which is the best."""
+        return "highest" if self.highest else "lowest"
+
+    @classmethod
+    def of(cls, best: str | None, learned: bool, targeted: bool) -> "Criterion":
+        """What was said, of runs of which some have a task, or a target.
+
+        With a target `seconds` and `updates` are those until then, else those until the end.
+        """
+        best = best or ("loss" if learned else "throughput")
+        *way, name = best.split()
+        ends = ("target_seconds", "target_updates") if targeted else ("virtual_seconds", "updates")
+        column = dict(zip(("seconds", "updates"), ends, strict=True)).get(name, name)
+        missing = "a `task`" if column in _LEARNED and not learned else ""
+        missing = "a target, such as `evaluate.target_loss`" if column in _OF_TARGETS and not targeted else missing
+        return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
+
+
+def _known(best: str) -> str:
+    *way, name = best.split() or [""]
+    if name in _NAMES and (not way or (len(way) == 1 and way[0] in _WAYS)):
+        return " ".join((*way, name))
+    raise ValueError(
+        f"expected a column of the summary, perhaps after `lowest` or `highest`{nearest(name, _NAMES)}; "
+        f"they are {', '.join(_NAMES)}"
+    )
+
+
+_SCHEMA = {
+    "anyOf": [{"enum": list(_NAMES)}, {"type": "string", "pattern": rf"^({'|'.join(_WAYS)}) ({'|'.join(_NAMES)})$"}],
+}
+Best = Annotated[str, AfterValidator(_known), WithJsonSchema(_SCHEMA)]
 
 
 class Spaced(Component):
@@ -50,7 +108,12 @@ class Sweep(Component):
         "`key.path: value` mappings",
         examples=[{"algorithm.learning_rate": [0.01, 0.1]}],
     )
-    best: Criterion = Field("loss", description="what is smallest at the best point, mean over the seeds; of targets, when")
+    best: Best | None = Field(
+        None,
+        description="what the best point is chosen by: a column of the summary, mean over the seeds (default: loss; without a "
+        f"task: throughput). The lowest is the best, but of {', '.join(_HIGHER_IS_BETTER)} the highest; or say `lowest NAME`, "
+        "`highest NAME`. `seconds` and `updates` are those until the target, or without one until the end",
+    )
 
     @field_validator("over", mode="before")
     @classmethod
@@ -82,11 +145,12 @@ class Sweep(Component):
 
 def name_of(run: str, values: dict[str, Any]) -> str:
     """What the run at a point is called: `asgd,learning_rate=0.1`."""
-    return ",".join([run, *(f"{key.rsplit('.', 1)[-1]}={_word(value)}" for key, value in values.items())])
+    return ",".join([run, *(f"{key.rsplit('.', 1)[-1]}={word(value)}" for key, value in values.items())])
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """What a value is called where there is little room."""
     if isinstance(value, dict):
-        return "-".join(_word(each) for each in value.values())
+        return "-".join(word(each) for each in value.values())
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return "".join(character if character.isalnum() or character in "+-._" else "_" for character in text)[:40]

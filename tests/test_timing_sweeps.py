@@ -1,0 +1,196 @@
+"""Sweeps of which timing alone is simulated, or of which nothing is the best: what is chosen, printed and drawn."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fred
+from fred import cli
+from fred.errors import FredError
+from fred.results import experiment, report
+from fred.results.measures import summarise
+from fred.results.result import Result
+from fred.running.execution import execute
+from fred.schedule import Verb
+from fred.specification.loading import load
+from fred.specification.sweep import COLUMNS
+from tests.worlds import COMPUTE, make_run
+
+TEXT = """\
+seeds: [1, 2]
+cluster: {compute: {name: lognormal, median: 0.1, sigma: 0.5}, network: {message_bytes: 1000}}
+stop: {updates: 40}
+sweep: {over: {cluster.workers: [2, 4, 8]}}
+runs:
+  waiting: {algorithm: {name: ssgd, learning_rate: 0.1}}
+  at-once: {algorithm: {name: asgd, learning_rate: 0.1}}
+"""
+LEARNED = "task: {data: {name: synthetic-regression, examples: 60}, model: softmax}\n"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> Result:
+    path: Path = tmp_path_factory.mktemp("swept") / "timing.yaml"
+    path.write_text(TEXT)
+    return fred.run(load(path))
+
+
+def by(result: Result, best: str) -> Result:
+    """The same with another criterion."""
+    return Result(result.scenario.model_copy(update={"best": best}), result.outcomes)
+
+
+def values(result: Result, best: str) -> dict[str, dict[str, float]]:
+    """By run and point: what the criterion is there, counted from the schedules; mean over the seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in result.outcomes:
+        seconds, sent = each.schedule.end_ns / 1e9, each.schedule.rows(Verb.PUSH, Verb.ADD)
+        gradients = {(row.worker, row.step) for row in each.schedule if row.verb in (Verb.PUSH, Verb.ADD)}
+        number = {"seconds": seconds, "throughput": len(gradients) / seconds, "messages_to_servers": float(len(sent))}[best]
+        found.setdefault(result.scenario.points[each.name].of, {}).setdefault(each.name, []).append(number)
+    return {run: {point: float(np.mean(own)) for point, own in points.items()} for run, points in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("best", "column", "way"),
+    [
+        ("seconds", "seconds", min),
+        ("throughput", "throughput", max),
+        ("lowest throughput", "throughput", min),
+        ("messages_to_servers", "messages_to_servers", min),
+        ("highest messages_to_servers", "messages_to_servers", max),
+    ],
+)
+def test_the_best_point_is_the_lowest_or_the_highest_of_any_column(swept, best, column, way):
+    expected, result = values(swept, column), by(swept, best)
+    for _, row in result.sweep.iterrows():
+        assert row["mean"] == pytest.approx(expected[row["run"]][row["point"]])
+    assert dict(zip(result.best["run"], result.best["point"], strict=True)) == {
+        run: way(points, key=points.__getitem__) for run, points in expected.items()
+    }
+    assert [each.name for each in result.with_its_best().outcomes][::2] == result.best["point"].tolist()
+
+
+def test_without_a_task_throughput_is_what_counts_and_with_one_the_loss(swept, tmp_path):
+    assert swept.scenario.criterion[1:3] == ("throughput", True)
+    (tmp_path / "learned.yaml").write_text(LEARNED + TEXT)
+    learned = load(tmp_path / "learned.yaml")
+    assert learned.criterion[1:3] == ("loss", False)
+    assert learned.replace({"task": None}).criterion == swept.scenario.criterion
+    assert learned.replace({"evaluate.target_loss": 0.1}).model_copy(update={"best": "seconds"}).criterion.column == (
+        "target_seconds"
+    )
+
+
+@pytest.mark.parametrize(("best", "missing"), [("loss", "a `task`"), ("target_updates", "a target")])
+def test_what_no_point_can_have_is_refused_with_its_line(tmp_path, best, missing):
+    (tmp_path / "sweep.yaml").write_text(TEXT.replace("[2, 4, 8]}}", f"[2, 4, 8]}}, best: {best}}}"))
+    with pytest.raises(FredError, match=rf"sweep.yaml:4: sweep.best: found '{best}'; it needs {missing}"):
+        load(tmp_path / "sweep.yaml")
+
+
+def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
+    runs = [make_run(evaluate={"target_loss": 0.5}), make_run("d-psgd", evaluate={"target_error": 0.5})]
+    summaries = pd.json_normalize([summarise(execute("run", run, 1)) for run in runs], sep="_")
+    words = {"name", "algorithm", "protocol", "ended_by", "standstill", "staleness_by_block"}
+    assert {column for column in summaries if not str(column).startswith("digests_")} - words == set(COLUMNS)
+    assert summaries[list(COLUMNS)].apply(pd.to_numeric).shape[1] == len(COLUMNS)
+
+
+def test_the_command_prints_and_draws_it_and_shows_it_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("timing.yaml").write_text(TEXT)
+    assert cli.main(["run", "timing.yaml", "--set", "seeds=[1]"]) == 0
+    said = capsys.readouterr().out
+    best = fred.load_result("results/timing").best["point"]
+    assert "sweep: throughput" in said
+    assert "sweep by throughput (the highest)" in said.replace("\n", " ")
+    assert all(said.count(point) == 1 for point in best)
+    assert cli.main(["show", "results/timing"]) == 0
+    assert capsys.readouterr().out == said
+    drawn = {path.stem for path in Path("results/timing/figures").iterdir()}
+    assert {"sweep", "sweep-timing", "traffic", "staleness", "workers-time", "timeline"} <= drawn
+
+
+def test_time_throughput_and_waiting_are_drawn_against_what_was_swept(swept):
+    axes = swept.plot_sweep_timing().axes
+    assert [axis.get_ylabel() for axis in axes] == ["virtual time, s", "gradients per second", "waiting, share of time"]
+    summary = swept.summary.groupby("name")
+    for axis, column in zip(axes, ("virtual_seconds", "throughput", "workers_time_waiting"), strict=True):
+        assert [label.get_text() for label in axis.get_xticklabels()] == ["2", "4", "8"]
+        for line, run in zip(axis.get_lines(), ("waiting", "at-once"), strict=True):
+            assert line.get_label() == run
+            means = [summary.get_group(f"{run},workers={workers}")[column].mean() for workers in (2, 4, 8)]
+            np.testing.assert_allclose(np.asarray(line.get_data(), float), [[2, 4, 8], means])
+
+
+def test_what_takes_the_same_time_everywhere_has_no_panel_for_it(tmp_path):
+    (tmp_path / "timing.yaml").write_text(TEXT.replace("updates: 40", "seconds: 2"))
+    result = fred.run(load(tmp_path / "timing.yaml"))
+    assert result.plot_sweep_timing().axes[0].get_ylabel() == "gradients per second"
+
+
+def test_values_that_are_no_numbers_stand_side_by_side():
+    """Numbers and words together, none at all, mappings, which are named as in the runs' names."""
+    over = {
+        "cluster.network": [None, {"latency": {"name": "constant", "seconds": 0.05}}],
+        "algorithm.learning_rate": [0.1, "0.2"],
+    }
+    common: dict[str, Any] = {"cluster": {"workers": 2, "compute": COMPUTE}, "stop": {"updates": 10}}
+    scenario = fred.scenario(**common, algorithm={"name": "asgd", "learning_rate": 0.1}, sweep={"over": over})
+    result = fred.run(scenario)
+    panels = result.plot_sweep().axes
+    assert [panel.get_title() for panel in panels] == ["learning rate 0.1", "learning rate 0.2"]
+    assert [label.get_text() for label in panels[0].get_xticklabels()] == ["–", "constant-0.05"]
+    turned = dict(reversed(over.items()))
+    result = fred.run(fred.scenario(**common, algorithm={"name": "asgd", "learning_rate": 0.1}, sweep={"over": turned}))
+    assert [label.get_text() for label in result.plot_sweep().axes[0].get_xticklabels()] == ["0.1", "0.2"]
+    assert len(result.plot_sweep_timing().axes[0].get_lines()) == 2
+
+
+NEVER = [
+    # every point diverges
+    ("algorithm.learning_rate: [1.0e+20, 1.0e+30]", "loss", "stop: {updates: 30}"),
+    # none reaches the target
+    ("algorithm.learning_rate: [0.001, 0.002]", "seconds", "stop: {updates: 8}\nevaluate: {target_loss: 1.0e-9}"),
+    # no clock
+    ("protocol.lag: [1, 2]", "throughput", "stop: {updates: 8}\nprotocol: {name: fixed-lag, lag: 1}"),
+]
+
+
+@pytest.mark.parametrize(("over", "best", "rest"), NEVER)
+def test_where_no_point_is_the_best_all_the_same_is_written_and_said(over, best, rest, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    algorithm = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\n"
+    Path("never.yaml").write_text(f"{LEARNED}{algorithm}{rest}\nsweep: {{over: {{{over}}}, best: {best}}}\n")
+    assert cli.main(["run", "never.yaml"]) == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    result = fred.load_result("results/never")
+    assert f"asgd: no point of its sweep has a finite {result.scenario.criterion.column}" in said
+    assert result.best.empty
+    assert pd.read_csv("results/never/best.csv").empty
+    assert list(result.pictures()) == ["sweep"]
+    with pytest.raises(FredError, match="so none is the best"):
+        result.with_its_best()
+
+
+def test_runs_that_are_not_swept_are_shown_where_no_point_is_the_best(swept, capsys):
+    plain = swept.scenario.runs["at-once,workers=4"]
+    runs = {"plain": plain, "a": plain}
+    points = {"a": {"of": "all", "values": {"cluster.workers": 4}}}
+    scenario = fred.scenario(runs=runs).model_copy(update={"points": points, "best": "loss"})
+    result = experiment.run(scenario)
+    assert [each.name for each in result.with_its_best().outcomes] == ["plain"]
+    report.print_summary(result, Path("here"))
+    assert "plain" in capsys.readouterr().out
+
+
+def test_without_a_sweep_there_is_no_best_point():
+    result = experiment.run(fred.scenario(runs={"run": make_run(task=None, evaluate={})}))
+    for ask in (lambda: result.best, lambda: result.sweep, result.plot_sweep, result.plot_sweep_timing):
+        with pytest.raises(FredError, match="the scenario has no `sweep`"):
+            ask()
+    assert result.with_its_best() is result
