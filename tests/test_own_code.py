@@ -105,7 +105,8 @@ def forks() -> Iterator[subprocess.Popen]:
 
 @pytest.fixture
 def folder(tmp_path, forks) -> Folder:
-    return Folder(tmp_path, forks)
+    (tmp_path / "here").mkdir()
+    return Folder(tmp_path / "here", forks)
 
 
 CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; files; which to change, from 1.0 to 2.0
@@ -149,9 +150,9 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
     ),
     "a library elsewhere": (
         "mine",
-        {"mine": OWN.format(above="import library", value="library.F"), "elsewhere__library": "F = 1.0"},
-        "elsewhere__library",
-        "elsewhere",
+        {"mine": OWN.format(above="import library", value="library.F"), "..__elsewhere__library": "F = 1.0"},
+        "..__elsewhere__library",
+        "../elsewhere",
     ),
     "a file that is read": (
         "mine",
