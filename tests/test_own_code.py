@@ -67,7 +67,8 @@ class Folder:
     def write(self, **files: str) -> None:
         """Files by name, with `__` for a slash and without `.py`."""
         for name, content in files.items():
-            file = self.path / (name.replace("__", "/") + ("" if "." in name else ".py"))
+            file = self.path / name.replace("__", "/")
+            file = file if file.suffix else file.with_suffix(".py")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
 
