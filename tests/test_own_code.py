@@ -120,7 +120,6 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
     "a package below and one beside it": (
         "pkg.sub.servers",
         {
-            "pkg__init": "",
             "pkg__sub__servers": OWN.format(above="from common import helper", value="helper.F"),
             "common__helper": "F = 1.0",
         },
@@ -189,7 +188,7 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
 def test_what_modules_are_made_of_tells_whether_a_run_has_been_done(folder, case):
     module, files, changing, path = CASES[case]
     folder.write(**files)
-    path = str(folder.path / path) if path else ""
+    path = str((folder.path / path).resolve()) if path else ""
     seconds, said = folder.run(module, path)
     assert (seconds, "kept" in said) == (10.0, False)
     seconds, said = folder.run(module, path)
