@@ -17,6 +17,11 @@ def resigned(out: Path) -> None:
         about = json.loads((own / "unit.json").read_text())
         about["files"] = {name: digest_of(own / name) for name in about["files"]}
         (own / "unit.json").write_text(About.model_validate(about | {"summary": row}).signed().model_dump_json())
+    resigned_manifest(out)
+
+
+def resigned_manifest(out: Path) -> None:
+    """Bring the manifest's digests up to date."""
     manifest = json.loads((out / "manifest.json").read_text())
     manifest["files"] = {name: digest_of(out / name) for name in manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(manifest | {"digest": folder._digest(manifest)}))

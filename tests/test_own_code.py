@@ -67,7 +67,8 @@ class Folder:
     def write(self, **files: str) -> None:
         """Files by name, with `__` for a slash and without `.py`."""
         for name, content in files.items():
-            file = self.path / (name.replace("__", "/") + ("" if "." in name else ".py"))
+            file = self.path / name.replace("__", "/")
+            file = file if file.suffix else file.with_suffix(".py")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
 
@@ -105,7 +106,8 @@ def forks() -> Iterator[subprocess.Popen]:
 
 @pytest.fixture
 def folder(tmp_path, forks) -> Folder:
-    return Folder(tmp_path, forks)
+    (tmp_path / "here").mkdir()
+    return Folder(tmp_path / "here", forks)
 
 
 CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; files; which to change, from 1.0 to 2.0
@@ -118,7 +120,6 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
     "a package below and one beside it": (
         "pkg.sub.servers",
         {
-            "pkg__init": "",
             "pkg__sub__servers": OWN.format(above="from common import helper", value="helper.F"),
             "common__helper": "F = 1.0",
         },
@@ -149,9 +150,9 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
     ),
     "a library elsewhere": (
         "mine",
-        {"mine": OWN.format(above="import library", value="library.F"), "elsewhere__library": "F = 1.0"},
-        "elsewhere__library",
-        "elsewhere",
+        {"mine": OWN.format(above="import library", value="library.F"), "..__elsewhere__library": "F = 1.0"},
+        "..__elsewhere__library",
+        "../elsewhere",
     ),
     "a file that is read": (
         "mine",
@@ -187,7 +188,7 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
 def test_what_modules_are_made_of_tells_whether_a_run_has_been_done(folder, case):
     module, files, changing, path = CASES[case]
     folder.write(**files)
-    path = str(folder.path / path) if path else ""
+    path = str((folder.path / path).resolve()) if path else ""
     seconds, said = folder.run(module, path)
     assert (seconds, "kept" in said) == (10.0, False)
     seconds, said = folder.run(module, path)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
 from fred.running.execution import Outcome, digest
 from fred.schedule import Schedule
+from fred.specification import loading
 from fred.specification.shape import Scenario
-from tests.folders import resigned
+from tests.folders import resigned, resigned_manifest
 from tests.worlds import COMPUTE, make_run
 
 TIMED: dict[str, Any] = {"task": None, "stop": {"gradients": 30}}
@@ -260,6 +262,81 @@ class TestVerify:
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.DIFFERENT
         assert said.startswith("learned/seed-6: the summary's `loss` differs: recorded 0.001, now ")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "summary.json",
+            "summary.csv",
+            "learned/seed-5/metrics.csv",
+            "timed/seed-6/run-times.parquet",
+            "figures/loss.svg",
+            "figures/staleness.svg",
+        ],
+    )
+    def test_whatever_is_forged_beside_the_digests_is_named(self, copy, name):
+        file = copy / name
+        if name.endswith("parquet"):
+            times = pd.read_parquet(file)
+            times.assign(seconds=2 * times["seconds"]).to_parquet(file, index=False)
+        else:
+            text = file.read_text()
+            found = re.findall(r"\d\.\d+", text)[-1]
+            file.write_text(text[::-1].replace(found[::-1], "9.9"[::-1], 1)[::-1])
+        self.sign(copy)
+        verdict, said = verify.verify(copy)
+        assert verdict == verify.Verdict.DIFFERENT
+        assert said.startswith(f"{name}: is not what the run")
+        if name.endswith("csv"):
+            assert re.search(r"; first in line \d+\n  recorded .*9\.9.*\n  now      ", said)
+
+    def test_what_is_missing_and_what_does_not_belong_there_is_named(self, copy):
+        (copy / "figures" / "loss.svg").rename(copy / "figures" / "gain.svg")
+        manifest = json.loads((copy / "manifest.json").read_text())
+        manifest["files"]["figures/gain.svg"] = manifest["files"].pop("figures/loss.svg")
+        (copy / "manifest.json").write_text(json.dumps(manifest))
+        self.sign(copy)
+        said = "figures/gain.svg: no such file comes of these runs"
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
+        (copy / "figures" / "gain.svg").unlink()
+        del manifest["files"]["figures/gain.svg"]
+        (copy / "manifest.json").write_text(json.dumps(manifest))
+        self.sign(copy)
+        assert verify.verify(copy) == (verify.Verdict.DIFFERENT, "figures/loss.svg: is missing")
+
+    def test_tables_and_figures_of_other_packages_are_not_compared_and_that_is_said(self, copy):
+        (copy / "figures" / "loss.svg").write_text("another drawing")
+        self.change(copy, "manifest.json", lambda manifest: manifest["written_by"].update(matplotlib="1.0"))
+        self.sign(copy)
+        said = f"{copy}: 4 runs, all digests the same; tables and figures, written by matplotlib 1.0, not compared"
+        assert verify.verify(copy) == (verify.Verdict.SAME, said)
+
+    def test_a_forged_sweep_is_noticed(self, tmp_path):
+        sweep = {"over": {"algorithm.learning_rate": [0.1, 0.2]}}
+        runs = {"asgd": {"algorithm": "asgd"}}
+        task = {"data": {"name": "synthetic-regression", "examples": 50}, "model": "softmax"}
+        scenario = loading.scenario(task=task, cluster={"workers": 2}, stop={"updates": 3}, runs=runs, sweep=sweep)
+        experiment.run(scenario, out=tmp_path / "out")
+        assert verify.verify(tmp_path / "out")[0] == verify.Verdict.SAME
+        for name in ("best.csv", "sweep.csv"):
+            file = tmp_path / "out" / name
+            before = file.read_text()
+            file.write_text(before.replace("0.2", "0.3").replace("0.1", "0.4"))
+            self.sign(tmp_path / "out")
+            verdict, said = verify.verify(tmp_path / "out")
+            assert verdict == verify.Verdict.DIFFERENT
+            assert said.startswith(f"{name}: is not what the runs come to; first in line 2\n")
+            file.write_text(before)
+
+    @staticmethod
+    def sign(out: Path) -> None:
+        """Make the digests fit, but for the units' own summaries, which stay as they are."""
+        rows = (out / "summary.json").read_text()
+        own = [json.loads((out / row["name"] / f"seed-{row['seed']}" / "unit.json").read_text()) for row in json.loads(rows)]
+        (out / "summary.json").write_text(json.dumps([about["summary"] for about in own]))
+        resigned(out)
+        (out / "summary.json").write_text(rows)
+        resigned_manifest(out)
 
     def test_another_environment_is_described_whichever_side_knows_more(self, copy):
         def change(manifest: dict) -> None:

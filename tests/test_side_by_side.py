@@ -3,10 +3,13 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +77,89 @@ def test_a_failure_in_another_process_is_told_and_the_rest_kept(tmp_path):
     assert "the same command goes on from there" in raised.value.__notes__[0]
 
 
-def test_a_dask_cluster_comes_to_the_same(alone, tmp_path):
-    pytest.importorskip("distributed")
-    program = """
+CLUSTER = """
 import sys
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+    options = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1", "protocol": "tcp"}
+    with LocalCluster(n_workers=int(sys.argv[1]), processes=sys.argv[1] > "1", **options) as cluster:
         print(cluster.scheduler_address, flush=True)
         sys.stdin.read()
 """
-    script = tmp_path / "cluster.py"
-    script.write_text(program)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, str(script)], cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+
+
+@contextmanager
+def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str) -> Iterator[str]:
+    """The address of a Dask cluster in other processes, in a folder of their own."""
+    pytest.importorskip("distributed")
+    (folder / "cluster.py").write_text(CLUSTER)
+    pipe, command = subprocess.PIPE, [sys.executable, "cluster.py", str(workers)]
+    environment = {**os.environ, "PYTHONPATH": str(fred_at), **environment}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
+        yield process.stdout.readline().strip()
         process.communicate("")
+
+
+def test_a_dask_cluster_comes_to_the_same(alone, tmp_path):
+    with cluster(tmp_path, 2) as address:
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
     assert digests(tmp_path / "out") == digests(alone)
+
+
+def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_path, monkeypatch):
+    """Its FRED is another one, it has two threads, and nobody has given it the user's module, or has given it another."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    shutil.copytree(ROOT / "fred", there / "fred", ignore=shutil.ignore_patterns("__pycache__"))
+    here.mkdir()
+    with (there / "fred" / "streams.py").open("a") as file:
+        file.write("# changed\n")
+    own = "from fred.learning.servers.plain import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
+    (here / "dasks_servers.py").write_text(own)
+    monkeypatch.syspath_prepend(here)
+    with cluster(there, 1, there, FRED_THREADS="2") as address:
+        with pytest.raises(FredError, match=r"would not come to the same: FRED's code is not the same") as raised:
+            fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
+        assert "PJRT_NPROC is '2' there, '1' here" in str(raised.value)
+        registry.allow_import(["dasks_servers"])
+        scenario = fred.scenario(
+            {**SETTINGS, "runs": {"own": {"algorithm": {"name": "dasks_servers:Own", "learning_rate": 0.1}}}}, seeds=[1]
+        )
+        with pytest.raises(FredError, match="cannot import `dasks_servers`: ModuleNotFoundError"):
+            fred.run(scenario, out=tmp_path / "out", dask=address)
+        (there / "dasks_servers.py").write_text(own + "    # changed\n")
+        with pytest.raises(FredError, match="the module dasks_servers is not the same"):
+            fred.run(scenario, out=tmp_path / "out", dask=address)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_dask_itself_cannot_do_is_told(tmp_path):
+    """What the scheduler takes for FRED is something else."""
+    (tmp_path / "fred").mkdir()
+    (tmp_path / "fred" / "__init__.py").touch()
+    with cluster(tmp_path, 1, tmp_path) as address, pytest.raises(FredError, match=r"^--dask tcp://.*: "):
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
+
+
+@pytest.mark.slow
+def test_processes_compute_with_the_modules_of_now(tmp_path, monkeypatch):
+    """Also where earlier processes, which may still be there, have loaded older ones."""
+    monkeypatch.syspath_prepend(tmp_path)
+    own = "from fred.learning.servers.plain import ASGD\n\nclass Own(ASGD):\n    protocol = '{}'\n"
+    found: list[dict] = []
+    for protocol in ("asynchronous", "synchronous"):
+        (tmp_path / "jobs_servers.py").write_text(own.format(protocol) + f"    {len(found)}\n")
+        monkeypatch.delitem(sys.modules, "jobs_servers", raising=False)
+        registry.allow_import(["jobs_servers"])
+        scenario = fred.scenario(
+            {**SETTINGS, "runs": {"own": {"algorithm": {"name": "jobs_servers:Own", "learning_rate": 0.1}}}}
+        )
+        fred.run(scenario, out=tmp_path / "out", jobs=2)
+        found.append(digests(tmp_path / "out"))
+        with pytest.warns(UserWarning, match="computed anew: a program"):
+            fred.run(scenario, out=tmp_path / "out")
+        assert digests(tmp_path / "out") == found[-1]
+    assert found[0] != found[1]
 
 
 def test_no_scheduler_is_told(tmp_path):

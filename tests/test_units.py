@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import fred
-from fred import cli, registry
+from fred import cli
 from fred.errors import FredError
 from fred.results import place, report, stored
 from fred.results.folder import changed, load_result, read_manifest
+from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
 from fred.running.units import Unit, units_of
@@ -109,7 +110,8 @@ class TestKept:
         file = tmp_path / "out" / "asgd" / "seed-2" / "schedule.parquet"
         file.write_bytes(file.read_bytes()[:-1])
         again = Counted(monkeypatch)
-        fred.run(scenario, out=tmp_path / "out")
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed anew: what was there is damaged"):
+            fred.run(scenario, out=tmp_path / "out")
         assert again.units == ["asgd/seed-2"]
 
     @pytest.mark.parametrize(
@@ -125,22 +127,43 @@ class TestKept:
         unit = units_of(scenario)[0]
         assert change(unit).identity != unit.identity
 
-    def test_a_users_module_and_those_beside_it_are_part_of_the_identity(self, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.setattr(registry, "_importable", set())
-        own = "import beside_units\nfrom fred.learning.servers.plain import ASGD\n\nclass Own(ASGD):\n    pass\n"
-        Path("own_units.py").write_text(own)
-        Path("beside_units.py").write_text("")
-        registry.allow_import(["own_units"])
-        settings = {**SETTINGS, "runs": {"own": {"algorithm": {"name": "own_units:Own", "learning_rate": 0.1}}}}
-        identities = [units_of(fred.scenario(settings))[0].identity]
-        for file in ("own_units.py", "beside_units.py"):
-            Path(file).write_text(Path(file).read_text() + "# changed\n")
-            identities.append(units_of(fred.scenario(settings))[0].identity)
-        assert len(set(identities)) == 3
-        for module in ("own_units", "beside_units"):
-            monkeypatch.delitem(sys.modules, module)
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda about: about["summary"]["gradients"].update(applied=41),
+            lambda about: about["summary"].update(updates="forty"),
+            lambda about: about.update(summary=[]),
+            lambda about: about.update(files={}),
+            lambda about: about.update(seconds="long"),
+            lambda about: about.pop("digest"),
+        ],
+    )
+    def test_a_units_record_that_was_changed_is_noticed_and_not_published(self, scenario, monkeypatch, tmp_path, damage):
+        out = tmp_path / "out"
+        before = fred.run(scenario, out=out).summary
+        file = out / "asgd" / "seed-2" / "unit.json"
+        about = json.loads(file.read_text())
+        damage(about)
+        file.write_text(json.dumps(about))
+        with pytest.raises(FredError, match=r"asgd/seed-2"):
+            load_result(out)
+        again = Counted(monkeypatch)
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed anew: what was there is damaged"):
+            result = fred.run(scenario, out=out)
+        assert again.units == ["asgd/seed-2"]
+        assert result.summary.equals(before)
+        assert load_result(out).summary.equals(before)
+
+    def test_a_run_that_was_renamed_with_its_folder_is_one_that_can_be_read(self, scenario, tmp_path):
+        """What a user finds who renames a run to keep its results: a result that can be shown, and that verifies."""
+        out = tmp_path / "out"
+        fred.run(scenario, out=out)
+        (out / "asgd").rename(out / "async")
+        renamed = fred.scenario({**SETTINGS, "runs": {"async": RUNS["asgd"], "ssgd": RUNS["ssgd"]}})
+        result = fred.run(renamed, out=out)
+        assert result.kept == 2, "those of the other run"
+        assert load_result(out).summary["name"].tolist() == ["async", "async", "ssgd", "ssgd"]
+        assert verify(out) == (Verdict.SAME, f"{out}: 4 runs, all digests the same")
 
 
 class TestPlace:
