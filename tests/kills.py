@@ -50,7 +50,7 @@ def main(kills: int) -> int:
                 if number is not None:
                     counts[number] += 1
                     process.send_signal(number)
-                code = process.wait(timeout=60)
+                code = process.wait(timeout=300)
             _heard(number, code)
             if code == 0:
                 done += 1
@@ -92,7 +92,8 @@ def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random,
 @contextmanager
 def _seen(path: Path) -> Iterator[None]:
     """Meanwhile there is a result at every moment, and what somebody has put there."""
-    over, missing = threading.Event(), []
+    over = threading.Event()
+    missing: list[str] = []
 
     def watch() -> None:
         while not over.wait(0.0005):
