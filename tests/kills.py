@@ -50,7 +50,7 @@ def main(kills: int) -> int:
                 if number is not None:
                     counts[number] += 1
                     process.send_signal(number)
-                code = process.wait(timeout=60)
+                code = process.wait(timeout=300)
             _heard(number, code)
             if code == 0:
                 done += 1

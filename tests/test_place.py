@@ -1,5 +1,7 @@
 """A result's place: nothing of somebody else's is written, followed or removed there, and a kill hides nothing."""
 
+import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fred import exchange
 from fred.errors import FredError
 from fred.results import ownership, place
 from fred.results.ownership import MANIFEST, REPLACED, UNFINISHED
@@ -162,14 +165,18 @@ class TestFilesOfOthers:
         put(path, OLD)
         fill(path, {"sweep.csv": "mine", "b/seed-0/metrics.csv": "mine", "set-aside/sweep.csv": "mine, too"})
         put(path, NEW)
-        aside = {"sweep.csv": "mine, too", "b/seed-0/metrics.csv": "mine", "set-aside/sweep.csv": "mine"}
+        aside = {"sweep.csv": "mine, too", "b/seed-0/metrics.csv": "mine"}
         expected = {**NEW, MANIFEST: "manifest", **{f"set-aside/{name}": content for name, content in aside.items()}}
-        found = tree(path)
-        assert {found.pop(name) for name in ("set-aside/sweep.csv", "set-aside/set-aside/sweep.csv")} == {"mine", "mine, too"}
-        assert found.items() <= expected.items()
-        assert found.keys() | {"set-aside/sweep.csv", "set-aside/set-aside/sweep.csv"} == expected.keys()
+        for _ in range(2):
+            assert tree(path) == {**expected, "set-aside-2/sweep.csv": "mine"}
+            put(path, NEW)  # and so it stays
+
+    def test_aside_is_somewhere_else_where_that_is_somebodys_file(self, tmp_path):
+        path = tmp_path / "r"
+        put(path, OLD)
+        fill(path, {"sweep.csv": "mine", "set-aside": "mine, too"})
         put(path, NEW)
-        assert tree(path).keys() == expected.keys(), "and stays there"
+        assert tree(path) == {**NEW, MANIFEST: "manifest", "set-aside": "mine, too", "set-aside-2/sweep.csv": "mine"}
 
     def test_a_file_where_the_result_needs_a_folder_is_set_aside_and_the_other_way_round(self, tmp_path):
         path = tmp_path / "r"
@@ -202,6 +209,48 @@ class TestFilesOfOthers:
         with pytest.raises(FredError, match=r"\.fred-replaced is not FRED's"):
             put(path, NEW)
         assert tree(path) == {**OLD, MANIFEST: "manifest", REPLACED: "mine"}
+
+
+def test_two_folders_exchange_their_names(tmp_path):
+    fill(tmp_path, {"one/a": "1", "other/b": "2"})
+    if not exchange.exchanged(tmp_path / "one", tmp_path / "other"):
+        pytest.skip("this system or file system has no such step")
+    assert tree(tmp_path) == {"one/b": "2", "other/a": "1"}
+    with pytest.raises(FileNotFoundError):
+        exchange.exchanged(tmp_path / "one", tmp_path / "none")
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
+def test_where_there_is_no_such_step_nothing_is_done(number, tmp_path, monkeypatch):
+    class Library:
+        def renameat2(self, *_: Any) -> int:
+            ctypes.set_errno(number)
+            return -1
+
+        renamex_np = renameat2
+
+    for library in (Library(), object()):
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, library=library, **__: library)
+        assert not exchange.exchanged(tmp_path / "one", tmp_path / "other")
+
+
+def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
+    put(tmp_path / "r", OLD)
+    rename = Path.rename
+
+    def failing(self: Path, to: Path) -> Path:
+        if self.name == ".r.unfinished":
+            raise OSError(5, "Input/output error")
+        return rename(self, to)
+
+    without_exchange(monkeypatch)
+    with monkeypatch.context() as patch, pytest.raises(FredError, match=r"cannot write .*Input/output error"):
+        patch.setattr(Path, "rename", failing)
+        put(tmp_path / "r", NEW)
+    assert tree(tmp_path / "r") == {**OLD, MANIFEST: "manifest"}
+    put(tmp_path / "r", NEW)
+    assert tree(tmp_path / "r") == {**NEW, MANIFEST: "manifest"}
+    assert [each.name for each in tmp_path.iterdir()] == ["r"]
 
 
 def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):

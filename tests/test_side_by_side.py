@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import joblib.externals.loky
 import pytest
 
 import fred
@@ -284,3 +286,17 @@ def test_each_process_begins_with_its_own_share():
     firsts = [side_by_side._from(units, k / 4)[0] for k in range(4)]
     assert firsts == [units[0], units[2], units[3], units[4]]
     assert all(sorted(side_by_side._from(units, k / 4), key=units.index) == units for k in range(4))
+
+
+def _deaf() -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
+    """Which a terminal tells everybody, also those that are just being started."""
+    joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)
+    with side_by_side._deaf_to_the_terminal():
+        heard = joblib.Parallel(2, backend="loky")(joblib.delayed(_deaf)() for _ in range(2))
+    assert heard == [True, True]
+    assert not _deaf()
+    joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)

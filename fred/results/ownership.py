@@ -1,6 +1,7 @@
 """What is FRED's in a result's place, shown by a mark that it left there and by digests, never by a name."""
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -15,8 +16,8 @@ from fred.errors import FredError
 
 MANIFEST = "manifest.json"  # written last, so that a folder with one is complete
 UNFINISHED, REPLACED = MARKS = (".fred-unfinished", ".fred-replaced")  # files that say whose a folder is
-ASIDE = "set-aside"  # folder of a result in which somebody's files lie whose names the result needs itself
-_SAYING = b"In this folder of FRED's a result comes to be, or has been replaced. What is in it will be removed.\n"
+ASIDE = "set-aside"  # folder of a result, or with a number behind it, for somebody's files whose names the result needs
+_SAYING = b"In this folder of FRED's a result comes to be, or is being replaced. What FRED made here, it will remove.\n"
 _FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by which a manifest is known for FRED's
 
 
@@ -145,11 +146,14 @@ def _of_others(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _place_for(name: Path, found: os.stat_result, new: Path) -> Path | None:
     """Where somebody's file goes: under its own name, or aside if that is taken. None: it is there already."""
-    while (there := _in_the_way(new, name)) is not None:
+    for number in itertools.count():
+        folder = Path(f"{ASIDE}-{number}" if number > 1 else ASIDE if number else "")
+        there = _in_the_way(new, folder / name)
+        if there is None:
+            return new / folder / name
         if os.path.samestat(there, found) or (stat.S_ISDIR(there.st_mode) and stat.S_ISDIR(found.st_mode)):
             return None
-        name = ASIDE / name
-    return new / name
+    raise AssertionError("there is always another number")
 
 
 def _in_the_way(folder: Path, name: Path) -> os.stat_result | None:

@@ -145,8 +145,9 @@ def _replace(path: Path, stage: Path) -> None:
             path.rename(stage / _OLD)
             try:
                 stage.rename(path)
-            except OSError:
-                (stage / _OLD).rename(path)
+            except BaseException:
+                with suppress(OSError):
+                    (stage / _OLD).rename(path)
                 raise
         _remove(old, path)
     finally:

@@ -46,8 +46,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     for line in _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
-    if (out / ASIDE).is_dir():
-        console.print(f"files of yours whose names the result needs: {out / ASIDE}", highlight=False, markup=False)
+    for folder in sorted(out.glob(f"{ASIDE}*")):
+        console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
 
 
 def _summary_table(outcome: result.Result, out: Path, criterion: Criterion | None) -> Table:

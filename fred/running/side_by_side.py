@@ -10,9 +10,10 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,9 @@ def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Pro
     with _Watched(units, stage, progress), warnings.catch_warnings():
         packed = [cloudpickle.dumps((_from(units, k / jobs), store)) for k in range(jobs)]
         shares = (joblib.delayed(_share)(order, each, stage, parent) for each in packed)
-        with closing(joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)) as errors:
+        with _deaf_to_the_terminal():
+            told = joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)
+        with closing(told) as errors:
             for error in filter(None, errors):
                 warnings.simplefilter("ignore")  # joblib's, that what is cancelled is cancelled
                 raise FredError(error)
@@ -169,6 +172,17 @@ def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
     work.put(own, stage / unit.folder)
 
 
+@contextmanager
+def _deaf_to_the_terminal() -> Iterator[None]:
+    """Processes that begin meanwhile do not hear of Ctrl-C, which a terminal tells everybody: the parent ends what it began."""
+    resource_tracker.ensure_running()  # loky starts it, too, and whoever starts it hears of Ctrl-C again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end_with(parent: int) -> None:
     """End this process soon after the one that started it is gone, however that ended."""
     if any(thread.name == "fred-parent" for thread in threading.enumerate()):
@@ -180,7 +194,6 @@ def _end_with(parent: int) -> None:
                 os._exit(1)
             time.sleep(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells everybody; the parent ends what it began
     threading.Thread(target=watch, name="fred-parent", daemon=True).start()
 
 

@@ -142,7 +142,7 @@ class Source:
             if name not in points and not is_usual(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most, "
-                    "and not `.` at first; `figures` and the names of the result's files are taken"
+                    "without a `.` at first; `figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
                 raise FredError(
