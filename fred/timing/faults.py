@@ -4,6 +4,8 @@ When they strike follows from the seed alone, whatever the protocol does; what c
 """
 
 from abc import abstractmethod
+from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
@@ -13,7 +15,7 @@ from fred import streams
 from fred.component import Component, Whole
 from fred.errors import FredError
 from fred.timing.contention import Dwell
-from fred.timing.durations import LONGEST, NANOSECONDS, check_median, durations
+from fred.timing.durations import NANOSECONDS, check_median, durations
 from fred.timing.elementary import log
 from fred.timing.latency import AnyLatency, Constant, Positive
 from fred.timing.loop import NEVER
@@ -23,8 +25,11 @@ Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
 _WAYS = {"to-servers": "of", "to-workers": "for", "between-workers": "of"}
-_MOST_TRIES = 10_000  # of one gradient, or one collective operation
-_AT_A_TIME = 64  # draws
+MOST_TRIES = 10_000  # of one gradient, one collective operation, or one message
+_END = (1 << 63) - 1  # of virtual time, ns
+_MOST_CRASHES, _MOST_EARLY = 1 << 22, 64  # by one fault, in a run of an hour; of each who crashes, however many there are
+_FEWEST, _MOST_AT_ONCE = 4, 1 << 12  # crashes drawn at a time
+_AT_A_TIME = 64  # messages
 
 
 class Trouble:
@@ -110,25 +115,36 @@ class Crashes(Fault):
 class _AtRandom(Trouble):
     def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
-        self._draw = lambda entity, start: streams.uniforms(seed, f"{name} up", entity, start, _AT_A_TIME)
+        self._draw = lambda entity, start, count: streams.uniforms(seed, f"{name} up", entity, start, count)
         self._away = durations(seed, f"{name} away", [crashes.away] * number, [1.0] * number)
-        self._spans: list[list[Span]] = [[] for _ in range(number)]
+        self._spans = [(array("q"), array("q")) for _ in range(number)]  # when each goes, and when it is back, ns
+        self._made = 0
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
         if kind != self._kind:
             return NOT_AT_ALL
-        spans = self._spans[number]
-        while not spans or spans[-1][1] <= after:
-            self._extend(number, spans)
-        first = len(spans) - 1
-        while first and spans[first - 1][1] > after:
-            first -= 1
-        return spans[first]
+        goes, back = self._spans[number]
+        while not back or back[-1] <= after:
+            if back and back[-1] >= _END:
+                return NOT_AT_ALL
+            self._extend(number, goes, back)
+        first = bisect_right(back, after)
+        return goes[first], back[first]
 
-    def _extend(self, number: int, spans: list[Span]) -> None:
-        for draw in (-log(self._draw(number, len(spans))) * self._mean * NANOSECONDS).tolist():
-            begin = (spans[-1][1] if spans else 0) + max(1, round(min(draw, LONGEST * NANOSECONDS / 8)))
-            spans.append((begin, begin + max(1, self._away[number]())))
+    def _extend(self, number: int, goes: "array[int]", back: "array[int]") -> None:
+        count = min(max(_FEWEST, len(back)), _MOST_AT_ONCE)
+        self._made += count
+        if self._made > max(_MOST_CRASHES, _MOST_EARLY * len(self._spans)):
+            raise FredError(
+                f"`cluster.faults`: more than {self._made - count:,} crashes; {self._kind} {number} alone has {len(back):,} "
+                f"in {(back or [0])[-1] / NANOSECONDS:g} s: give a longer `mean_up`, or stop the run earlier"
+            )
+        now, away = back[-1] if back else 0, self._away[number]
+        for up in (-log(self._draw(number, len(back), count)) * self._mean * NANOSECONDS).tolist():
+            begin = min(now + max(1, round(min(up, _END))), _END)
+            now = min(begin + max(1, away()), _END)
+            goes.append(begin)
+            back.append(now)
 
 
 class LostMessages(Fault):
@@ -161,6 +177,11 @@ class _Losing(Trouble):
         lost = 0
         while lost * self._again < NEVER and self._lost(way, worker):
             lost += 1
+            if lost > MOST_TRIES and self._again < NEVER:
+                raise FredError(
+                    f"`cluster.faults`: a message {_WAYS[way]} worker {worker} is lost {MOST_TRIES:,} times in a row; "
+                    "give a smaller `share`"
+                )
         return lost * self._again, lost
 
     def _lost(self, way: Way, worker: int) -> bool:
@@ -192,12 +213,14 @@ class Faults:
 
     def back(self, kind: Kind, number: int, now: int) -> int:
         """When it is there: now, unless it is away; NEVER: never again."""
-        while now < NEVER:
+        for _ in range(MOST_TRIES):
+            if now >= NEVER:
+                return NEVER
             ends = [end for begin, end in (each(kind, number, now) for each in self._away) if begin <= now]
             if not ends:
                 return now
             now = max(ends)
-        return NEVER
+        raise FredError(f"`cluster.faults`: {kind} {number} is away {MOST_TRIES:,} times in a row: give a longer `mean_up`")
 
     def lateness(self, way: Way, worker: int, now: int) -> tuple[int, int]:
         """By how much a message that is sent now is late, ns (NEVER: it is lost for good), and how often it is sent again."""
@@ -213,7 +236,7 @@ class Faults:
 
         `lasts` says how long it takes if it begins then, ns.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             begin = max(self.back("worker", worker, begin) for worker in workers)
             end = begin + lasts(begin)
             if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
@@ -221,9 +244,9 @@ class Faults:
             begin = max(begin, away)
         lasting = f"{lasts(begin) / NANOSECONDS:g} s: give longer times between crashes"
         if len(workers) == 1:
-            who = f"worker {min(workers)} is away {_MOST_TRIES:,} times"
-            raise FredError(f"`faults`: {who} before it can compute one gradient of {lasting}")
-        raise FredError(f"`faults`: somebody crashes in each of {_MOST_TRIES:,} attempts at an average of {lasting}")
+            who = f"worker {min(workers)} is away {MOST_TRIES:,} times"
+            raise FredError(f"`cluster.faults`: {who} before it can compute one gradient of {lasting}")
+        raise FredError(f"`cluster.faults`: somebody crashes in each of {MOST_TRIES:,} attempts at an average of {lasting}")
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
         """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""

@@ -5,7 +5,8 @@ from typing import Any
 
 import simpy
 
-from fred.timing.faults import Faults
+from fred.errors import FredError
+from fred.timing.faults import MOST_TRIES, Faults
 from fred.timing.held import Gradient
 from fred.timing.loop import NEVER, Loop
 
@@ -13,10 +14,15 @@ _Process = Callable[[], Generator[Any, Any, Any]]
 
 
 class Lives:
-    """Of all workers whose processes end when they crash; `lose` is told of each gradient that is lost so."""
+    """Of all workers whose processes end when they crash.
 
-    def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None]):
-        self._env, self._faults, self._lose = env, faults, lose
+    `lose` is told of each gradient that is lost so; `updates` tells how many there have been, by which it is known whether
+    anything comes of it all.
+    """
+
+    def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None], updates: Callable[[], int]):
+        self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
+        self._in_vain: dict[int, tuple[int, int]] = {}  # each worker's crashes since so many updates
         self._processes: dict[int, simpy.Process | None] = {}  # None: away
         self._others: dict[int, list[simpy.Process]] = {}  # that end with it: what is being sent
         self._held: dict[int, dict[int, Gradient]] = {}  # gradients that are not used yet, by step
@@ -56,6 +62,7 @@ class Lives:
         self._at(begin, lambda: self._crash(worker, process, back))
 
     def _crash(self, worker: int, process: _Process, back: int) -> None:
+        self._check_progress(worker)
         running, self._processes[worker] = self._processes[worker], None
         for each in (running, *self._others[worker]):
             if each is not None and each.is_alive:
@@ -64,6 +71,18 @@ class Lives:
         for gradient in list(self._held[worker].values()):
             self._lose(gradient)
         self._come_back(worker, process, back)
+
+    def _check_progress(self, worker: int) -> None:
+        """Refuse to go on where a worker only crashes."""
+        updates = self._updates()
+        before, crashes = self._in_vain.get(worker, (updates, 0))
+        crashes = crashes + 1 if before == updates else 1
+        self._in_vain[worker] = updates, crashes
+        if crashes > MOST_TRIES:
+            raise FredError(
+                f"`cluster.faults`: worker {worker} has crashed {MOST_TRIES:,} times since the last update: give a longer "
+                "`mean_up`, such as some times what a gradient takes"
+            )
 
     def _at(self, when: int, action: Callable[[], None]) -> None:
         def happens() -> None:

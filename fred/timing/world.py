@@ -36,7 +36,7 @@ class World:
         self.node_of = cluster.node_of
         self.faultless = not cluster.faults
         self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
-        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose)
+        self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose, lambda: recorder.changes)
         self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._waiting: dict[str, str] = {}  # who -> what it waits for
         self.standstill = ""  # why nothing happens any more when the time is over
@@ -138,4 +138,5 @@ class World:
         waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
             waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
-        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or 'no worker is waiting'}"
+        nobody = "no worker is waiting" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"
+        return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or nobody}"
