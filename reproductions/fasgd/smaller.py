@@ -30,6 +30,7 @@ def measure() -> None:
 
 
 def _errors(result: fred.Result) -> Facts:
+    row: Any
     for row in result.summary.itertuples():
         yield row.name, row.seed, None, "error", row.error
 
@@ -46,12 +47,14 @@ def _penalties(result: fred.Result) -> Facts:
 
 def _unsent(result: fred.Result) -> Facts:
     yield from _errors(result)
+    row: Any
     for row in result.summary.itertuples():
         yield row.name, row.seed, None, "pushed", row.copies_pushes / row.copies_potential
 
 
 def _periods(result: fred.Result) -> Facts:
     yield from _errors(result)
+    row: Any
     for row in result.summary.itertuples():
         schedule = result.outcome(row.name, row.seed).schedule
         yield row.name, row.seed, None, "fetched", row.copies_fetches / row.copies_potential
