@@ -11,14 +11,14 @@ from reproductions.common import RESULTS, ROOT, run
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs
 TRAFFIC = RESULTS / "fasgd-traffic.csv"
 _POINTS = 100  # kept of each run's curve
-TWICE = ("open", "published-fetch-0.015625", "read-fetch-0.015625")  # runs that have a second seed
+AGAIN = ("open", "published-fetch-0.015625", "read-fetch-0.015625")  # runs that have three seeds
 
 
 def measure() -> None:
-    """Of each run, at some updates: potential copies, pushes and fetches until then, and the error; of some with two seeds."""
+    """Of each run, at some updates: potential copies, pushes and fetches until then, and the error; of some with more seeds."""
     scenario = ROOT / "scenarios" / "fasgd" / "figure3.yaml"
     once = run(fred.load(scenario), "fasgd/figure3")
-    again = run(fred.load(scenario, ["seeds=[2]"]), "fasgd/figure3-again", only=TWICE)
+    again = run(fred.load(scenario, ["seeds=[2, 3]"]), "fasgd/figure3-seeds", only=AGAIN)
     frames = []
     for outcome in (*once.outcomes, *again.outcomes):
         sent = copies(outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster).on_servers)
