@@ -14,6 +14,7 @@ from fred.specification.loading import load
 from fred.timing.topology import Complete, Exponential, Ring
 from reproductions.__main__ import PAGES
 from reproductions.common import RESULTS, Stated, every_claim
+from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
 from reproductions.psp import errors as psp
 from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, tables
@@ -66,6 +67,23 @@ def test_every_claim_has_a_verdict_and_is_counted_once():
     assert verdicts == ["agrees", "disagrees", "calibrated", "not compared", "not tried"]
     assert "5 claims, 4 measured**: 1 agree, 1 disagree, 1 were calibrated on, 1 not compared." in told
     assert told.endswith("**1 not tried** (1: no such model).")
+
+
+@pytest.mark.parametrize(("last", "agrees"), [(0.33, False), (0.45, True)])
+def test_fasgds_relative_advantage_is_judged_by_the_ratio_of_the_errors(last, agrees):
+    """Their difference grows in both: from 0.10 - 0.05, a ratio of 2, to 0.13 at a ratio of 1.65, or 0.25 at 2.25."""
+    ends = {"250x128": (0.05, 0.1), "500x128": (0.05, 0.1), "1000x128": (0.05, 0.1), "10000x128": (0.2, last)}
+    whole = {"initialisation": "N(0, 1)", "rates": "published", "updates": fasgd.UPDATES, "seed": 1}
+    rows = [
+        {**whole, "configuration": name, "algorithm": algorithm, "error": error}
+        for name, both in ends.items()
+        for algorithm, error in zip(fasgd.PUBLISHED, both, strict=True)
+    ]
+    nothing = pd.DataFrame()
+    measured = fasgd_claims.Measured(fasgd.Errors(pd.DataFrame(rows)), nothing, nothing, nothing)
+    *better, relative = fasgd_claims._second(measured)
+    assert relative.agrees is agrees
+    assert all(each.agrees for each in better)
 
 
 def test_what_wagmas_paper_says_is_of_runs_that_there_are():

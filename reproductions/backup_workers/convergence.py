@@ -54,6 +54,23 @@ def ends(curves: pd.DataFrame) -> dict[tuple[str, int], End]:
     return best
 
 
+class Epochs(NamedTuple):
+    """An epoch is an update of Sync-Opt, and N of Async-Opt [section 4.2]."""
+
+    needed: float  # until the target
+    seconds: float  # of each
+
+
+def epochs(curves: pd.DataFrame, method: str, workers: int) -> Epochs:
+    """Of a method with its better gamma, means over the seeds."""
+    gamma = ends(curves)[method, workers].gamma
+    own = curves[(curves["method"] == method) & (curves["workers"] == workers) & (curves["gamma"] == gamma)]
+    in_each = 1 if method == "sync" else workers
+    reached = own[own["error"] <= TARGET].groupby("seed")["updates"].min()
+    last = own.groupby("seed")[["updates", "virtual_seconds"]].max()
+    return Epochs(float(reached.mean()) / in_each, float((last["virtual_seconds"] / last["updates"]).mean()) * in_each)
+
+
 def picture(curves: pd.DataFrame) -> figures.Picture:
     """A panel for each number of workers: error against virtual time, each method with its better gamma."""
     best = ends(curves)

@@ -8,6 +8,7 @@ from reproductions.common import RESULTS, run, say
 
 SMALLER = RESULTS / "backup-workers-smaller.csv"
 GUESSING = 0.5  # an error: the run has been lost
+Table = dict[str, dict[float, float]]  # by run and rate
 
 
 def measure() -> None:
@@ -25,16 +26,29 @@ def measure() -> None:
     pd.concat(frames).to_csv(SMALLER, index=False, float_format="%.6g")
 
 
-def ends(smaller: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """Errors at the end, means over the seeds [runs, rates]."""
+def ends(smaller: pd.DataFrame, experiment: str) -> Table:
+    """Errors at the end, means over the seeds."""
     own = smaller[smaller["experiment"] == experiment]
-    return own.groupby(["run", "rate"], sort=False)["error"].mean().unstack("rate")
+    return _table(own, own["error"])
 
 
-def lost(smaller: pd.DataFrame) -> pd.DataFrame:
-    """Of `ramp`, which share of the seeds ended at an error near guessing [runs, rates]."""
+def lost(smaller: pd.DataFrame) -> Table:
+    """Of `ramp`, which share of the seeds ended at an error near guessing."""
     own = smaller[smaller["experiment"] == "ramp"]
-    return own.assign(lost=own["error"] > GUESSING).groupby(["run", "rate"], sort=False)["lost"].mean().unstack("rate")
+    return _table(own, own["error"] > GUESSING)
+
+
+def learns(errors: dict[float, float]) -> list[float]:
+    """The rates that end at an error below guessing."""
+    return [rate for rate, error in errors.items() if error < GUESSING]
+
+
+def _table(own: pd.DataFrame, values: "pd.Series[float] | pd.Series[bool]") -> Table:
+    found: Table = {}
+    means = values.groupby([own["run"], own["rate"]], sort=False).mean()
+    for name, rate, mean in means.rename("mean").reset_index().itertuples(index=False):
+        found.setdefault(name, {})[rate] = mean
+    return found
 
 
 def first(smaller: pd.DataFrame, error: float) -> "pd.Series[float]":

@@ -10,6 +10,12 @@ from reproductions.common import RESULTS, quiet, run
 
 LAYERS, ERRORS = RESULTS / "backup-workers-layers.csv", RESULTS / "backup-workers-staleness.csv"
 PAPER = {18: 14.54, 12: 11.35, 11: 19.8, 0: 38.97}  # table 1: mean staleness by layer
+TABLE: dict[str, dict[int, float]] = {  # the rest of table 1
+    "min": {18: 4, 12: 5, 11: 8, 0: 24},
+    "median": {18: 13.94, 12: 11.3, 11: 19.59, 0: 38.43},
+    "max": {18: 29, 12: 23, 11: 34, 0: 61},
+    "std": {18: 3.83, 12: 3.09, 11: 3.65, 0: 5.43},
+}
 LATENCIES, LATENCY = (0.0, 0.005, 0.05), 0.005  # s for a message; the one in table1.yaml
 ERROR = {0: 0.36, 20: 0.47, 50: 0.79}  # section 2.1: %
 
@@ -34,9 +40,9 @@ def measure_errors() -> None:
     frame.to_csv(ERRORS, index=False, float_format="%.6g")
 
 
-def by_layer(layers: pd.DataFrame, name: str) -> "pd.Series[float]":
-    """Mean staleness of each layer in one run, over the seeds."""
-    return layers[layers["run"] == name].groupby("layer")["mean"].mean()
+def by_layer(layers: pd.DataFrame, name: str, what: str = "mean") -> "pd.Series[float]":
+    """Mean staleness (or another statistic) of each layer in one run, mean over the seeds."""
+    return layers[layers["run"] == name].groupby("layer")[what].mean()
 
 
 def by_lag(errors: pd.DataFrame) -> pd.DataFrame:
@@ -56,6 +62,7 @@ def picture(layers: pd.DataFrame, errors: pd.DataFrame) -> figures.Picture:
         left.plot(list(ERROR), list(ERROR.values()), "s--", color=figures.COLOURS[0], label="paper: CNN, 25 epochs")
         left.set(xlabel="staleness of every gradient, updates", ylabel="test error, %", ylim=(0, 12))
         left.legend()
+        layers = layers[layers["latency"] == LATENCY]
         for colour, name in zip(figures.COLOURS, layers["run"].unique(), strict=False):
             layer = by_layer(layers, name)
             right.plot(layer.index, layer, color=colour, label=f"FRED: layers asked for {name.replace('-', ' ')}")

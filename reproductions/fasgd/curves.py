@@ -1,8 +1,7 @@
 """Odena 2016, figures 1 and 2: FASGD against SASGD on MNIST; and how much of the margin is the initialisation's."""
 
-from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 import fred
 from fred.results import figures
 from fred.specification.shape import Scenario
-from reproductions.common import RESULTS, ROOT, run, say, table
+from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"
 FIGURE_1 = ("128x1", "32x4", "16x8", "4x32")  # workers x batch size
@@ -38,12 +37,12 @@ def measure() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     tuning = _tuning(run(fred.load(SCENARIOS / "rates.yaml"), "fasgd/rates"))
     tuning.to_csv(TUNING, index=False)
-    best = _best(tuning).set_index(["initialisation", "algorithm"])["rate"]
+    chosen = best(tuning).set_index(["initialisation", "algorithm"])["rate"]
     frames = []
     for initialisation, rates, number, algorithm in product(INITIALISATIONS, ("published", "chosen"), FIGURES, ALGORITHMS):
         if rates == "published" and algorithm not in PUBLISHED:
             continue
-        rate = float(best[initialisation, algorithm]) if rates == "chosen" else None
+        rate = float(chosen[initialisation, algorithm]) if rates == "chosen" else None
         scenario, runs = figure(number, initialisation, algorithm, rate)
         name = f"figure{number}-{_slug(initialisation)}-{rates}-{algorithm}"
         result = run(scenario, f"fasgd/{name}", only=runs)
@@ -71,7 +70,7 @@ def _tuning(result: fred.Result) -> pd.DataFrame:
     )
 
 
-def _best(tuning: pd.DataFrame) -> pd.DataFrame:
+def best(tuning: pd.DataFrame) -> pd.DataFrame:
     """For each initialisation and algorithm the candidate with the lowest mean error over figure 1's configurations."""
     means = tuning.groupby(["initialisation", "algorithm", "rate"])["error"].mean().reset_index()
     return means.loc[means.groupby(["initialisation", "algorithm"])["error"].idxmin()]
@@ -88,16 +87,53 @@ def figure(number: int, initialisation: str, algorithm: str, rate: float | None)
     return fred.load(SCENARIOS / f"figure{number}.yaml", settings), runs
 
 
-def report() -> str:
-    """Draw figures 1 and 2, and the text about them, from the measured curves."""
-    curves = pd.read_csv(CURVES)
-    last = curves[curves["updates"] == UPDATES]
+def draw(curves: pd.DataFrame) -> None:
+    """Figures 1 and 2, with both initialisations, published and chosen rates."""
     for number, configurations in FIGURES.items():
         for initialisation, rates in product(INITIALISATIONS, ("published", "chosen")):
             own = curves[(curves["initialisation"] == initialisation) & (curves["rates"] == rates)]
             picture = _picture(own[own["configuration"].isin(configurations)], configurations)
             picture.save(RESULTS / f"fasgd-figure{number}-{_slug(initialisation)}-{rates}.svg")
-    return _text(last, pd.read_csv(TUNING))
+
+
+class Errors(NamedTuple):
+    """Errors at the end of the curves, or how soon they come to one."""
+
+    curves: pd.DataFrame
+
+    def of(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> "pd.Series[float]":
+        """At the end, by seed."""
+        own = self._own(initialisation, rates, algorithm, configuration)
+        return own[own["updates"] == UPDATES].set_index("seed")["error"]
+
+    def mean(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> float:
+        """At the end, over the seeds."""
+        return float(self.of(initialisation, rates, algorithm, configuration).mean())
+
+    def published(self, algorithm: str, configuration: str) -> float:
+        """At the end, with the published code's initialisation and rates."""
+        return self.mean("N(0, 1)", "published", algorithm, configuration)
+
+    def ratio(self, configuration: str) -> float:
+        """SASGD's error over FASGD's, as published."""
+        return self.published("sasgd", configuration) / self.published("fasgd", configuration)
+
+    def margin(self, initialisation: str, rates: str, configurations: tuple[str, ...], algorithm: str = "fasgd") -> float:
+        """By how much the algorithm ends below SASGD, mean over configurations."""
+        ours, theirs = ([self.mean(initialisation, rates, a, c) for c in configurations] for a in (algorithm, "sasgd"))
+        return float(np.mean(np.subtract(theirs, ours)))
+
+    def until(self, algorithm: str, configuration: str, error: float) -> float:
+        """Updates until the mean error over the seeds is no more than this, as published; not a number if it never is."""
+        own = self._own("N(0, 1)", "published", algorithm, configuration).groupby("updates")["error"].mean()
+        return float(own[own <= error].index.min())
+
+    def _own(self, initialisation: str, rates: str, algorithm: str, configuration: str) -> pd.DataFrame:
+        wanted = {"initialisation": initialisation, "rates": rates, "algorithm": algorithm, "configuration": configuration}
+        own = self.curves
+        for column, value in wanted.items():
+            own = own[own[column] == value]
+        return own
 
 
 def _slug(initialisation: str) -> str:
@@ -122,143 +158,3 @@ def _picture(curves: pd.DataFrame, configurations: tuple[str, ...]) -> figures.P
         axis.figure.axes[0].set_ylabel("validation error")
         picture.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return picture
-
-
-def _text(last: pd.DataFrame, tuning: pd.DataFrame) -> str:
-    def error(initialisation: str, rates: str, algorithm: str, configuration: str) -> float:
-        chosen = (last["initialisation"] == initialisation) & (last["rates"] == rates) & (last["algorithm"] == algorithm)
-        return float(last[chosen & (last["configuration"] == configuration)]["error"].mean())
-
-    published = "N(0, 1)", "published"
-    first = []
-    for configuration, paper in PAPER.items():
-        ours = {name: error(*published, name, configuration) for name in paper}
-        close = all(abs(ours[name] - paper[name]) <= 0.15 * paper[name] + 0.005 for name in paper)
-        verdict = "yes" if close and ours["fasgd"] < ours["sasgd"] else "order only" if ours["fasgd"] < ours["sasgd"] else "no"
-        row = [configuration, *(f"{paper[name]:.3f}" for name in paper), *(f"{ours[name]:.3f}" for name in paper), verdict]
-        first.append(row)
-    second, margins = [], []
-    for configuration in FIGURE_2:
-        pair = [error(*published, name, configuration) for name in PUBLISHED]
-        margins.append(pair[1] - pair[0])
-        second.append([configuration, "FASGD better", *(f"{value:.3f}" for value in pair), "yes" if margins[-1] > 0 else "no"])
-    both = [
-        [configuration, *(f"{error(i, r, name, configuration):.3f}" for i in INITIALISATIONS for r, name in _columns())]
-        for configuration in (*FIGURE_1, *FIGURE_2)
-    ]
-    header = ["workers x batch", *(f"{name}, {i}, {r}" for i in INITIALISATIONS for r, name in _columns())]
-    chosen = [[row.initialisation, row.algorithm, f"{row.rate:.3g}", f"{row.error:.3f}"] for row in _best(tuning).itertuples()]
-    return TEXT.format(
-        first=table(
-            ["workers x batch", *(f"paper: {n}" for n in PUBLISHED), *(f"FRED: {n}" for n in PUBLISHED), "agrees"], first
-        ),
-        second=table(["workers x batch", "paper", "FRED: fasgd", "FRED: sasgd", "agrees"], second),
-        grows="grows" if margins[-1] > margins[0] else "does not grow",
-        both=table(header, both),
-        chosen=table(["initialisation", "algorithm", "rate", "mean error"], chosen),
-        margins=_margins(error),
-        seeds=len(SEEDS),
-        m11=_margin(error, "N(0, 1)", "published", FIGURE_1),
-        m12=_margin(error, "scaled", "chosen", FIGURE_1),
-        m21=_margin(error, "N(0, 1)", "published", FIGURE_2),
-        m22=_margin(error, "scaled", "chosen", FIGURE_2),
-        m23=_margin(error, "scaled", "published", FIGURE_2),
-        share=_margin(error, "scaled", "chosen", FIGURE_2) / _margin(error, "N(0, 1)", "published", FIGURE_2),
-        **_spread(last),
-    )
-
-
-def _columns() -> list[tuple[str, str]]:
-    return [("published", "fasgd"), ("published", "sasgd"), ("chosen", "fasgd"), ("chosen", "fasgd-std"), ("chosen", "sasgd")]
-
-
-def _margin(
-    error: Callable[[str, str, str, str], float],
-    initialisation: str,
-    rates: str,
-    configurations: tuple[str, ...],
-    algorithm: str = "fasgd",
-) -> float:
-    """By how much the algorithm ends below SASGD, mean over configurations."""
-    gaps = [error(initialisation, rates, "sasgd", c) - error(initialisation, rates, algorithm, c) for c in configurations]
-    return float(np.mean(gaps))
-
-
-def _margins(error: Callable[[str, str, str, str], float]) -> str:
-    rows = []
-    for initialisation, rates in product(INITIALISATIONS, ("published", "chosen")):
-        values = [_margin(error, initialisation, rates, figure) for figure in (FIGURE_1, FIGURE_2)]
-        std = [_margin(error, initialisation, rates, figure, "fasgd-std") for figure in (FIGURE_1, FIGURE_2)]
-        cells = [f"{value:+.3f}" for value in values] + [f"{value:+.3f}" if rates == "chosen" else "–" for value in std]
-        rows.append([initialisation, rates, *cells])
-    header = ["initialisation", "rates", "figure 1", "figure 2", "figure 1, `fasgd-std`", "figure 2, `fasgd-std`"]
-    return table(header, rows)
-
-
-def _spread(last: pd.DataFrame) -> dict[str, object]:
-    """The largest difference between seeds of a configuration of figure 1, and where it is."""
-    own = last[last["configuration"].isin(FIGURE_1)]
-    ranges = own.groupby(["initialisation", "rates", "algorithm", "configuration"])["error"].agg(np.ptp)
-    worst: Any = ranges.idxmax()
-    return {"spread": ranges.max(), "worst": ", ".join(worst)}
-
-
-TEXT = """# FASGD against SASGD, and B-FASGD (Odena 2016, figures 1 to 3)
-
-Made by `make reproduce` from the CSV files `fasgd-*` beside this page. MNIST, a 784-100-10 network, 100,000 updates, FRED's
-dispatcher with uniform selection; validation error on 9,600 images. Figure 1 has {seeds} seeds (means are given), figure 2
-one.
-
-**Read off, not printed**: the paper's values, from its figures at 100,000 updates, to about 0.005. **Taken from the published
-code**, because text and figures differ (docs/errata.md, item 5): 100 hidden units, N(0, 1) weights, minibatches in file order,
-the step alpha g / ((tau + 1) (m + 0.001)), rates 0.005 (FASGD) and 0.04 (SASGD). **Calibrated**: nothing.
-
-## Figure 1 as published: 128 examples divided among workers
-
-{first}
-
-"Agrees" means: FASGD ends below SASGD, and both values are within 15 % + 0.005 of those read off.
-
-![figure 1 as published](fasgd-figure1-published-published.svg)
-
-## Figure 2 as published: many workers, batches of 128
-
-{second}
-
-The paper finds that FASGD wins in all four, and by more as workers are added. Here its margin {grows} from 250 to 10,000
-workers.
-
-![figure 2 as published](fasgd-figure2-published-published.svg)
-
-## The same with a scaled initialisation, and with rates chosen for each algorithm
-
-Scaled: He et al. 2015, N(0, 2 / inputs). Chosen: the best of 16 rates (powers of two from 2^-13 to 4) by the mean error over
-figure 1's four configurations after 10,000 updates, one seed: for every algorithm the same budget. `fasgd-std` is FASGD with
-v an average of the gradient's standard deviation, as the paper's prose says, instead of the published code's mean of |g|.
-
-{chosen}
-
-Errors at 100,000 updates:
-
-{both}
-
-![figure 1, scaled, chosen rates](fasgd-figure1-scaled-chosen.svg)
-![figure 2, scaled, chosen rates](fasgd-figure2-scaled-chosen.svg)
-
-## How much of FASGD's margin is the algorithm's, and how much the initialisation's?
-
-Error of SASGD minus error of FASGD, mean over a figure's configurations:
-
-{margins}
-
-**Figure 1: the margin is the initialisation's.** As published FASGD is ahead by {m11:.3f}; with the weights scaled and each
-rate chosen on the same budget, by {m12:+.3f}: nothing.
-
-**Figure 2: about {share:.0%} of it is the algorithm's.** With hundreds to thousands of updates of staleness FASGD is ahead by
-{m21:.3f} as published, and still by {m22:.3f} with scaled weights and chosen rates. The paper's claim that it helps more when
-staleness is higher survives; its figure 1 does not show it.
-
-What limits this answer: rates were chosen on figure 1's configurations and a tenth of the updates. FASGD's published rate of
-0.005 is better than the chosen one on figure 2 with scaled weights (margin {m23:+.3f}), so a choice made for figure 2 would
-favour it more. One seed in figure 2; in figure 1 seeds differ by at most {spread:.3f} ({worst}).
-"""

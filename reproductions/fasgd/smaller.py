@@ -30,6 +30,7 @@ def measure() -> None:
 
 
 def _errors(result: fred.Result) -> Facts:
+    row: Any
     for row in result.summary.itertuples():
         yield row.name, row.seed, None, "error", row.error
 
@@ -46,26 +47,29 @@ def _penalties(result: fred.Result) -> Facts:
 
 def _unsent(result: fred.Result) -> Facts:
     yield from _errors(result)
+    row: Any
     for row in result.summary.itertuples():
         yield row.name, row.seed, None, "pushed", row.copies_pushes / row.copies_potential
 
 
 def _periods(result: fred.Result) -> Facts:
     yield from _errors(result)
+    row: Any
     for row in result.summary.itertuples():
         schedule = result.outcome(row.name, row.seed).schedule
         yield row.name, row.seed, None, "fetched", row.copies_fetches / row.copies_potential
         yield row.name, row.seed, None, "bursts", bursts(schedule)
-        yield row.name, row.seed, None, "bursts at first", bursts(schedule, 0.1)
 
 
-def bursts(schedule: Schedule, share: float = 1.0) -> float:
-    """Variance over mean of the fetches within a step's time, in the first share of a run; 1: as if independent."""
+def bursts(schedule: Schedule) -> float:
+    """Variance over mean of the fetches in a step's time, mean over tenths of a run, within which v changes little.
+
+    1: as if fetches were independent of each other.
+    """
     sent = schedule.rows(Verb.PULL)
     sent = sent[schedule["messages"][sent] > 0]
-    end = share * schedule.end_ns / 1e9
-    counts, _ = np.histogram(schedule["time_ns"][sent] / 1e9, np.arange(0, end, STEP))
-    return float(counts.var() / counts.mean())
+    counts, _ = np.histogram(schedule["time_ns"][sent] / 1e9, np.arange(0, schedule.end_ns / 1e9, STEP))
+    return float(np.mean([tenth.var() / tenth.mean() for tenth in np.array_split(counts, 10)]))
 
 
 def _b_staleness(result: fred.Result) -> Facts:
