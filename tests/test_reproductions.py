@@ -16,6 +16,7 @@ from reproductions.__main__ import PAGES
 from reproductions.common import RESULTS
 from reproductions.fasgd import curves as fasgd
 from reproductions.psp import errors as psp
+from reproductions.psp import times as psp_times
 from reproductions.verdicts import Claim, Found, Verdict, less, level, no_worse, tables
 from reproductions.wagma import further, orders, paper, throughput
 from tests.worlds import make_run
@@ -65,7 +66,7 @@ def test_what_wagmas_paper_says_is_of_runs_that_there_are():
 
 def test_psp_waits_for_whole_shares():
     """With 8 servers 90 % would have been all of them."""
-    runs = load(psp.SCENARIOS / "errors.yaml").runs
+    runs = load(psp_times.SCENARIOS / "errors.yaml").runs
     assert set(runs) == set(psp.RUNS)
     for run in runs.values():
         waited = getattr(run.protocol, "blocks_percent") * run.cluster.servers  # noqa: B009  a protocol of any kind
