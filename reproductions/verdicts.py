@@ -101,13 +101,13 @@ def close(measured: float, paper: float, share: float) -> Verdict:
 def interval(values: "pd.Series[float]") -> tuple[float, float]:
     """Of their mean, with 95 %; endless for a single one."""
     mean, count = float(values.mean()), len(values)
-    half = float(stats.t.ppf(0.975, count - 1) * values.sem()) if count > 1 else np.inf
+    half = stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count) if count > 1 else np.inf
     return mean - half, mean + half
 
 
 def _ratio(one: "pd.Series[float]", other: "pd.Series[float]") -> tuple[float, float]:
     """The interval of the logarithm of the ratio, by seed."""
-    return interval(np.log(one / other).dropna())
+    return interval((one / other).dropna().map(np.log))
 
 
 def less(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Verdict:

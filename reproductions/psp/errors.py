@@ -15,7 +15,8 @@ ERRORS = RESULTS / "psp-errors.csv"
 _SPREAD = (
     "cluster.network.pull_latency.components=[{name: lognormal, median: 0.1, sigma: 0.5}, {name: constant, seconds: 4.001}]"
 )
-CONDITIONS = {LATE: [], EVEN: ["cluster.network.pull_latency=null"], SPREAD: [_SPREAD]}
+_FEWER = "seeds=[1, 2, 3]"
+CONDITIONS = {LATE: [], EVEN: ["cluster.network.pull_latency=null", _FEWER], SPREAD: [_SPREAD, _FEWER]}
 _ONLY = {LATE: RUNS, EVEN: tuple(PAPER), SPREAD: ("sync", "push-7-pull-90", "push-5-pull-75", "pull-75")}
 _FOLDERS = {LATE: "late", EVEN: "even", SPREAD: "spread"}
 

@@ -36,7 +36,7 @@ def ends(errors: pd.DataFrame, rate: float = RATE) -> pd.DataFrame:
     last = errors[errors["rate"] == rate].sort_values("gradients").groupby(["run", "seed"], sort=False).last()
     means = last.groupby("run", sort=False)[["error", "replicas_error"]].mean()
     spread = last.groupby("run", sort=False)["error"].agg(lambda own: (own - own.mean()).abs().max())
-    return means.assign(spread=spread)
+    return means.assign(spread=spread).reindex(list(dict.fromkeys(errors["run"])))
 
 
 def by_seed(errors: pd.DataFrame, column: str = "error") -> pd.DataFrame:

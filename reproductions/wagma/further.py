@@ -42,7 +42,8 @@ def measure() -> None:
     """About ten minutes."""
     frames = []
     for case in CASES:
-        metrics = run(fred.load(SCENARIO, case.settings, [TWICE]), f"wagma/{case.folder}", case.runs).metrics
+        scenario = fred.load(SCENARIO, ["seeds=[1, 2, 3]", *case.settings], [TWICE])
+        metrics = run(scenario, f"wagma/{case.folder}", case.runs).metrics
         own = metrics["replicas_error"].fillna(metrics["error"])  # where all have one model
         frames.append(
             metrics[["run", "seed", "gradients", "virtual_seconds", "error"]].assign(replicas_error=own, case=case.what)

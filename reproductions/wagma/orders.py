@@ -126,7 +126,8 @@ def _all(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _pair(one: "pd.Series[float]", other: "pd.Series[float]") -> str:
-    return f"{one.mean():.4f} for {other.mean():.4f}"
+    seeds = one.index.intersection(other.index)
+    return f"{one[seeds].mean():.4f} for {other[seeds].mean():.4f}"
 
 
 def _order(smaller: "pd.Series[float]", larger: "pd.Series[float]") -> Found:

@@ -51,7 +51,7 @@ class Throughput:
     """Steps per second of all workers, means over the seeds."""
 
     def __init__(self, measured: pd.DataFrame):
-        self._measured = measured.set_index(["figure", "workers", "name"]).sort_index()
+        self._measured = measured
         self._means = measured.groupby(["figure", "workers", "name"], sort=False)["steps_per_second"].mean()
 
     def of(self, figure: str, workers: int, run: str) -> float:
@@ -60,7 +60,9 @@ class Throughput:
 
     def seeds(self, figure: str, workers: int, run: str) -> "pd.Series[float]":
         """Of one run, by seed."""
-        return self._measured.loc[(figure, workers, run)].set_index("seed")["steps_per_second"]
+        every = self._measured
+        own = every[(every["figure"] == figure) & (every["workers"] == workers) & (every["name"] == run)]
+        return own.set_index("seed")["steps_per_second"]
 
     def faster(self, figure: str, workers: int, run: str) -> float:
         """WAGMA's, of that run's."""
