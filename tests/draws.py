@@ -11,19 +11,8 @@ import numpy as np
 FAMILIES = (
     *("latencies", "traces", "groups", "speeds", "nodes", "contention", "network", "cards", "levels", "slow links"),
     *("collectives", "crashes", "outages", "losses", "servers", "clocks", "gates", "other protocols"),
-    *(
-        "optimizers",
-        "rates",
-        "averages",
-        "examples",
-        "cadences",
-        "targets",
-        "limits",
-        "sweeps",
-        "seeds",
-        "several runs",
-        "titles",
-    ),
+    *("optimizers", "rates", "averages", "examples", "cadences", "targets", "limits"),
+    *("sweeps", "seeds", "several runs", "titles"),
 )
 
 

@@ -36,12 +36,12 @@ def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
 
 
 def _being_mended(scenario: Scenario) -> bool:
-    """Known defects: sweeps of timing alone; a target beside a limit of time, inline; crashes beside a server's card."""
+    """Known defects: sweeps without a best point; a target beside a limit of time, inline; crashes beside a server's card."""
     for run in scenario.runs.values():
         network = run.cluster.network
         crashes = any(type(fault).__name__ == "Crashes" for fault in run.cluster.faults)
         cards = network is not None and (network.server_bandwidth or network.servers)
-        if (scenario.points and run.task is None) or (run.stop.target_loss and run.stop.seconds) or (crashes and cards):
+        if scenario.points or (run.stop.target_loss and run.stop.seconds) or (crashes and cards):
             return True
     return False
 
