@@ -16,6 +16,11 @@ _X86 = {  # flags of XLA's; a user's own values for them are replaced
     "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add up in an order that no CPU changes
     "--xla_cpu_enable_fast_math": "false",
 }
+_ARM64 = {
+    "--xla_backend_extra_options": "-aarch64-enable-mcr=false",
+    "--xla_cpu_enable_platform_dependent_math": "false",
+    "--xla_cpu_enable_fast_math": "false",
+}
 _NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
 _LAPACK = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}  # for orthogonal first weights
 _DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
@@ -91,7 +96,9 @@ def _wanted() -> dict[str, str]:
         own, lapack = _X86, _LAPACK
     elif platform.machine() in ("x86_64", "AMD64"):
         own = _X86 | _NO_YNNPACK
-    replaced = _X86.keys() | _NO_YNNPACK.keys()
+    elif platform.machine() in ("aarch64", "arm64"):
+        own, lapack = _ARM64, _LAPACK
+    replaced = _X86.keys() | _ARM64.keys() | _NO_YNNPACK.keys()
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]
     return {
         **lapack,

@@ -3,7 +3,9 @@
 environment.py turns it on. XLA gives it only products of matrices that lie in rows, so that is what all products become here.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ from jax.extend.core import Primitive
 from jax.extend.core.primitives import dot_general_p
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
+
+from fred.portable.parts import AS_ON_X86, agreeable, parts
 
 _SMALLEST = 8  # XLA gives YNNPACK no product with all sides below this
 
@@ -77,28 +81,57 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     if not left.size or not right.size:
         return jnp.zeros((*left.shape[:-2], m, n), left.dtype)
-    if k == 1:  # nothing to add up
-        return left * (right.swapaxes(-1, -2) if transposed else right)
-    if n == 1 and m > 1:
+    if n == 1 and m > 1 and k > 1:
         vector = right if transposed else right.swapaxes(-1, -2)
         return _product(vector, left, transposed=True).swapaxes(-1, -2)
-    if m == 1:  # XLA computes with vectors itself, in an order that follows what else it computes there
+    if m == 1 and k > 1:  # XLA computes with vectors itself, in an order that follows what else it computes there
         return _product(
             jnp.concatenate([left, jnp.zeros_like(left)], -2),
             right if n > 1 else jnp.concatenate([right, right], -2 if transposed else -1),
             transposed,
         )[..., :1, :n]
+    if AS_ON_X86:
+        rows, columns = agreeable(m, k, n, transposed)
+        left, right = _lengthened(left, -2, rows), _lengthened(right, -2 if transposed else -1, columns)
+        product = _in_one_row(left, right, transposed)
+        return product if product.shape[-2:] == (m, n) else product[..., :m, :n]
+    return _in_parts(left, right, transposed)
+
+
+def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
+    """The sums over parts of the rows, and then their sums."""
+    m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
+    strips = [
+        functools.reduce(operator.add, [_in_one_row(left[..., part], _block(right, part, strip, transposed), transposed) for part in sums])
+        for strip, sums in parts(m, k, n, transposed)
+    ]
+    return jnp.concatenate(strips, -1) if strips else _in_one_row(left, right, transposed)
+
+
+def _block(right: jax.Array, rows: slice, columns: slice, transposed: bool) -> jax.Array:
+    return right[..., columns, rows] if transposed else right[..., rows, columns]
+
+
+def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
+    """By YNNPACK's kernel, with sides that are long enough for it."""
+    m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
+    if k == 1:  # nothing to add up
+        return left * (right.swapaxes(-1, -2) if transposed else right)
+    if n == 1:
+        return _in_one_row(left, _lengthened(right, -2 if transposed else -1, 2), transposed)[..., :1]
     if max(m, k, n) < _SMALLEST:
-        left, right = _lengthened(left, -1), _lengthened(right, -1 if transposed else -2)
+        left, right = _lengthened(left, -1, _SMALLEST), _lengthened(right, -1 if transposed else -2, _SMALLEST)
     # The barriers keep XLA from making transpositions part of the product, which would then go to another kernel.
     left, right = lax.optimization_barrier((left, right))
     return lax.optimization_barrier(_kernel_p.bind(left, right, transposed=transposed))
 
 
-def _lengthened(array: jax.Array, axis: int) -> jax.Array:
-    """Zeros added so that the axis is long enough for the kernel."""
+def _lengthened(array: jax.Array, axis: int, length: int) -> jax.Array:
+    """Zeros added along an axis, if it is shorter."""
+    if array.shape[axis] >= length:
+        return array
     widths = [(0, 0)] * array.ndim
-    widths[axis] = (0, _SMALLEST - array.shape[axis])
+    widths[axis] = (0, length - array.shape[axis])
     return jnp.pad(array, widths)
 
 
