@@ -295,6 +295,17 @@ def test_a_global_that_changes_in_one_process_is_not_served_from_a_folder(monkey
     assert again.summary["virtual_seconds"].tolist() == [20.0]
 
 
+def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
+    def stopped(name: str, seed: int, done: float) -> None:
+        if seed == 2:
+            raise KeyboardInterrupt
+
+    scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}, "seeds": [1, 2]})
+    with pytest.raises(KeyboardInterrupt) as raised:
+        fred.run(scenario, out=tmp_path / "out", progress=stopped)
+    assert raised.value.__notes__[0].startswith("what was done will be computed anew: a program (")
+
+
 def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
     """The same file names, other digits: what another process makes of them."""
     data = {"name": "mnist", "directory": str(tmp_path), "canonical": False}

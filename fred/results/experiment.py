@@ -158,11 +158,14 @@ def _some(names: list[str], shown: int = 3) -> str:
 def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
     if not ownership.is_marked(stage, ownership.UNFINISHED):
         return f"the result is complete: {path}"
-    done = sum((stage / unit.folder / stored.ABOUT).exists() for unit in units)  # what was not whole has been removed
-    begun = sum(work.begun(unit, stage) for unit in units)
+    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # what was not whole has been removed
+    begun = sum(work.begun(unit, stage) and not unit.unknown for unit in units)
     if done or begun:
         part = f", and part of {begun}" if begun else ""
         return f"{done} of {len(units)} units are kept{part}; the same command goes on from there"
+    for unit in units:
+        if (stage / unit.folder / stored.ABOUT).exists():
+            return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
     return "nothing was written"
 
 

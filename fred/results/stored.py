@@ -165,6 +165,12 @@ def holds(unit: Unit, folder: Path) -> bool:
 STORE = Store(write, holds)
 
 
+def lasting(unit: Unit, folder: Path) -> bool:
+    """Whether this unit's outcome is there, and will be known for it by another process."""
+    found = _found(unit, folder)
+    return found is not None and not (found.about.late or unit.unknown)
+
+
 def whole(unit: Unit, folder: Path) -> Stored | None:
     """What lies there, if it is this unit's outcome, none of its files has changed since, and it would come out so again."""
     found = _found(unit, folder)
