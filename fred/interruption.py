@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +44,7 @@ def heeded() -> Iterator[None]:
     for number in (signal.SIGTERM, signal.SIGINT):
         if before[number] in (signal.SIG_DFL, signal.default_int_handler, _end):
             signal.signal(number, _stop)
+    unraisable, sys.unraisablehook = sys.unraisablehook, _lost
     try:
         yield
     except Exception as error:
@@ -52,6 +54,7 @@ def heeded() -> Iterator[None]:
     finally:
         _heeding, _words = False, "it was at its end" if _is_program else ""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -102,6 +105,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
         return
     signal.setitimer(signal.ITIMER_REAL, _REPEATED)
     raise KeyboardInterrupt
+
+
+def _lost(unraisable: "sys.UnraisableHookArgs") -> None:
+    """What comes where Python can raise nothing, as in `__del__` or while it collects garbage, is told again at once."""
+    if _told and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _importing(frame: FrameType | None) -> bool:

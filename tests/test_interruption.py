@@ -122,6 +122,20 @@ def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
     assert interruption.exit_code() == 143
 
 
+def test_where_nothing_can_be_raised_it_is_told_again_at_once(capsys):
+    class Dying:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interruption.heeded():
+        Dying()
+        time.sleep(5)
+    assert time.monotonic() - began < 1.5
+    assert capsys.readouterr().err == ""
+
+
 def test_an_import_without_end_is(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(interruption, "_PATIENCE", 0.2)
