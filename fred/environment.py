@@ -10,6 +10,8 @@ import sys
 import warnings
 from pathlib import Path
 
+from fred.errors import FredError
+
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
 _X86 = {  # flags of XLA's; a user's own values for them are replaced
     "--xla_cpu_max_isa": "AVX",  # the last without fused multiply-add
@@ -24,6 +26,10 @@ _ARM64 = {
 _NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
 _LAPACK = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}  # for orthogonal first weights
 _DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
+_USUAL = {  # what jax does unless it is told otherwise, and what FRED is written for
+    "JAX_NUMPY_RANK_PROMOTION": "allow",
+    "JAX_TRANSFER_GUARD": "allow",
+}
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 
 
@@ -42,12 +48,27 @@ def prepare() -> None:
     os.environ.update(wanted)
 
 
+def check() -> str:
+    """The platform on which jax computes. Imports jax. Raises FredError for variables that leave it none."""
+    import jax
+
+    threads = os.environ.get("FRED_THREADS", "1")
+    if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
+        raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
+    try:
+        return str(jax.default_backend())
+    except RuntimeError as error:
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        raise FredError(f"JAX_PLATFORMS={platforms}: jax cannot start: {error}; leave the variable unset") from None
+
+
 def describe() -> dict[str, str]:
-    """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax."""
+    """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax. Raises FredError."""
     import importlib.metadata
 
     import jax
 
+    backend = check()
     facts = {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),
@@ -56,7 +77,7 @@ def describe() -> dict[str, str]:
     }
     facts |= {package: importlib.metadata.version(package) for package in _PACKAGES}
     facts |= {name: os.environ.get(name, "") for name in ("PJRT_NPROC", "XLA_FLAGS", *_LAPACK)}
-    facts["backend"] = jax.default_backend()
+    facts["backend"] = backend
     for option in (
         "jax_default_matmul_precision",
         "jax_default_prng_impl",
@@ -106,4 +127,5 @@ def _wanted() -> dict[str, str]:
         "XLA_FLAGS": " ".join([*flags, *(f"{name}={value}" for name, value in own.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
         **_DRAWS,
+        **{name: value for name, value in _USUAL.items() if name in os.environ},
     }

@@ -102,7 +102,9 @@ def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     """The sums over parts of the rows, and then their sums."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
     strips = [
-        functools.reduce(operator.add, [_in_one_row(left[..., part], _block(right, part, strip, transposed), transposed) for part in sums])
+        functools.reduce(
+            operator.add, [_in_one_row(left[..., part], _block(right, part, strip, transposed), transposed) for part in sums]
+        )
         for strip, sums in parts(m, k, n, transposed)
     ]
     return jnp.concatenate(strips, -1) if strips else _in_one_row(left, right, transposed)

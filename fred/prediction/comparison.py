@@ -1,6 +1,7 @@
 """What each rule for the cutoff would have made of a recorded trace."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,7 +114,7 @@ def rule_named(name: str) -> CutoffRule:
     """The rule that the command line calls so, as yet untrained. Raises FredError."""
     head, _, number = name.partition(":")
     if head == "static" and number:
-        if not number.isascii() or not number.isdigit() or int(number) < 1:
+        if not re.fullmatch("[1-9][0-9]{,8}", number):
             raise FredError(f"rule `{name}`: expected a number of workers after `static:`")
         return StaticCutoff(workers=int(number))
     if name in _SHORT:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from fred.timing.durations import NANOSECONDS
 from fred.timing.protocols.synchronous import Synchronous
 from fred.traces import options as trace_options
 
+_MOST = 1 << 31  # gradients that are averaged
 _SHOWN = 20  # lines of the table beside those around the best one
 
 
@@ -131,7 +132,13 @@ def picture(found: Plan) -> figures.Picture:
 
 def _pairs(text: str) -> dict[int, float]:
     try:
-        return {int(count): float(iterations) for count, _, iterations in (pair.partition("=") for pair in text.split(","))}
+        pairs = [(int(count), float(iterations)) for count, _, iterations in (pair.partition("=") for pair in text.split(","))]
+        twice = [count for count, number in Counter(count for count, _ in pairs).items() if number > 1]
+        if twice:
+            raise FredError(f"--iterations {text}: N = {twice[0]} is there twice")
+        if max(abs(count) for count, _ in pairs) > _MOST:
+            raise ValueError
+        return dict(pairs)
     except ValueError:
         raise FredError(f"--iterations {text}: expected N=COUNT, separated by commas, such as 50=137500,100=76200") from None
 

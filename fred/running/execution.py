@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred import environment
 from fred.learning.models.model import Params
 from fred.learning.server import State
 from fred.replay import snapshot
@@ -63,6 +64,7 @@ def digest(params: Named) -> str | None:
 
 def check(name: str, run: Run, seed: int) -> None:
     """Find out before anything runs whether the data are there and the model fits them. Raises FredError."""
+    environment.check()
     with blamed(name, run):
         if run.task is not None:
             Problem(run.task, run, seed)

@@ -5,7 +5,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable
-from io import BufferedReader
+from io import BufferedIOBase
 from pathlib import Path
 
 from fred import inputs
@@ -45,7 +45,7 @@ def read(directory: Path, name: str, size: Size, md5: str | None = None) -> byte
 def _content(path: Path, size: Size) -> bytes:
     """The unpacked bytes of a file."""
     with inputs.opened(path) as file:
-        stream: gzip.GzipFile | BufferedReader = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        stream: BufferedIOBase = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         try:
             content = bytearray(stream.read(_BEGINNING))
             most = size(bytes(content), path)

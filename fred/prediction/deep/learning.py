@@ -24,6 +24,7 @@ _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 def learn(rule: DeepMarkov, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them."""
+    environment.check()
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     if rule.variant != "shared":

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
+from fred import environment
 from fred.component import Count, Whole, beside_the_scenario
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
@@ -173,6 +174,7 @@ def _filter(trained: saved.Trained, node_of: bytes, particles: int) -> "Filter":
     """Kept, since compiling it takes seconds."""
     import jax.numpy as jnp
 
+    environment.check()
     from fred.prediction.deep.filter import Filter
     from fred.prediction.deep.network import of_variant
 
