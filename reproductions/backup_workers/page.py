@@ -173,8 +173,8 @@ moving average: the paper decays them and uses RMSProp. An epoch is, as there, a
 
 ## Appendix A.3: clipping
 
-53 workers, RMSProp with a decay of 0.9 and momentum 0.9, batches of 8, 12,000 gradients, three seeds; clipped to a norm of 1. The
-rate of synchronous runs is multiplied by the 50 gradients of an update. Errors in %:
+53 workers, RMSProp with a decay of 0.9 and momentum 0.9, batches of 8, 12,000 gradients, three seeds; clipped to a norm of 1.
+The rate of synchronous runs is multiplied by the 50 gradients of an update. Errors in %:
 
 {clipping}
 
