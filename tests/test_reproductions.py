@@ -7,7 +7,7 @@ import pytest
 
 from fred.specification.loading import load
 from reproductions.__main__ import PAGES
-from reproductions.common import Stated, every_claim
+from reproductions.common import RESULTS, Stated, every_claim
 from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
 from reproductions.wagma import paper, throughput
@@ -42,6 +42,12 @@ def test_fasgds_candidates_are_sixteen_powers_of_two_for_each_first_weights():
 def test_every_page_measures_its_timing_and_its_training_and_reports(name):
     module = importlib.import_module(f"reproductions.{name}")
     assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
+
+
+@pytest.mark.parametrize(("name", "page"), [("fasgd", "fasgd"), ("backup_workers", "backup-workers")])
+def test_pages_say_what_the_measurements_beside_them_hold(name, page):
+    module = importlib.import_module(f"reproductions.{name}")
+    assert module.page.text(module.measured()) == (RESULTS / f"{page}.md").read_text(encoding="utf-8")
 
 
 def test_every_claim_has_a_verdict_and_is_counted_once():

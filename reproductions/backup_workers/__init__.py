@@ -22,14 +22,17 @@ def training() -> None:
     convergence.measure()
 
 
+def measured() -> Measured:
+    """What the CSV files hold."""
+    files = (staleness.LAYERS, staleness.ERRORS, arrivals.ARRIVALS, iterations.ITERATIONS, convergence.CURVES, smaller.SMALLER)
+    return Measured(*map(pd.read_csv, files))
+
+
 def report() -> str:
     """Write backup-workers.md and its figures from what was measured."""
-    arrived, shares = pd.read_csv(arrivals.ARRIVALS), pd.read_csv(arrivals.SHARES)
-    layers, stale = pd.read_csv(staleness.LAYERS), pd.read_csv(staleness.ERRORS)
-    reached, curves = pd.read_csv(iterations.ITERATIONS), pd.read_csv(convergence.CURVES)
-    others = pd.read_csv(smaller.SMALLER)
-    staleness.picture(layers, stale).save(RESULTS / "backup-workers-figure2.svg")
-    arrivals.picture(arrived, shares).save(RESULTS / "backup-workers-figure4.svg")
-    iterations.picture(reached, arrived).save(RESULTS / "backup-workers-figure6.svg")
-    convergence.picture(curves).save(RESULTS / "backup-workers-figure8.svg")
-    return write("backup-workers", page.text(Measured(layers, stale, arrived, reached, curves, others)))
+    found = measured()
+    staleness.picture(found.layers, found.stale).save(RESULTS / "backup-workers-figure2.svg")
+    arrivals.picture(found.arrived, pd.read_csv(arrivals.SHARES)).save(RESULTS / "backup-workers-figure4.svg")
+    iterations.picture(found.reached, found.arrived).save(RESULTS / "backup-workers-figure6.svg")
+    convergence.picture(found.curves).save(RESULTS / "backup-workers-figure8.svg")
+    return write("backup-workers", page.text(found))

@@ -32,9 +32,9 @@ def ends(smaller: pd.DataFrame, experiment: str) -> Table:
     return _table(own, own["error"])
 
 
-def lost(smaller: pd.DataFrame) -> Table:
-    """Of `ramp`, which share of the seeds ended at an error near guessing."""
-    own = smaller[smaller["experiment"] == "ramp"]
+def lost(smaller: pd.DataFrame, experiment: str) -> Table:
+    """Which share of the seeds ended at an error near guessing."""
+    own = smaller[smaller["experiment"] == experiment]
     return _table(own, own["error"] > GUESSING)
 
 

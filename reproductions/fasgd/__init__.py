@@ -18,10 +18,15 @@ def training() -> None:
     curves.measure()
 
 
+def measured() -> Measured:
+    """What the CSV files hold."""
+    tuning, sent, others = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))
+    return Measured(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, others)
+
+
 def report() -> str:
     """Write fasgd.md and its figures from what was measured."""
-    learned, sent = pd.read_csv(curves.CURVES), pd.read_csv(traffic.TRAFFIC)
-    curves.draw(learned)
-    traffic.picture(sent).save(RESULTS / "fasgd-figure3.svg")
-    errors = curves.Errors(learned)
-    return write("fasgd", page.text(Measured(errors, pd.read_csv(curves.TUNING), sent, pd.read_csv(smaller.SMALLER))))
+    found = measured()
+    curves.draw(found.errors.curves)
+    traffic.picture(found.traffic).save(RESULTS / "fasgd-figure3.svg")
+    return write("fasgd", page.text(found))
