@@ -71,6 +71,11 @@ class Row(NamedTuple):
     keep: float  # SYNC: of what was there
 
 
+def exact_sum(numbers: Ints) -> int:
+    """Beyond 64 bits, too."""
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
+
+
 def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int, ...]:
     """What tells messages apart: worker and step, or of a difference worker and mailboxes."""
     return (worker, step) if step != NONE else (worker, source, mailbox)

@@ -16,11 +16,11 @@ def random_cluster(draws: Draws, workers: int, served: bool, clocked: bool) -> O
     if draws.has("groups"):
         cluster["groups"] = [_group(draws, size) for size in parts(draws, workers)]
     elif draws.has("speeds"):
-        cluster["speeds"] = [draws.one(0.5, 1.0, 1.0, 2.0) for _ in range(workers)]
+        cluster["speeds"] = [draws.one(0.01, 0.5, 1.0, 1.0, 2.0) for _ in range(workers)]
     if draws.has("nodes"):
         cluster["nodes"] = draws.one(draws.between(1, workers), parts(draws, workers))
     if draws.has("servers"):
-        cluster["servers"] = draws.one(2, 3)
+        cluster["servers"] = draws.one(2, 3, 9)
     nodes = cluster.get("nodes", 1)
     if draws.has("contention"):
         number = nodes if isinstance(nodes, int) else len(nodes)
@@ -58,7 +58,7 @@ def latency(draws: Draws, seconds: float) -> Options:
     if not draws.has("latencies"):
         return usual
     distributions: list[Options] = [
-        {"name": "constant", "seconds": seconds},
+        {"name": "constant", "seconds": draws.one(seconds, 1e-9)},
         {"name": "uniform", "low": seconds / 2, "high": 2 * seconds},
         {"name": "exponential", "scale": seconds},
         {"name": "shifted-exponential", "shift": seconds / 2, "scale": seconds / 2},
@@ -107,7 +107,10 @@ def _group(draws: Draws, size: int) -> Options:
 
 
 def _network(draws: Draws, cluster: Options) -> Options:
-    network: Options = {"message_bytes": draws.one(1, 1000, 4000), **draws.one({}, *[{"latency": latency(draws, 0.05)}] * 3)}
+    network: Options = {
+        "message_bytes": draws.one(1, 1000, 4000, 2**40),
+        **draws.one({}, {"latency": {"name": "constant", "seconds": 0.0}}, *[{"latency": latency(draws, 0.05)}] * 4),
+    }
     if draws.has("cards"):
         network |= draws.one({}, {"bandwidth": 1e5}) | draws.one({}, {"server_bandwidth": draws.one(2e4, 2e5)})
         network |= draws.one({}, {"pull_latency": latency(draws, 0.05)})
@@ -139,9 +142,9 @@ def _faults(draws: Draws, workers: int, servers: int) -> list[Options]:
     """`servers`: how many there are that can be away."""
     faults: list[Options] = []
     if draws.has("outages"):
-        who: Options = {"workers": draws.some(*range(workers))[:2]}
+        who: Options = {"workers": draws.one(draws.some(*range(workers)), draws.some(*range(workers))[:2])}
         who = draws.one(who, {"servers": draws.some(*range(servers))}) if servers else who
-        begin = draws.real(0, 1)
+        begin = draws.one(0.0, draws.real(0, 1))
         faults.append(
             {"name": "outage", **who, "begin": begin, **draws.one({}, *[{"end": begin + draws.one(0.1, 0.5, 1.0)}] * 3)}
         )

@@ -73,7 +73,7 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
 
 def _algorithm(draws: Draws) -> dict[str, Any]:
     name = draws.one(*ALGORITHMS)
-    algorithm: dict[str, Any] = {"name": name, "learning_rate": draws.one(0.003, 0.03, 0.1, 0.5)}
+    algorithm: dict[str, Any] = {"name": name, "learning_rate": draws.one(0.003, 0.03, 0.1, 0.5, 1e6)}
     if draws.has("optimizers"):
         chain = [transformation(draws.one(*OPTIMIZERS))]
         algorithm["optimizer"] = [transformation(draws.one(*BEFORE)), *chain] if draws.one(True, False, False) else chain
@@ -121,7 +121,7 @@ def _stop(draws: Draws, clocked: bool, cluster: dict[str, Any]) -> dict[str, Any
     limits: dict[str, Any] = {"updates": draws.between(1, 60), "gradients": draws.between(1, 60)}
     for_good = any("end" not in each and "again_after" not in each for each in cluster.get("faults", ()))
     if clocked and (for_good or draws.has("limits")):
-        limits["seconds"] = draws.real(0.5, 5)
+        limits["seconds"] = draws.one(0.01, draws.real(0.1, 1), *[draws.real(0.5, 5)] * 3)
     kept = draws.some(*limits) if draws.has("limits") else [draws.one("updates", "gradients")]
     if for_good:
         kept = [*kept, "seconds"]

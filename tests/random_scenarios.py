@@ -73,7 +73,8 @@ def _tiny_task(draws: Draws) -> Document:
     classes, values = {"name": "synthetic-classification", **few, "classes": 3}, {"name": "synthetic-regression", **few}
     data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
     model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
-    return {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
+    task = {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
+    return task | ({"division": "divided"} if data is values and task.get("division") == "by-label" else {})
 
 
 def _write_files(folder: Path) -> None:

@@ -146,3 +146,10 @@ def moment_by_moment(schedule: Schedule, on_servers) -> list[float]:
             at[(moments >= begin) & (moments < stop)] = kind
         totals += np.bincount(at, minlength=4) * end / 4000
     return list(totals / totals.sum())
+
+
+def test_many_workers_have_more_time_than_64_bits_of_nanoseconds():
+    """Three compute, wait and compute again, 1, 2 and 1 billion seconds, while one computes twice for 3 billion."""
+    cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 1e9}, "speeds": [1.0, 1.0, 1.0, 1.0 / 3]}
+    found = of("synchronous", cluster, stop={"updates": 2}, algorithm="ssgd")
+    assert found == pytest.approx({"computing": 12 / 18, "in_vain": 0.0, "network": 0.0, "waiting": 6 / 18})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fred import registry
 from fred.results import staleness, worker_time
 from fred.running.execution import Outcome
-from fred.schedule import NONE, UNENDING, Schedule, Verb
+from fred.schedule import NONE, UNENDING, Schedule, Verb, exact_sum
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
@@ -103,7 +103,7 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     pulls = schedule["verb"] == Verb.PULL
     on_server = np.isin(schedule["replica"], layout.on_servers)
     ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
-    return {unit: {way: _exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
+    return {unit: {way: exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
 
 
 def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
@@ -148,11 +148,6 @@ def _copies(schedule: Schedule, on_servers: range) -> dict[str, int | None]:
     counted = copies(schedule, on_servers) if on_servers else pd.DataFrame()
     names = ("potential", "pushes", "fetches")
     return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
-
-
-def _exact_sum(numbers: NDArray[np.int64]) -> int:
-    """Beyond 64 bits, too."""
-    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
 
 
 def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule import NONE, Ints, Schedule, Verb, exact_sum
 
 KINDS = ("computing", "in_vain", "network", "waiting")
 
@@ -15,7 +15,7 @@ def shares(schedule: Schedule, on_servers: range) -> dict[str, float | None]:
     sent to their arrival, those to servers from the end of the gradient; collectives for the time that they take. Models that
     workers send each other singly (gossip, pairs) are waited for. None where no time passed.
     """
-    whole = float(_until_last_row(schedule).sum())
+    whole = exact_sum(_until_last_row(schedule))
     if not whole:
         return dict.fromkeys(KINDS)
     computing = _spans(schedule, schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns")
@@ -55,7 +55,7 @@ def _until_last_row(schedule: Schedule) -> Ints:
     return last
 
 
-def _covered(parts: list[_Spans]) -> float:
+def _covered(parts: list[_Spans]) -> int:
     """How long, in all, each worker is in at least one of these spans, ns."""
     worker, begin, end = (np.concatenate(each) for each in zip(*parts, strict=True))
     real = (worker >= 0) & (end > begin)
@@ -63,9 +63,9 @@ def _covered(parts: list[_Spans]) -> float:
     order = np.lexsort((begin, worker))
     worker, begin, end = worker[order], begin[order], end[order]
     if not len(worker):
-        return 0.0
+        return 0
     first = np.flatnonzero(np.diff(worker, prepend=NONE))  # of each worker
     reached = np.concatenate([np.maximum.accumulate(own) for own in np.split(end, first[1:])])
     before = np.concatenate(([0], reached[:-1]))  # where the worker's spans before this one have reached to
     before[first] = 0
-    return float((end - np.maximum(begin, before)).clip(0).sum())
+    return exact_sum((end - np.maximum(begin, before)).clip(0))
