@@ -71,7 +71,7 @@ def describe() -> dict[str, str]:
 
 
 def cpu_class() -> str:
-    """Which CPUs are promised the same bits: all with AVX2 and fused multiply-add or for arm64, else only those of this model."""
+    """Which CPUs are promised the same bits: arm64's, those with AVX2 and fused multiply-add, or only this model."""
     if platform.machine() in _ARM64_NAMES:
         return _PORTABLE
     if platform.machine() not in _X86_NAMES:

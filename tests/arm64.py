@@ -1,7 +1,7 @@
 """Python and the locked wheels for arm64 Linux, to run under emulation: part of `make portable`.
 
 Debian's packages and PyPI's wheels are only unpacked, into the user's cache, once for each state of requirements.lock; nothing of
-this needs root. `Unavailable` says in one line what is missing here.
+this needs root. `UnavailableError` says in one line what is missing here.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ APT::Sandbox::User "";
 _SOURCE = f"deb [signed-by={_KEYS}] http://deb.debian.org/debian bookworm main\n"
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """What is missing here."""
 
 
 def python() -> tuple[list[str], Path]:
-    """The command that runs the emulated Python, and the folder of its wheels. Raises Unavailable."""
+    """The command that runs the emulated Python, and the folder of its wheels. Raises UnavailableError."""
     emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
     if not emulator:
-        raise Unavailable("no qemu-aarch64 (Debian: qemu-user-static)")
+        raise UnavailableError("no qemu-aarch64 (Debian: qemu-user-static)")
     if not _KEYS.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise Unavailable("not a Debian with apt-get, dpkg-deb and debian-archive-keyring")
+        raise UnavailableError("not a Debian with apt-get, dpkg-deb and debian-archive-keyring")
     if f"{sys.version_info.major}.{sys.version_info.minor}" != _VERSION:
-        raise Unavailable(f"not Python {_VERSION}, which is what the emulated one is")
+        raise UnavailableError(f"not Python {_VERSION}, which is what the emulated one is")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fred"
     place = cache / f"arm64-{hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:12]}"
     if not place.exists():
@@ -68,4 +68,4 @@ def _run(*command: str, **variables: str) -> None:
     finished = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
     if finished.returncode:
         last = (finished.stderr.strip() or finished.stdout.strip() or "no word").splitlines()[-1]
-        raise Unavailable(f"{' '.join(command[:4])} ...: {last}")
+        raise UnavailableError(f"{' '.join(command[:4])} ...: {last}")
