@@ -12,25 +12,25 @@ from pathlib import Path
 
 from fred.errors import FredError
 
+_X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
-_X86 = {  # flags of XLA's; a user's own values for them are replaced
-    "--xla_cpu_max_isa": "AVX",  # the last without fused multiply-add
+_KERNELS = {  # flags of XLA's; a user's own values for them are replaced
     "--xla_cpu_enable_platform_dependent_math": "false",  # YNNPACK's kernels add up in an order that no CPU changes
     "--xla_cpu_enable_fast_math": "false",
 }
-_ARM64 = {
-    "--xla_backend_extra_options": "-aarch64-enable-mcr=false",
-    "--xla_cpu_enable_platform_dependent_math": "false",
-    "--xla_cpu_enable_fast_math": "false",
-}
+_X86 = {"--xla_cpu_max_isa": "AVX"} | _KERNELS  # the last without fused multiply-add
+_ARM64 = {  # LLVM's pass that fuses multiplications and additions; vectors of SVE's, which are fused before
+    "--xla_backend_extra_options": "-aarch64-enable-mcr=false,-scalable-vectorization=off"
+} | _KERNELS
 _NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
-_LAPACK = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "1"}  # for orthogonal first weights
+_LAPACK = {"OPENBLAS_NUM_THREADS": "1"}  # and kernels for one CPU: for orthogonal first weights
 _DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
 _USUAL = {  # what jax does unless it is told otherwise, and what FRED is written for
     "JAX_NUMPY_RANK_PROMOTION": "allow",
     "JAX_TRANSFER_GUARD": "allow",
 }
 _CPU_INFORMATION = Path("/proc/cpuinfo")
+_PORTABLE = "x86-64-v3 or arm64"  # they give each other's bits
 
 
 def prepare() -> None:
@@ -71,12 +71,13 @@ def describe() -> dict[str, str]:
     backend = check()
     facts = {
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "machine": platform.machine(),
         "system": platform.system(),
         "cpu": cpu_class(),
     }
     facts |= {package: importlib.metadata.version(package) for package in _PACKAGES}
-    facts |= {name: os.environ.get(name, "") for name in ("PJRT_NPROC", "XLA_FLAGS", *_LAPACK)}
+    wanted = _wanted()
+    facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_others_flags(_own()))}
+    facts["unprepared"] = " ".join(name for name in wanted if os.environ.get(name) != wanted[name])
     facts["backend"] = backend
     for option in (
         "jax_default_matmul_precision",
@@ -92,12 +93,14 @@ def describe() -> dict[str, str]:
 
 
 def cpu_class() -> str:
-    """Which CPUs are promised the same bits: all with AVX2 and fused multiply-add, or else only those of this model."""
-    if platform.machine() not in ("x86_64", "AMD64"):
+    """Which CPUs are promised the same bits: arm64's, those with AVX2 and fused multiply-add, or only this model."""
+    if platform.machine() in _ARM64_NAMES:
+        return _PORTABLE
+    if platform.machine() not in _X86_NAMES:
         return platform.machine()
     facts = _cpu_facts()
     if {"avx2", "fma"} <= set(facts.get("flags", "avx2 fma").split()):  # where nothing can be read, any recent one
-        return "x86-64-v3"
+        return _PORTABLE
     return f"only {facts.get('model name', 'this one')}"
 
 
@@ -112,20 +115,29 @@ def _cpu_facts() -> dict[str, str]:
 
 
 def _wanted() -> dict[str, str]:
-    own, lapack = {}, {}
-    if cpu_class() == "x86-64-v3":
-        own, lapack = _X86, _LAPACK
-    elif platform.machine() in ("x86_64", "AMD64"):
-        own = _X86 | _NO_YNNPACK
-    elif platform.machine() in ("aarch64", "arm64"):
-        own, lapack = _ARM64, _LAPACK
-    replaced = _X86.keys() | _ARM64.keys() | _NO_YNNPACK.keys()
-    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]
+    own, lapack = _own(), {}
+    if cpu_class() == _PORTABLE:
+        lapack = _LAPACK | {"OPENBLAS_CORETYPE": "ARMV8" if platform.machine() in _ARM64_NAMES else "Haswell"}
     return {
         **lapack,
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
-        "XLA_FLAGS": " ".join([*flags, *(f"{name}={value}" for name, value in own.items())]),
+        "XLA_FLAGS": " ".join([*_others_flags(own), *(f"{name}={value}" for name, value in own.items())]),
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
         **_DRAWS,
         **{name: value for name, value in _USUAL.items() if name in os.environ},
     }
+
+
+def _own() -> dict[str, str]:
+    """FRED's flags for XLA on this CPU."""
+    if platform.machine() in _ARM64_NAMES:
+        return _ARM64
+    if platform.machine() in _X86_NAMES:
+        return _X86 if cpu_class() == _PORTABLE else _X86 | _NO_YNNPACK
+    return {}
+
+
+def _others_flags(own: dict[str, str]) -> list[str]:
+    """The user's, without any that FRED sets itself."""
+    replaced = own.keys() | _X86.keys() | _NO_YNNPACK.keys()
+    return [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.partition("=")[0] not in replaced]

@@ -1,8 +1,9 @@
 """The golden runs on other CPUs, emulated: `make portable`, or python -m tests.portable [CPU ...] [--jobs N].
 
-Needs qemu's user-mode emulator for x86-64 (Debian: qemu-user-static). Slow: about a quarter of an hour for each CPU, because
-everything is compiled there anew. The emulated runs compute inline (larger compiled programs crash the emulator), the native
-ones replay; every run's digests must be the same. A CPU that is promised nothing must say so.
+Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about a quarter of an hour for each
+x86-64 CPU, because everything is compiled there anew, and hours for arm64, whose Python and wheels are fetched first (arm64.py);
+where they cannot be had, it is left out with a word. The emulated runs compute inline (larger compiled programs crash the
+emulator), the native ones replay; every run's digests must be the same. A CPU that is promised nothing must say so.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import fred
 from fred.results import folder
+from tests import arm64
 from tests.golden import SCENARIOS, all_digests
 
 EMULATOR = "qemu-x86_64-static"
@@ -27,6 +29,7 @@ CPUS = {  # qemu's names
     "Icelake-Server": "a server's; qemu emulates it without AVX-512",
     "max": "all that qemu can emulate; nobody's cache sizes",
 }
+ARM64 = "arm64"
 OLD = "SandyBridge"  # without fused multiply-add
 _DIGESTS = """
 import json, sys
@@ -44,7 +47,7 @@ def differing(cpu: str, native: dict[str, dict[str, str]]) -> dict[str, str]:
         left = [name for name in native if name not in problems]
         if not left:
             break
-        with _emulated(cpu, ["-c", _DIGESTS, *left]) as process:
+        with _arm64(left) if cpu == ARM64 else _emulated(cpu, ["-c", _DIGESTS, *left]) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 name, found = json.loads(line)
@@ -69,26 +72,46 @@ def old_cpu_is_told_apart() -> str:
 
 
 def _emulated(cpu: str, command: list[str], *options: str) -> subprocess.Popen[str]:
-    env = dict(os.environ)
-    for name in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS"):
-        env.pop(name, None)
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # an emulated Python does not know its virtual environment
     program = [EMULATOR, "-cpu", cpu, *options, os.path.realpath(sys.executable), *command]
-    errors = subprocess.PIPE if options else subprocess.DEVNULL
+    return _started(program, sys.path, subprocess.PIPE if options else subprocess.DEVNULL)
+
+
+def _arm64(names: list[str]) -> subprocess.Popen[str]:
+    python, wheels = arm64.python()
+    return _started([*python, "-c", _DIGESTS, *names], [str(SCENARIOS.parent), str(wheels)], subprocess.DEVNULL)
+
+
+def _started(program: list[str], path: list[str], errors: int) -> subprocess.Popen[str]:
+    env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")}
+    env |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # it knows no virtual environment
     return subprocess.Popen(program, env=env, text=True, stdout=subprocess.PIPE, stderr=errors)
+
+
+def _possible(cpus: list[str]) -> list[str]:
+    """Without arm64 where it cannot be had."""
+    try:
+        if ARM64 in cpus:
+            arm64.python()
+    except arm64.UnavailableError as missing:
+        print(f"{ARM64}: skipped: {missing}", flush=True)
+        return [cpu for cpu in cpus if cpu != ARM64]
+    return cpus
 
 
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.portable", description=__doc__)
-    parser.add_argument("cpus", nargs="*", metavar="CPU", help=f"which, of {', '.join([*CPUS, OLD])} (default: all)")
+    parser.add_argument("cpus", nargs="*", metavar="CPU", help=f"which, of {', '.join([*CPUS, ARM64, OLD])} (default: all)")
     parser.add_argument(
         "--jobs", type=int, default=len(os.sched_getaffinity(0)), help="how many at a time (default: one per core)"
     )
     options = parser.parse_args()
-    if not shutil.which(EMULATOR):
+    if options.cpus != [ARM64] and not shutil.which(EMULATOR):
         print(f"{EMULATOR} is missing; Debian has it in the package qemu-user-static", file=sys.stderr)
         return 2
-    wanted = options.cpus or [*CPUS, OLD]
+    wanted = _possible(options.cpus or [*CPUS, ARM64, OLD])
     problems = [old_cpu_is_told_apart()] if OLD in wanted else []
     native = all_digests()
     with ThreadPoolExecutor(options.jobs) as pool:

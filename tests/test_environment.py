@@ -82,9 +82,9 @@ def test_a_users_other_flags_are_kept(monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ("fpu avx avx2 fma", "x86-64-v3"),
+        ("fpu avx avx2 fma", "x86-64-v3 or arm64"),
         ("fpu avx avx2", "only Old CPU"),
-        (None, "x86-64-v3"),
+        (None, "x86-64-v3 or arm64"),
     ],
 )
 def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path, flags, expected):
@@ -96,7 +96,30 @@ def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path,
     monkeypatch.setattr(environment, "_CPU_INFORMATION", facts)
     assert environment.cpu_class() == expected
     without = "--xla_cpu_experimental_ynn_fusion_type=" in environment._wanted()["XLA_FLAGS"].split()
-    assert without == (expected != "x86-64-v3")
+    assert without == (expected != "x86-64-v3 or arm64")
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "arm64"])
+def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine):
+    """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_dump_to=x")
+    flags = environment._wanted()["XLA_FLAGS"].split()
+    assert environment.cpu_class() == "x86-64-v3 or arm64"
+    assert [flag for flag in flags if "options" in flag] == [
+        "--xla_backend_extra_options=-aarch64-enable-mcr=false,-scalable-vectorization=off"
+    ]
+    assert "--xla_cpu_enable_platform_dependent_math=false" in flags
+    assert not any("max_isa" in flag for flag in flags)
+    assert flags[0] == "--xla_dump_to=x"
+
+
+def test_a_manifest_names_others_flags_and_what_was_not_prepared(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=x {os.environ['XLA_FLAGS']}")
+    assert environment.describe()["XLA_FLAGS"] == "--xla_dump_to=x"
+    assert environment.describe()["unprepared"] == ""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert environment.describe()["unprepared"] == "XLA_FLAGS"
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 32_769), (jnp.float64, 16_385)])

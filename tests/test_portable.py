@@ -13,6 +13,7 @@ from jax import lax
 from fred import registry
 from fred.learning.data.digits import Digits
 from fred.learning.problem import Loss, initial_params, on_device
+from fred.portable import parts, products
 from tests import users
 
 sizes = st.sampled_from([0, 1, 2, 3, 5, 8, 9, 17, 40])
@@ -80,6 +81,53 @@ def test_narrow_numbers_are_multiplied_as_what_the_result_is(left, right, result
         expected = (one @ other.T).astype(result), convolved(pixels, window, (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1, 1)
     np.testing.assert_allclose(np.asarray(product, float), expected[0].astype(float), rtol=tolerance)
     np.testing.assert_allclose(np.asarray(convolution, float), expected[1], rtol=tolerance)
+
+
+LONG = [  # [m, k] x [k, n]: with few rows and many, in one strip of columns and several, the last of one column
+    *((2, 5000, 7), (8, 784, 200), (8, 784, 129), (17, 600, 700), (50, 1100, 65)),
+    *((51, 784, 200), (64, 1700, 33), (81, 4100, 7), (200, 2100, 9)),
+]
+
+
+def in_one_row(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """A product by fused multiply-add, one after the other (rounded twice here, from double precision: last bits may differ)."""
+    total = np.zeros((left.shape[0], right.shape[1]), np.float32)
+    for column, row in zip(left.T.astype(float), right.astype(float), strict=True):
+        total = (np.outer(column, row) + total).astype(np.float32)
+    return total
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("m", "k", "n"), LONG, ids=str)
+def test_long_sums_are_added_up_in_the_parts_that_are_said(m, k, n, transposed):
+    left, right = numbers(1, m, k), numbers(2, k, n)
+    strips = parts.parts(m, k, n, transposed)
+    assert strips
+    assert [column for strip, _ in strips for column in range(n)[strip]] == list(range(n))
+    expected = np.zeros((m, n), np.float32)
+    for strip, sums in strips:
+        for part in sums:
+            expected[:, strip] += in_one_row(left[:, part], right[part, strip])
+    found = jax.jit(lambda x, y: products._product(x, y, transposed))(left, right.T.copy() if transposed else right)
+    assert (found == expected).mean() > 0.999
+    assert (found == in_one_row(left, right)).mean() < 0.9  # the parts are no detail
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("m", "k", "n"), LONG, ids=str)
+def test_parts_asked_for_one_by_one_are_the_kernels_own(m, k, n, transposed):
+    """As on arm64, whose kernel knows no parts."""
+    left, right = numbers(1, 3, m, k), numbers(2, 3, *((n, k) if transposed else (k, n)))
+    found = jax.jit(lambda x, y: products._in_parts(x, y, transposed))(left, right)
+    np.testing.assert_array_equal(found, jax.jit(lambda x, y: products._product(x, y, transposed))(left, right))
+
+
+def test_shapes_that_kernels_split_differently_are_lengthened_to_ones_that_they_split_alike():
+    assert parts.agreeable(55, 784, 60, False) == (61, 64)  # AVX2's kernel copies strips from 61 rows on, AVX-512's from 51
+    assert parts.agreeable(64, 1700, 17, False) == (64, 32)  # AVX2's are 24 columns wide, AVX-512's 32
+    assert parts.agreeable(8, 1700, 17, True) == (8, 32)
+    assert parts.agreeable(8, 784, 200, False) == (8, 200)
+    assert parts.agreeable(128, 784, 200, False) == (128, 200)
 
 
 def convolved(

@@ -1,9 +1,9 @@
 """In which parts YNNPACK adds up a long sum of products, so that all its kernels do it alike.
 
-Where the right side's rows do not fit what it takes for a cache, its kernels for x86-64 add up a part of them at a time, and then
-the parts. How long a part is follows from the shape, and from how many rows and columns the kernel takes at once, of which those
-for AVX2 and for AVX-512 differ. The kernel for arm64 adds up all in one row. What AVX-512's does is what all others are led to
-do. (XNNPACK: ynnpack/subgraph/dot.cc, ynnpack/kernels/dot/schedule.cc; tests/test_portable.py compares with what it computes.)
+Where the right side's rows do not fit what it takes for a cache, its kernels for x86-64 add up a part of them at a time, and
+then the parts. How long a part is follows from the shape, and from how many rows and columns the kernel takes at once, of which
+those for AVX2 and for AVX-512 differ. The kernel for arm64 adds up all in one row. What AVX-512's does is what the others are
+led to do. (XNNPACK: ynnpack/subgraph/dot.cc, kernels/dot/schedule.cc; tests/test_portable.py compares with what it computes.)
 """
 
 import platform

@@ -101,17 +101,12 @@ def _product(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
 def _in_parts(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
     """The sums over parts of the rows, and then their sums."""
     m, k, n = *left.shape[-2:], right.shape[-2 if transposed else -1]
-    strips = [
-        functools.reduce(
-            operator.add, [_in_one_row(left[..., part], _block(right, part, strip, transposed), transposed) for part in sums]
-        )
-        for strip, sums in parts(m, k, n, transposed)
-    ]
+    strips = []
+    for strip, sums in parts(m, k, n, transposed):
+        blocks = [right[..., strip, part] if transposed else right[..., part, strip] for part in sums]
+        products = [_in_one_row(left[..., part], block, transposed) for part, block in zip(sums, blocks, strict=True)]
+        strips.append(functools.reduce(operator.add, products))
     return jnp.concatenate(strips, -1) if strips else _in_one_row(left, right, transposed)
-
-
-def _block(right: jax.Array, rows: slice, columns: slice, transposed: bool) -> jax.Array:
-    return right[..., columns, rows] if transposed else right[..., rows, columns]
 
 
 def _in_one_row(left: jax.Array, right: jax.Array, transposed: bool) -> jax.Array:
