@@ -81,12 +81,21 @@ def _waited(process: subprocess.Popen[bytes], folder: Path, draw: random.Random,
     """Until the moment to kill it: any, or shortly after its result is complete; whether it is still at work then."""
     end = time.monotonic() + draw.uniform(0.2, 1.1) * whole
     if draw.random() < 0.5:
-        while process.poll() is None and not (folder / ".out.unfinished" / "manifest.json").exists():
+        before = _written(folder)  # by one who was killed
+        while process.poll() is None and _written(folder) in (0, before):
             time.sleep(0.0005)
         end = time.monotonic() + draw.uniform(0, 0.03)
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.0005)
     return process.poll() is None
+
+
+def _written(folder: Path) -> int:
+    """When the result beside the place was complete, ns."""
+    try:
+        return (folder / ".out.unfinished" / "manifest.json").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager
