@@ -186,6 +186,8 @@ def _third(measured: Measured) -> Iterator[Stated]:
         f"{1 / own['fetched']:.0f} times fewer: {own['cost']:.2f} times the error{stamps}"
         for own, stamps in zip(mildest.values(), (", stamps as published", ", true stamps"), strict=True)
     )
+    smallest = means[means.index == "published-fetch-0.015625"].iloc[0]  # of the figure's c
+    says += f"; the figure's smallest c, as published: {1 / smallest['fetched']:.0f} times, {smallest['cost']:.2f} times"
     how = f"stamps as published: some c with 8 times fewer or more has an error at most {SLIGHT:g} times that of open gates"
     fine = means[(means["kind"] == "published-fetch") & (means["cost"] <= SLIGHT)]
     yield Stated(
