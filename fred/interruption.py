@@ -1,5 +1,6 @@
 """Being told to stop, by Ctrl-C or by the system: once is enough, and what is finished stays."""
 
+import atexit
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ def at_once() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
+            atexit.register(signal.signal, number, signal.SIG_IGN)  # nothing is left then that could be said, or stopped
 
 
 def begun() -> None:

@@ -67,8 +67,10 @@ class Striking:
     def find_spec(self, module, *_):
         if module == name:
             os.kill(os.getpid(), number)
-if name == "the end":
-    atexit.register(lambda: os.kill(os.getpid(), number))
+        if (name, module) == ("the end", "fred.cli"):
+            atexit.register(os.kill, os.getpid(), number)
+if name == "the very end":
+    atexit.register(os.kill, os.getpid(), number)
 for each in signal.SIGINT, signal.SIGTERM:
     signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
 sys.meta_path.insert(0, Striking())
@@ -98,10 +100,18 @@ def test_in_the_first_second_and_in_the_last_it_is_one_line(number, module, argu
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_when_nothing_is_left_to_be_stopped_it_is_too_late(number):
+    command = [sys.executable, "-c", _STRUCK, "the very end", str(int(number)), "list", "algorithm"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_is_ignored_stays_ignored(monkeypatch):
     """As in the background of a shell, or with `nohup`."""
     for name in ("_is_program", "_words"):
         monkeypatch.setattr(interruption, name, getattr(interruption, name))  # so that it is undone
+    monkeypatch.setattr(interruption.atexit, "register", lambda *_: None)
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
     interruption.at_once()
     found = {number: signal.getsignal(number) for number in before}
