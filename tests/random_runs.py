@@ -14,6 +14,7 @@ OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
 PROTOCOLS = tuple(registry.REGISTRY["protocol"])
 CLOCKLESS = ("dispatcher", "fixed-lag")
+GATED = ("gated", "dispatcher")
 CUTOFF_RULES = ("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, "hmm", "backup", "oracle")
 OPTIMIZERS = (
     *("sgd", "adam", "adamw", "lamb", "lars", "rmsprop", "adagrad", "novograd", "fromage", "lion", "yogi", "radam", "nadam"),
@@ -48,17 +49,19 @@ def random_run(seed: int) -> tuple[Run, int]:
 
 def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str, Any]:
     """A run, perhaps one that does not fit together; `task`: what it learns."""
-    algorithm = _algorithm(draws)
+    gates = draws.has("gates")
+    algorithm = _algorithm(draws, draws.one("b-fasgd", draws.one(*ALGORITHMS)) if gates and task else draws.one(*ALGORITHMS))
     own = registry.lookup("algorithm", algorithm["name"])
     protocol = draws.one(*PROTOCOLS) if draws.has("other protocols") else own.protocol
+    protocol = draws.one(protocol, *GATED) if gates else protocol
     workers = draws.one(1, 2, 4, 8, 16) if protocol == "group-averaging" else draws.one(1, 2, 3, 4, 5, 8, 16)
     served = bool(registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers)).on_servers)
     cluster = random_cluster(draws, workers, served, protocol not in CLOCKLESS)
-    gated = own.has_statistic and task is not None
+    held = own.has_statistic and task is not None
     run = {
         "cluster": cluster,
         "algorithm": algorithm,
-        "protocol": {"name": protocol, **_protocol_options(draws, protocol, workers, gated)},
+        "protocol": {"name": protocol, **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {})},
         "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
         "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
     }
@@ -71,8 +74,7 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
     return run
 
 
-def _algorithm(draws: Draws) -> dict[str, Any]:
-    name = draws.one(*ALGORITHMS)
+def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
     algorithm: dict[str, Any] = {"name": name, "learning_rate": draws.one(0.003, 0.03, 0.1, 0.5, 1e6)}
     if draws.has("optimizers"):
         chain = [transformation(draws.one(*OPTIMIZERS))]
@@ -138,8 +140,7 @@ def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
     return often
 
 
-def _protocol_options(draws: Draws, protocol: str, workers: int, gated: bool) -> dict[str, Any]:
-    """`gated`: whether timing may depend on what is learned."""
+def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str, Any]) -> dict[str, Any]:
     cut: dict[str, Any] = {}
     if draws.has("clocks"):
         cut = {"clocks": "each", "cut": draws.one("parts", "layers"), "pulls": draws.one("in-turn", "at-once")}
@@ -147,8 +148,8 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gated: bool) ->
     options: dict[str, Any] = {
         "asynchronous": cut,
         "softsync": {"n": draws.between(1, workers), "afterwards": draws.one("wait", "go-on"), **cut},
-        "gated": {**_gates(draws, gated), **cut},
-        "dispatcher": {**_gates(draws, gated), "selection": _selection(draws, workers)},
+        "gated": {**gates, **cut},
+        "dispatcher": {**gates, "selection": _selection(draws, workers)},
         "fixed-lag": {"lag": draws.between(0, 9), "ramp": draws.one(0, 15)},
         "partial": {
             **{"gradients": draws.between(1, workers), "blocks_percent": draws.one(40, 70, 100)},
@@ -176,13 +177,12 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gated: bool) ->
     return options
 
 
-def _gates(draws: Draws, gated: bool) -> dict[str, Any]:
-    if not draws.has("gates"):
-        return {}
+def _gates(draws: Draws, held: bool) -> dict[str, Any]:
+    """`held`: whether the gradients may say how often messages are sent."""
     every = {"k_push": draws.between(1, 3), "k_fetch": draws.between(1, 3)}
     unsent = draws.one({}, {"unsent": draws.one("apply-again", "sum", "mean")})
-    held = [{"c_push": 0.2, "c_fetch": draws.one(0.0, 0.3)}, {"c_fetch": 0.3, "k_push": draws.one(1, 2)}] if gated else []
-    return {**draws.one(every, *held), **unsent, **draws.one({}, {"stamp": "published"})}
+    asked = [{"c_push": 0.2, "c_fetch": draws.one(0.0, 0.3)}, {"c_fetch": 0.3, "k_push": draws.one(1, 2)}] if held else []
+    return {**draws.one(every, *asked), **unsent, **draws.one({}, {"stamp": "published"})}
 
 
 def _selection(draws: Draws, workers: int) -> Any:
