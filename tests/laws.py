@@ -8,7 +8,7 @@ import numpy as np
 
 from fred.results.measures import summarise
 from fred.running.execution import Outcome
-from fred.schedule import Row, Schedule, Verb
+from fred.schedule import NONE, Row, Schedule, Verb
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 Spans = list[tuple[int, int]]
@@ -66,18 +66,19 @@ def _check_staleness(rows: list[Row], summary: dict[str, Any]) -> None:
     """Clocks are counted anew, and what each mailbox holds is of which time."""
     clocks: dict[Any, int] = defaultdict(int)
     averaged: dict[Any, list[int]] = defaultdict(list)  # when a cell's clock was advanced by a SYNC
-    read: dict[int, int] = {}  # mailbox -> clock
+    read: dict[tuple[int, int], int] = {}  # mailbox and block -> clock
     stale: dict[int, list[int]] = defaultdict(list)  # by block
     for row in rows:
         cell = (row.replica, row.block)
         if row.verb == Verb.PULL:
-            read[row.mailbox] = clocks[cell]
+            read[row.mailbox, row.block] = clocks[cell]
         elif row.verb == Verb.MIX:
-            read.setdefault(row.mailbox, read[row.source])
+            read.setdefault((row.mailbox, row.block), row.timestamp)
         elif row.verb in (Verb.PUSH, Verb.ADD):
-            lag = clocks[cell] - row.timestamp
+            lag, since = clocks[cell] - row.timestamp, read[row.mailbox if row.step != NONE else row.source, row.block]
             assert row.staleness == lag, f"staleness {row.staleness} at clock {clocks[cell]}, read at {row.timestamp}"
-            stale[row.block].append(lag - sum(when >= row.timestamp for when in averaged[cell]))
+            assert row.timestamp >= since, f"what was read at {since} is told to be of {row.timestamp}"
+            stale[row.block].append(clocks[cell] - since - sum(when >= since for when in averaged[cell]))
         if row.verb == Verb.SYNC:
             averaged[cell].append(clocks[cell])
         clocks[cell] += row.verb in _CHANGES

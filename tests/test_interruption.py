@@ -111,7 +111,7 @@ def test_what_is_ignored_stays_ignored(monkeypatch):
     """As in the background of a shell, or with `nohup`."""
     for name in ("_is_program", "_words"):
         monkeypatch.setattr(interruption, name, getattr(interruption, name))  # so that it is undone
-    monkeypatch.setattr(interruption.atexit, "register", lambda *_: None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
     interruption.at_once()
     found = {number: signal.getsignal(number) for number in before}
