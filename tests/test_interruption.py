@@ -1,5 +1,6 @@
 """Being told to stop: once is enough, even where somebody takes the first time for their own; and progress in a notebook."""
 
+import atexit
 import importlib
 import os
 import signal
@@ -111,7 +112,7 @@ def test_what_is_ignored_stays_ignored(monkeypatch):
     """As in the background of a shell, or with `nohup`."""
     for name in ("_is_program", "_words"):
         monkeypatch.setattr(interruption, name, getattr(interruption, name))  # so that it is undone
-    monkeypatch.setattr("atexit.register", lambda *_: None)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
     interruption.at_once()
     found = {number: signal.getsignal(number) for number in before}
