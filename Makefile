@@ -2,7 +2,7 @@
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios (an hour or two). make kills: 200 interruptions.
-# make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
+# make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (an hour or two; needs qemu's user-mode emulators, for arm64 a Debian).
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 
 PYTHON ?= python3

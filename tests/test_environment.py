@@ -121,6 +121,7 @@ def test_a_manifest_names_others_flags_and_what_was_not_prepared(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     assert environment.describe()["unprepared"] == "XLA_FLAGS"
 
+
 @pytest.mark.parametrize(("dtype", "rows"), [(jnp.float32, 32_769), (jnp.float64, 16_385)])
 def test_jax_compiles_a_vmapped_matrix_vector_product_rightly(dtype, rows):
     """The fault of jax 0.10.2 (jax issue 39103), which silently gave wrong numbers."""
