@@ -303,7 +303,7 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
     scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}, "seeds": [1, 2]})
     with pytest.raises(KeyboardInterrupt) as raised:
         fred.run(scenario, out=tmp_path / "out", progress=stopped)
-    assert raised.value.__notes__[0].startswith("what was done will be computed anew: a program (")
+    assert raised.value.__notes__[0].startswith("what was done will be computed anew: ")
 
 
 def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
