@@ -85,7 +85,9 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
             folder.complete(stage, Result(scenario, done), about)
             place.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            error.add_note(_what_is_kept(units, stage, path))
+            kept_now = _what_is_kept(units, stage, path)
+            if kept_now or isinstance(error, KeyboardInterrupt):  # a refusal is one line, unless there is more to know
+                error.add_note(kept_now or "nothing was written")
             raise
     return len(kept), anew
 
@@ -166,7 +168,7 @@ def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
     for unit in units:
         if (stage / unit.folder / stored.ABOUT).exists():
             return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
-    return "nothing was written"
+    return ""
 
 
 def _seen_from(path: Path, file: str | Path) -> str:
