@@ -138,9 +138,9 @@ Scaled: He et al. 2015, N(0, 2 / inputs). Chosen: the best of 16 rates (powers o
 figure 1's four configurations after 10,000 updates, one seed: for every algorithm the same budget. `fasgd-std` is FASGD with
 v an average of the gradient's standard deviation, as the paper's prose says, instead of the published code's mean of |g|.
 
-**This section's runs, but for N(0, 1) with published rates, are older than the rest**: from before FRED's bits were the same on all
-CPUs. The candidate rates were tried again since then: the same rates are the best but for `fasgd-std` with N(0, 1), 0.00781 instead
-of the 0.0156 used here (mean errors 0.128 and 0.141).
+**This section's runs, but for N(0, 1) with published rates, are older than the rest**: from before FRED's bits were the same on
+all CPUs. The candidate rates were tried again since then: the same rates are the best but for `fasgd-std` with N(0, 1), 0.00781
+instead of the 0.0156 used here (mean errors 0.128 and 0.141).
 
 {chosen}
 
