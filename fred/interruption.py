@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-EXIT_CODES = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM))
 _REPEATED = 2.0  # seconds after which a program that went on all the same is told again
 _PATIENCE = 10.0  # seconds for an import to be over: one that is cut in two raises anything
 _SOON = 0.05  # seconds between two looks whether it is

@@ -35,18 +35,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (list(header), rule, *cells))
 
 
-Claim = tuple[
-    str, str, str, bool | None, str
-]  # what, in the paper, in FRED, whether they agree (None: not compared), calibrated
-
-
-def claims(rows: Iterable[Claim]) -> str:
-    """A table of what a paper says, what was measured, whether they agree, and what was calibrated on it."""
-    verdict = {True: "yes", False: "no", None: "–"}
-    cells = [(what, paper, fred, verdict[agrees], calibrated) for what, paper, fred, agrees, calibrated in rows]
-    return table(("claim", "paper", "FRED", "agrees", "calibrated"), cells)
-
-
 class Stated(NamedTuple):
     """One claim of a paper, and what became of it."""
 

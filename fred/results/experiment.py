@@ -85,9 +85,9 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
             folder.complete(stage, Result(scenario, done), about)
             place.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            kept_now = _what_is_kept(units, stage, path)
-            if kept_now or isinstance(error, KeyboardInterrupt):  # a refusal is one line, unless there is more to know
-                error.add_note(kept_now or "nothing was written")
+            word = _what_is_kept(units, stage, path) or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
+            if word:  # a refusal is one line, unless units are kept
+                error.add_note(word)
             raise
     return len(kept), anew
 

@@ -67,15 +67,3 @@ MORE_TRAINING = (  # accuracy, %
     Fact("5.2", "figure 5: 130 epochs", "ad-psgd", 64, 70.4),
     Fact("5.2", "figure 5: communicating twice in each step", "d-psgd-twice", 64, 74.4),
 )
-BLEU = (  # not measured here
-    Fact("5.3", "figure 8", "wagma", 16, 26.12),
-    Fact("5.3", "figure 8", "sgp-2", 16, 26.01),
-    Fact("5.3", "figure 8", "local-sgd", 16, 25.98),
-    Fact("5.3", "figure 8", "sgp-1", 16, 25.75),
-    Fact("5.3", "figure 8", "d-psgd", 16, 25.69),
-    Fact("5.3", "figure 8", "ad-psgd", 16, 25.21),
-    Fact("5.3", "fixed groups", "wagma-fixed", 16, 24.79),
-    Fact("5.3", "groups of 2", "wagma-2", 16, 24.53),
-)
-EPISODES = {"least": 1.7, "most": 43.5, "median below": 2.0}  # s, of 5,000 iterations: figure 9
-SPL = {"ad-psgd": 0.051}  # after 10 hours on 64 workers, figure 11; not measured here
