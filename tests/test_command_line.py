@@ -187,7 +187,9 @@ def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path
     options = ["--seed", "1", "--only", "asgd", "--only", "asgd", "--set", "stop.gradients=5"]
     assert cli.main(["run", "../small.yaml", *options, "--set", f"title={title}", "--out", "."]) == 0
     assert title in capsys.readouterr().out
+    assert Path.cwd().samefile(os.curdir)  # not in the folder that was replaced
     assert cli.main(["run", "../small.yaml", *options, "--out", str(tmp_path / "link")]) == 0
+    assert Path.cwd().samefile(os.curdir)
     assert len(json.loads((tmp_path / "real/summary.json").read_text())) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real", "small.yaml"]
 

@@ -46,7 +46,7 @@ def publish(stage: Path, path: Path) -> None:
     """The complete folder takes its place, with the files that somebody else has put into the old one."""
     check_free(path)
     path = Path(os.path.realpath(path))
-    with said(path):
+    with said(path), _standing():
         try:
             if is_result(path):
                 _replace(path, stage)
@@ -54,6 +54,18 @@ def publish(stage: Path, path: Path) -> None:
                 stage.rename(path)
         finally:
             ownership.unmark(path)
+
+
+@contextmanager
+def _standing() -> Iterator[None]:
+    """Whoever stands in the place is in the new folder of the same name afterwards, not in the old one that is gone."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # a folder that is gone already
+        here = Path()
+    yield
+    if not here.samefile(os.curdir):
+        os.chdir(here)
 
 
 def check_free(path: Path) -> None:
