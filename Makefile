@@ -3,6 +3,7 @@
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
+# make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ TEST := .venv/test.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test slow bench fuzz kills portable golden reproduce lock clean
+.PHONY: install quickstart lint format test slow bench fuzz kills portable golden house reproduce lock clean
 
 install: $(RUNTIME)
 
@@ -45,6 +46,9 @@ kills: $(TEST)
 
 portable: $(TEST)
 	$(BIN)/python -m tests.portable
+
+house: $(TEST)
+	$(BIN)/python -m tests.house
 
 golden: $(TEST)
 	$(BIN)/python -m fred schema > scenarios/schema.json

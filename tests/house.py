@@ -1,0 +1,227 @@
+"""`make house`: the house in numbers, from the text of its files: rooms, arrows between them, floors, cycles, and how it is written.
+
+A room is a folder of `fred/` with all that is in it, or a file beside them; an arrow goes from one to another whose code it imports, a floor is as high as the longest way
+down. An arrow up is an import that closes a circle of rooms; a lazy circle is one of files that exists only because some
+imports stand inside functions.
+"""
+
+import ast
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "fred"
+Graph = dict[str, set[str]]  # who imports whom
+
+
+class Import(NamedTuple):
+    """One file imports another."""
+
+    file: str
+    other: str
+    lazy: bool  # inside a function
+
+
+def module_of(path: Path) -> str:
+    """The name under which a file is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Every module of FRED, by name."""
+    return {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def imports() -> list[Import]:
+    """Every import of one of FRED's modules by another, once."""
+    known, found = files(), set()
+    for name, path in known.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        at_load = {id(node) for node in _at_load(tree)}
+        for node in ast.walk(tree):
+            for other in _named(node, known):
+                if other != name:
+                    found.add(Import(name, other, id(node) not in at_load))
+    return sorted(found)
+
+
+def _at_load(tree: ast.AST) -> Iterator[ast.AST]:
+    """What is executed when a file is loaded; not what stands in functions, or is for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from _at_load(node)
+
+
+def _named(node: ast.AST, known: dict[str, Path]) -> Iterator[str]:
+    """The modules of FRED that a statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in known)
+    if isinstance(node, ast.ImportFrom) and node.module in known:
+        for alias in node.names:
+            within = f"{node.module}.{alias.name}"
+            yield within if within in known else str(node.module)
+
+
+def room_of(module: str) -> str:
+    """The folder of `fred/` that a module lies in, or the module itself if it lies in none."""
+    inside = files()[module].relative_to(SOURCE)
+    return inside.parts[0]
+
+
+def rooms(found: list[Import]) -> Graph:
+    """Which room imports from which others."""
+    graph: Graph = {room_of(module): set() for module in files()}
+    for each in found:
+        if room_of(each.file) != room_of(each.other):
+            graph[room_of(each.file)].add(room_of(each.other))
+    return graph
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """Groups of nodes that all reach each other [Tarjan 1972], of more than one."""
+    numbers: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        numbers[node] = lowest[node] = len(numbers)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in numbers:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in stack:
+                lowest[node] = min(lowest[node], numbers[other])
+        if lowest[node] == numbers[node]:
+            group = set(stack[stack.index(node) :])
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(group)
+
+    for node in sorted(graph):
+        if node not in numbers:
+            visit(node)
+    return found
+
+
+def of_files(found: list[Import], lazy: bool) -> Graph:
+    """Which file imports which; `lazy`: also inside functions."""
+    graph: Graph = {module: set() for module in files()}
+    for each in found:
+        if lazy or not each.lazy:
+            graph[each.file].add(each.other)
+    return graph
+
+
+def floors(graph: Graph) -> int:
+    """Nodes on the longest way down. Raises CycleError where there is a circle."""
+    height: dict[str, int] = {}
+    for node in TopologicalSorter(graph).static_order():
+        height[node] = 1 + max((height[other] for other in graph.get(node, ())), default=0)
+    return max(height.values())
+
+
+class Writing(NamedTuple):
+    """How files are written, in lines."""
+
+    files: list[int]
+    bodies: list[int]  # of functions, without their docstrings
+    docstrings: int
+    code: int  # neither blank, nor comment, nor docstring
+
+
+def writing(folder: Path) -> Writing:
+    """Of all Python files below a folder."""
+    counted = Writing([], [], 0, 0)
+    docstrings = code = 0
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        counted.files.append(text.count("\n"))
+        stated: set[int] = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                own = set(_docstring_of(node))
+                stated |= own
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    last = node.end_lineno or 0
+                    counted.bodies.append(last - node.body[0].lineno + 1 - len(own))
+        lines = enumerate(text.splitlines(), start=1)
+        docstrings += len(stated)
+        code += sum(bool(line.strip()) and not line.lstrip().startswith("#") and number not in stated for number, line in lines)
+    return counted._replace(docstrings=docstrings, code=code)
+
+
+def _docstring_of(node: ast.AST) -> range:
+    """Its lines."""
+    first = next(iter(getattr(node, "body", [])), None)
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return range(first.lineno, (first.end_lineno or first.lineno) + 1)
+    return range(0)
+
+
+def named_parameters() -> tuple[int, int]:
+    """Of the parameters of public functions and methods, how many their docstring (or their class's) names; and all of them."""
+    named = there = 0
+    for path in files().values():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node):
+                said = ast.get_docstring(node) or ""
+                own = [each.arg for each in (*node.args.args, *node.args.kwonlyargs) if each.arg not in ("self", "cls")]
+                there += len(own)
+                named += sum(re.search(rf"\b{name}\b", said) is not None for name in own)
+    return named, there
+
+
+def twice() -> list[str]:
+    """File names that several rooms have, `__init__.py` aside."""
+    names = Counter(path.name for path in files().values())
+    return sorted(name for name, times in names.items() if times > 1 and name != "__init__.py")
+
+
+def main() -> None:
+    """Print all of it."""
+    found = imports()
+    at_load = [each for each in found if not each.lazy]
+    graph, own, tests = rooms(at_load), writing(SOURCE), writing(ROOT / "tests")
+    sizes = Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
+    up = circles(graph)
+    lazy = circles(of_files(found, lazy=True))
+    bodies = sorted(own.bodies)
+    named, there = named_parameters()
+    room, size = sizes.most_common(1)[0]
+    print(
+        f"{len(own.files)} files, {sum(own.files):,} lines, median {statistics.median(own.files):.0f}, longest {max(own.files)}"
+    )
+    print(
+        f"bodies of functions: {bodies[len(bodies) // 2]} / {bodies[len(bodies) * 9 // 10]} / {bodies[-1]} lines (median, 90 %, longest)"
+    )
+    print(f"docstrings : code {own.docstrings / own.code:.2f}, tests : source {sum(tests.files) / sum(own.files):.2f}")
+    print(f"parameters named in docstrings: {named} of {there}, {named / there:.2f}")
+    print(
+        f"{len(graph)} rooms ({sum(SOURCE.joinpath(each).is_dir() for each in graph)} of them folders), the largest {room}: {size} files"
+    )
+    print(f"{sum(map(len, graph.values()))} arrows at load, {sum(map(len, rooms(found).values()))} with those inside functions")
+    print(
+        f"floors {floors(graph) if not up else '-'}; circles of rooms {len(up)}, of files {len(circles(of_files(found, lazy=False)))}"
+    )
+    print(
+        f"circles of files with what is imported inside functions: {'; '.join(', '.join(sorted(each)) for each in lazy) or 'none'}"
+    )
+    print(f"file names that are there twice: {', '.join(twice()) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
