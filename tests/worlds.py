@@ -117,7 +117,7 @@ def record(
 ) -> Schedule:
     """What happens when; a listener may hear of it."""
     recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=listener or Blind())
-    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
+    simulation = Simulation(cluster, recorder, seed, sizes=1000)
     protocol.start(simulation)
     simulation.run(seconds)
     return recorder.schedule(simulation.now, simulation.standstill)
