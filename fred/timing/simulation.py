@@ -112,13 +112,10 @@ class Simulation(World):
 
         Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.
         """
-        sent = self.sizes.message
-        if size is not None:
-            sent = Size.cut(_said(size, 0), self.shares if server is None else (1.0,) * self.blocks)
-            counted = dict(enumerate(self._counted(sent)))
-            gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
+        said = None if size is None else self._say(gradient, server, size)
         if self.links is None:
             return ()
+        sent = said or self.sizes.message
         upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
         return upload if self.faultless else self._sending(gradient, server or 0, sent, upload)
 
@@ -209,13 +206,23 @@ class Simulation(World):
 
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
         """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
-        size, messages = self._used(gradient, block, cost)
-        self.record.push(self.env._now, gradient, replica, block, size, messages)
+        now = self.env._now
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise gradient.unfinished(now, block)
+        size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
+        if self._lives is not None:
+            self._lives.used(gradient)
+        self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
-        size, messages = self._used(gradient, block, cost)
-        self.record.add(self.env._now, gradient, replica, block, weight, size, messages)
+        now = self.env._now  # six lines as in `push`: a function for both would cost it 1 %
+        if gradient.end > now and gradient.ready_at(block) > now:
+            raise gradient.unfinished(now, block)
+        size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
+        if self._lives is not None:
+            self._lives.used(gradient)
+        self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
         """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update."""
@@ -256,21 +263,19 @@ class Simulation(World):
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
-    def _used(self, gradient: Gradient, block: int, cost: Cost | None) -> tuple[int, int]:
-        """Bytes and messages that the next row, in which a finished gradient is used, is charged with."""
-        now = self.env._now
-        if gradient.end > now and gradient.ready_at(block) > now:
-            raise gradient.unfinished(now, block)
-        if self._lives is not None:
-            self._lives.used(gradient)
-        return self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
-
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""
         if cost is None:
             return gradient.sent.get(block, self._up[block])
         self.record.moving(end - cost.moving, end)
         return cost.bytes, cost.messages
+
+    def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:
+        """The size of what is sent for a gradient, which is kept in mind until it is used."""
+        said = Size.cut(_said(size, 0), self.shares if server is None else (1.0,) * self.blocks)
+        counted = dict(enumerate(self._counted(said)))
+        gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
+        return said
 
     def _sending(self, gradient: Gradient, block: int, sent: Size, upload: Process) -> Process:
         """Bring a gradient to where it goes, and keep in mind what was sent again."""
