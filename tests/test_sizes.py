@@ -14,15 +14,18 @@ from fred.errors import FredError
 from fred.layout import Layout, Size, Sizes
 from fred.learning.server import Server
 from fred.results.measures import traffic
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.running.problem import Problem
+from fred.running.recording import Recording
 from fred.schedule import Schedule, Verb
+from fred.specification.shape import Run
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.cutoff import Cutoff
 from fred.timing.protocols.eager import Eager
 from fred.timing.simulation import Process, Simulation
+from tests.successors import Quantised, TopK
 from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record
 
 MODEL = 4 * (8 * 4 + 4)  # bytes: softmax of 8 features and 4 classes
@@ -31,7 +34,7 @@ TENTH = {"name": "constant", "seconds": 0.1}
 
 @pytest.fixture(autouse=True, scope="module")
 def _allowed():
-    registry.allow_import([__name__])
+    registry.allow_import([__name__, "tests.successors"])
 
 
 class Unlike(Server):
@@ -104,17 +107,24 @@ class Wrong(Told):
         return 0.5
 
 
-def done(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Outcome:
+def asked(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Run:
     """A short run."""
-    specification = {"name": f"{__name__}:{algorithm.__name__}", "learning_rate": 0.1}
+    specification = {"name": f"{algorithm.__module__}:{algorithm.__name__}", "learning_rate": 0.1}
     options = {"stop": {"gradients": 12}, "evaluate": {"points": 2}, **options}
-    return execute("run", make_run(specification, cluster={"workers": 4, "compute": TENTH, **cluster}, **options), 0)
+    return make_run(specification, cluster={"workers": 4, "compute": TENTH, **cluster}, **options)
 
 
-def each_way(outcome: Outcome) -> dict[str, float]:
-    """Bytes of a message, each way."""
-    sent = traffic(outcome)
-    return {way: size / sent["messages"][way] for way, size in sent["bytes"].items() if sent["messages"][way]}
+def recorded(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Schedule:
+    """The timing of a short run that has a task."""
+    run = asked(algorithm, cluster, **options)
+    assert run.task is not None
+    return Recording(run, 0, Problem(run.task, run, 0).sizes).schedule()
+
+
+def of_each(schedule: Schedule, verb: Verb) -> set[float]:
+    """Bytes of a message."""
+    rows = schedule.rows(verb)
+    return set((schedule["bytes"][rows] / schedule["messages"][rows]).tolist())
 
 
 @pytest.mark.parametrize(
@@ -125,20 +135,30 @@ def each_way(outcome: Outcome) -> dict[str, float]:
         (Signs, MODEL, MODEL / 4 + 4),
         (Coarse, MODEL, MODEL / 2),
         (Told, MODEL // 32, 8 + 16),
+        (TopK, MODEL, 8 * (9 + 2)),
+        (Quantised, MODEL / 4, MODEL),
     ],
 )
-def test_traffic_is_as_large_as_what_the_servers_functions_return_or_say(algorithm, down, up):
-    assert each_way(done(algorithm, {})) == {"to_workers": down, "to_servers": up}
-    assert each_way(done(algorithm, {"network": {"message_bytes": 1000}})) == {"to_workers": 1000, "to_servers": 1000}
+def test_what_is_sent_is_as_large_as_what_the_servers_functions_return_or_say(algorithm, down, up):
+    schedule = recorded(algorithm, {})
+    assert (of_each(schedule, Verb.PULL), of_each(schedule, Verb.PUSH)) == ({down}, {up})
+    overridden = recorded(algorithm, {"network": {"message_bytes": 1000}})
+    assert of_each(overridden, Verb.PULL) == of_each(overridden, Verb.PUSH) == {1000}
+
+
+def test_traffic_counts_it():
+    """Four workers read at the start, and anew after each of twelve gradients."""
+    sent = traffic(execute("run", asked(Unlike, {}), 0))
+    assert sent["messages"] == {"to_workers": 4 + 12 - 1, "to_servers": 12, "between_workers": 0}
+    assert sent["bytes"] == {"to_workers": 15 * (MODEL + 36), "to_servers": 12 * MODEL / 2, "between_workers": 0}
 
 
 def test_messages_queue_on_a_card_for_as_long_as_they_are_large():
     """At 1 s for a model three pulls leave one after the other; messages of two models come every second, and take two."""
-    outcome = done(Double, {"workers": 3, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 3})
-    schedule = outcome.schedule
+    schedule = recorded(Double, {"workers": 3, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 3})
     assert (schedule["end_ns"][schedule.rows(Verb.PULL)[:3]] / 1e9).tolist() == [1.0, 2.0, 3.0]
     assert schedule["time_ns"][schedule.rows(Verb.PUSH)] / 1e9 == pytest.approx([1.1 + 2, 1.1 + 4, 1.1 + 6])
-    smaller = done(Unlike, {"workers": 1, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 1}).schedule
+    smaller = recorded(Unlike, {"workers": 1, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 1})
     assert smaller["time_ns"][smaller.rows(Verb.PUSH)[0]] / 1e9 == pytest.approx(1.25 + 0.1 + 0.5), "144 + 36 bytes, and 72"
 
 
@@ -154,11 +174,10 @@ def test_messages_queue_on_a_card_for_as_long_as_they_are_large():
 )
 def test_collectives_move_messages_where_they_average_gradients_and_models_where_they_average_models(protocol, size):
     """A ring of four moves 2 (4 - 1) / 4 times what is averaged from each worker, and takes as long as that on its link."""
-    schedule = done(Unlike, {"network": {"bandwidth": MODEL}}, protocol=protocol, stop={"gradients": 4}).schedule
-    rows = schedule.rows(Verb.ADD, Verb.SYNC)
-    assert set(schedule["bytes"][rows].tolist()) <= {1.5 * size}
-    over = done(Unlike, {"network": {"bandwidth": MODEL}}, protocol=protocol, stop={"gradients": 8}).schedule
-    begins = np.unique(over["begin_ns"][(over["step"] == 1) & np.isin(over["verb"], (Verb.PUSH, Verb.ADD))]) / 1e9
+    schedule = recorded(Unlike, {"network": {"bandwidth": MODEL}}, protocol=protocol, stop={"gradients": 8})
+    assert set(schedule["bytes"][schedule.rows(Verb.ADD, Verb.SYNC)].tolist()) == {1.5 * size}
+    used = schedule.rows(Verb.PUSH, Verb.ADD)
+    begins = np.unique(schedule["begin_ns"][used][schedule["step"][used] == 1]) / 1e9
     assert begins == pytest.approx([0.1 + 1.5 * size / MODEL]), "when the first averaging is over"
 
 
@@ -167,9 +186,9 @@ def test_neighbours_are_sent_what_a_replica_publishes(exchanges):
     """180 bytes to the only neighbour at 180 bytes/s: there after 1 s, in one message or two."""
     protocol = {"name": "gossip", "exchanges": exchanges}
     cluster = {"workers": 2, "network": {"bandwidth": MODEL + 36}}
-    outcome = done(Unlike, cluster, protocol=protocol, stop={"gradients": 4})
-    assert each_way(outcome) == {"between_workers": (MODEL + 36) / exchanges}
-    schedule = outcome.schedule
+    schedule = recorded(Unlike, cluster, protocol=protocol, stop={"gradients": 4})
+    sent = schedule["messages"] > 0
+    assert set(schedule["bytes"][sent] / schedule["messages"][sent]) == {(MODEL + 36) / exchanges}
     assert schedule["time_ns"][schedule.rows(Verb.SYNC)[:2]] / 1e9 == pytest.approx([1.1] * 2)
 
 
@@ -184,7 +203,7 @@ def test_neighbours_are_sent_what_a_replica_publishes(exchanges):
 def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, down):
     """8 features, 6 hidden units, 4 classes: a layer of 54 numbers and one of 28."""
     protocol = {"name": "asynchronous", "clocks": "each", "cut": cut}
-    schedule = done(algorithm, {"servers": 2}, task=LAYERS, protocol=protocol).schedule
+    schedule = recorded(algorithm, {"servers": 2}, task=LAYERS, protocol=protocol)
     for verb, sizes in ((Verb.PUSH, up), (Verb.PULL, down)):
         rows = schedule.rows(verb)
         assert schedule["bytes"][rows].tolist() == np.array(sizes)[schedule["block"][rows]].tolist()
@@ -202,7 +221,7 @@ def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
 
 def test_a_size_that_is_none_is_refused():
     with pytest.raises(FredError, match=r"`published_bytes` of `.*Wrong` says that something has 0.5 bytes; expected a whole"):
-        done(Wrong, {})
+        recorded(Wrong, {})
 
 
 class Saying(Protocol):
