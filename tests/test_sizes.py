@@ -227,7 +227,7 @@ def test_a_size_that_is_none_is_refused():
 class Saying(Protocol):
     """Says the size of everything that it sends."""
 
-    size: float = 100
+    size: Any = 100
     cut_into: int = 1
 
     def layout(self, cluster: Cluster) -> Layout:
