@@ -216,7 +216,7 @@ class Simulation(World):
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
-        now = self.env._now  # six lines as in `push`: a function for both would cost it 1 %
+        now = self.env._now  # the lines of `push`: a function for both costs either 1 % more time
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
