@@ -120,7 +120,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now, simulation.standstill)
+    return simulation.schedule()
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:

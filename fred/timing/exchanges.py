@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.schedule import What
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load
 from fred.timing.durations import NANOSECONDS
@@ -47,15 +48,15 @@ class Exchanges:
         known = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
         if len(known):
             iteration.known[known] = True
-            ends = messages.ends(iteration.begun)
+            ends, moving = messages.ends(iteration.begun)
             for each in known.tolist():
-                end = int(ends[each])
-                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, partial(self._end, each, number, iteration))
+                end, action = int(ends[each]), partial(self._end, each, number, iteration, int(moving[each]))
+                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, action)
         if iteration.known.all():
             del self._iterations[number]
 
-    @staticmethod
-    def _end(worker: int, number: int, iteration: "_Iteration") -> None:
+    def _end(self, worker: int, number: int, iteration: "_Iteration", moving: int) -> None:
+        self._sim.record.beside(What.TRIP, self._sim.now - moving, self._sim.now, other=worker)
         for sender in iteration.senders[worker]:
             iteration.deliver[worker](number, sender, iteration.models[sender])
 
@@ -105,13 +106,20 @@ class _Messages:
         self._everybody = exchanges == "global"
         self.within_reach = self._reach(receiver, len(graph))
 
-    def ends(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[workers]: when the last exchange is over, ns, where all within reach have begun."""
-        times = np.full_like(begun, begun.max()) if self._everybody else begun
+    def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[workers]: when the last exchange is over, ns, where all within reach have begun; how long models were moving.
+
+        A worker's exchange moves models once the last of those that it hears from has begun it; before, it waits for these.
+        """
+        times, moving = np.full_like(begun, begun.max()) if self._everybody else begun, np.zeros_like(begun)
         for _ in range(self._rounds):
-            ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            sent = times[self._sender]
+            ends = self._slowed(times) if self._slow else np.maximum.reduceat(sent + self._lasts, self._first)
+            moving += ends - np.maximum.reduceat(sent, self._first)
             times = ends if self._sim.faultless else self._back(ends)
-        return np.full_like(times, times.max()) if self._everybody else times
+        if not self._everybody:
+            return times, moving
+        return np.full_like(times, times.max()), np.full_like(times, moving.max())
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
         """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""

@@ -8,10 +8,11 @@ from typing import Any
 
 import simpy
 
-from fred.schedule import NONE, UNENDING
+from fred.schedule import NONE, UNENDING, What
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.faults import Span
 from fred.timing.held import Copy, Gradient
 from fred.timing.links import Links
 from fred.timing.loop import After
@@ -37,6 +38,8 @@ class Simulation(World):
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps = [0] * self.workers  # gradients begun by each worker
+        self._published = [NONE] * self.workers  # row in which each worker's model was published last
+        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost ones, of gradients that are begun anew
 
     # What a worker does, network included.
 
@@ -85,8 +88,20 @@ class Simulation(World):
     def _delay(self, gradient: Gradient) -> None:
         """Begin a gradient anew after each time away."""
         assert self._faults is not None
-        work = gradient.end - gradient.begin  # contention included
-        gradient.begin, gradient.end = self._faults.undisturbed((gradient.worker,), gradient.begin, lambda _: work)
+        work, attempts = gradient.end - gradient.begin, list[Span]()  # contention included
+        gradient.begin, gradient.end = self._faults.undisturbed(
+            (gradient.worker,), gradient.begin, lambda _: work, attempts.append
+        )
+        if attempts:
+            self._attempts[gradient.worker, gradient.step] = attempts
+
+    def _settle(self, gradient: Gradient) -> None:
+        """It has reached a server, or is dropped: so many attempts at it have been lost."""
+        assert self._lives is not None
+        self._lives.used(gradient)
+        for begin, end in self._attempts.pop((gradient.worker, gradient.step), ()):
+            if begin < self.now:
+                self.record.beside(What.LOST, begin, min(end, self.now), worker=gradient.worker)
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""
@@ -112,8 +127,9 @@ class Simulation(World):
     def transfer(self, worker: int, receiver: int) -> simpy.Event:
         """A model on its way from a worker to another; happens when it has arrived."""
         if self.links is None:
+            self._travelled(worker, receiver, self.now)
             return self.env.after(0)
-        return self.process(self.links.across(worker, receiver, self.model_bytes))
+        return self.process(self._travel(worker, receiver, self.links.across(worker, receiver, self.model_bytes)))
 
     def allreduce(
         self,
@@ -172,6 +188,7 @@ class Simulation(World):
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
         size, messages = (copies + again) * self.model_bytes, copies * parts + again
+        self._published[worker] = len(self.record)
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, size, messages)
 
     def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
@@ -196,7 +213,7 @@ class Simulation(World):
             raise gradient.unfinished(now, block)
         size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
@@ -206,7 +223,7 @@ class Simulation(World):
             raise gradient.unfinished(now, block)
         size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
@@ -229,7 +246,7 @@ class Simulation(World):
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.moving(self.env._now - cost.moving, self.env._now)
+        self._together(worker, cost, self.env._now)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
@@ -238,7 +255,7 @@ class Simulation(World):
         end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
         size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, end)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
 
@@ -247,6 +264,20 @@ class Simulation(World):
         if self.blocks == 1:
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
+
+    def _travel(self, worker: int, receiver: int, way: Process) -> Process:
+        """A model's way from a worker to another, known once it has arrived."""
+        begin = self.now
+        yield from way
+        self._travelled(worker, receiver, begin)
+
+    def _travelled(self, worker: int, receiver: int, begin: int) -> None:
+        self.record.beside(What.TRIP, begin, self.now, self._published[worker], worker, receiver)
+
+    def _together(self, worker: int, cost: Cost, end: int) -> None:
+        """The next row is what a worker has of a collective operation that ends then, ns, if it is of one."""
+        if cost.messages or cost.moving:
+            self.record.beside(What.COLLECTIVE, end - cost.moving, end, len(self.record), worker)
 
     def _sending(self, gradient: Gradient, block: int, upload: Process) -> Process:
         """Bring a gradient to where it goes, and keep in mind what was sent again."""
@@ -261,7 +292,7 @@ class Simulation(World):
         """Bytes and messages that the next row, which is about a gradient, is charged with; `end`: of what costs that, ns."""
         if cost is None:
             return self._counted(block, gradient.again.get(block, 0))
-        self.record.moving(end - cost.moving, end)
+        self._together(gradient.worker, cost, end)
         return cost.bytes, cost.messages
 
     def _counted(self, block: int, again: int) -> tuple[int, int]:
