@@ -27,7 +27,7 @@ def check_laws(outcome: Outcome) -> None:
     _check_staleness(rows, summary)
     _check_traffic(rows, on_servers, summary)
     if outcome.run.protocol.has_clock:
-        _check_time(outcome.schedule, rows, summary)
+        check_time(outcome.schedule, rows, summary["workers_time"])
     _check_end(outcome, summary)
 
 
@@ -109,7 +109,7 @@ def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) 
         assert sent == summary[unit], f"{unit} {sent}, in the summary {summary[unit]}"
 
 
-def _check_time(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) -> None:
+def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> None:
     """Each worker's time until the last that is known of it: no gap, nothing twice, and at each moment what comes first."""
     account, expected = spans(schedule), [_stretches(schedule, rows, worker) for worker in range(schedule.workers)]
     sums = dict.fromkeys(KINDS, 0)
@@ -123,7 +123,7 @@ def _check_time(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) ->
         assert merged == own, f"worker {worker}: {merged}, expected {own}"
         for (kind, end_ns), (_, begin_ns) in zip(own, [("", 0), *own], strict=False):
             sums[kind] += end_ns - begin_ns
-    whole, shares = sum(sums.values()), summary["workers_time"]
+    whole = sum(sums.values())
     assert whole <= schedule.workers * schedule.end_ns, "workers have more time than there is"
     if not whole:
         assert set(shares.values()) == {None}, f"{shares} where no time has passed"

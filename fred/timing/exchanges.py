@@ -101,6 +101,8 @@ class _Messages:
         self._slow = any(slow.of == "workers" for slow in network.contention)
         receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
         self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
+        self._own = np.zeros(len(graph), np.int64)  # until a worker's last model is there, at full speed, ns
+        np.maximum.at(self._own, sender, self._lasts)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # message of each receiver
         self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
         self._everybody = exchanges == "global"
@@ -109,13 +111,15 @@ class _Messages:
     def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[workers]: when the last exchange is over, ns, where all within reach have begun; how long models were moving.
 
-        A worker's exchange moves models once the last of those that it hears from has begun it; before, it waits for these.
+        In an exchange a worker's models are moving while its own ones are on their way, and from when the last of those that
+        it hears from has begun it; in between it waits for these.
         """
         times, moving = np.full_like(begun, begun.max()) if self._everybody else begun, np.zeros_like(begun)
         for _ in range(self._rounds):
             sent = times[self._sender]
             ends = self._slowed(times) if self._slow else np.maximum.reduceat(sent + self._lasts, self._first)
-            moving += ends - np.maximum.reduceat(sent, self._first)
+            there = np.maximum.reduceat(sent, self._first)
+            moving += ends - times - (there - times - self._own).clip(0)
             times = ends if self._sim.faultless else self._back(ends)
         if not self._everybody:
             return times, moving
