@@ -111,7 +111,7 @@ def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) 
 
 def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> None:
     """Each worker's time until the last that is known of it: no gap, nothing twice, and at each moment what comes first."""
-    account, expected = spans(schedule), [_stretches(schedule, rows, worker) for worker in range(schedule.workers)]
+    account, expected = spans(schedule), [stretches(schedule, rows, worker) for worker in range(schedule.workers)]
     sums = dict.fromkeys(KINDS, 0)
     for worker, own in enumerate(expected):
         found = account[account["worker"] == worker]
@@ -131,7 +131,7 @@ def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> N
     assert np.allclose([sums[kind] / whole for kind in KINDS], [shares[kind] for kind in KINDS], atol=1e-9), f"{sums}, {shares}"
 
 
-def _stretches(schedule: Schedule, rows: list[Row], worker: int) -> Stretches:
+def stretches(schedule: Schedule, rows: list[Row], worker: int) -> Stretches:
     """What a worker is at, and until when: from moment to moment, the first of all that goes on."""
     going = [(*each, 1) for each in _goings(schedule, rows, worker)]
     last = _last(schedule, rows, worker)

@@ -159,7 +159,7 @@ class Recorder:
 
     def beside(self, what: What, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
         """What takes from then to then, ns, and makes no row of its own; see `Intervals`."""
-        self._intervals.extend((what, begin, min(end, UNENDING), row, worker, other))
+        self._intervals.extend((what, min(begin, UNENDING), min(end, UNENDING), row, worker, other))
 
     def stop(self) -> None:
         """The schedule ends here."""
