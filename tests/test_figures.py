@@ -225,13 +225,14 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
     assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
     quarters = [
-        *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17, 18)),
+        *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17)),
+        (PURPLE, 0, 18, 18.4),
         *((BLUE, 0, start, start + 4) for start in (1, 7, 13)),
         *((PURPLE, 1, start, start + 1) for start in (0, 9, 10)),
         (BLUE, 1, 1, 9),
     ]
     quarter = 250_000_000
-    assert bars_of(axis) == sorted((colour, who, begin * quarter, end * quarter) for colour, who, begin, end in quarters)
+    assert bars_of(axis) == sorted((colour, who, begin * quarter, round(end * quarter)) for colour, who, begin, end in quarters)
     assert ticks_of(axis) == [6 * quarter, 10 * quarter, 12 * quarter, 18 * quarter]
     (legend,) = picture.legends
     colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]

@@ -169,7 +169,7 @@ def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[st
         axis.grid(axis="y", visible=False)
         axis.invert_yaxis()
         if left.any():
-            figure.legend(loc="outside lower right", ncols=4)
+            figure.legend(loc="outside lower right", ncols=len(OF_TIME))
     return figure
 
 
