@@ -32,7 +32,7 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
     free, pieces = table.whole(), list[_Pieces]()
     for kind in _FIRST:
-        taken = _meeting(_apart(table.candidates(kind)), free)
+        taken = _taken(table.candidates(kind), free)
         free = _without(free, taken)
         pieces.append(taken)
     pieces.append(table.waiting(free))
@@ -77,22 +77,20 @@ class _Pieces(NamedTuple):
         return _Pieces(*(column[which] for column in self))
 
 
-def _apart(pieces: _Pieces) -> _Pieces:
-    """The same, in order, where none begins before another has ended: who was there first stays."""
-    pieces = pieces.only(np.argsort(pieces.begin, kind="stable"))
-    reached = np.concatenate(([0], np.maximum.accumulate(pieces.end)))[:-1] if len(pieces.end) else pieces.end
-    pieces = pieces._replace(begin=np.maximum(pieces.begin, reached))
-    return pieces.only(pieces.end > pieces.begin)
-
-
-def _meeting(pieces: _Pieces, free: _Pieces) -> _Pieces:
-    """What of the pieces lies in free stretches; both in order, and apart."""
-    first = np.searchsorted(free.end, pieces.begin, "right")
-    count = np.searchsorted(free.begin, pieces.end, "left") - first
+def _taken(candidates: _Pieces, free: _Pieces) -> _Pieces:
+    """What of the candidates lies in free stretches, which are in order and apart; of two at once, who was there first."""
+    order = np.argsort(candidates.begin, kind="stable")
+    begin, end = candidates.begin[order], candidates.end[order]
+    reached = np.maximum.accumulate(end)
+    begin[1:] = np.maximum(begin[1:], reached[:-1])
+    real = np.flatnonzero(end > begin)
+    begin, end = begin[real], end[real]
+    first = np.searchsorted(free.end, begin, "right")
+    count = np.searchsorted(free.begin, end, "left") - first
     which = np.repeat(np.arange(len(count)), count)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + first[which]
-    begin, end = np.maximum(pieces.begin[which], free.begin[within]), np.minimum(pieces.end[which], free.end[within])
-    return pieces.only(which)._replace(begin=begin, end=end)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count - first, count)
+    begin, end = np.maximum(begin[which], free.begin[within]), np.minimum(end[which], free.end[within])
+    return candidates.only(order[real[which]])._replace(begin=begin, end=end)
 
 
 def _without(free: _Pieces, taken: _Pieces) -> _Pieces:
@@ -194,8 +192,8 @@ class _Table:
             begin, end = self._ticks[begin], self._ticks[end]
         kind = pd.Categorical.from_codes(pieces.kind, KINDS)
         other = pd.Categorical.from_codes(pieces.other, OTHERS)
-        times = {"worker": worker, "begin_ns": begin, "end_ns": end}
-        return pd.DataFrame({**times, "kind": kind, "row": pieces.row, "other": other, "number": pieces.number})
+        columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": other}
+        return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
 
     def _rows(self) -> _Pieces:
         """When rows begin, with whom each is about."""
