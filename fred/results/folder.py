@@ -21,7 +21,7 @@ from fred.running.units import Unit
 from fred.specification.loading import validated
 from fred.version import __version__
 
-FORMAT = 6  # of the folder, raised when a reader would have to change
+FORMAT = 7  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):

@@ -13,8 +13,8 @@ from fred.errors import FredError
 from fred.results import figures, staleness, sweep_figures, sweeps, timeline
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.measures import WAYS, copies, run_times, summarise
+from fred.results.spans import KINDS
 from fred.results.stored import Stored
-from fred.results.worker_time import KINDS
 from fred.running.execution import Outcome
 from fred.specification.shape import Scenario
 
@@ -158,11 +158,7 @@ class Result:
     def plot_timeline(self) -> figures.Picture:
         """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
         names = self._by_timing([each for each in self.outcomes if each.run.protocol.has_clock])
-        shown = {shared: self.outcome(name) for name, shared in names.items()}
-        faults = [timeline.first_fault(each.run.cluster, each.seed) for each in shown.values()]
-        shortest = min((each.schedule.end_ns for each in shown.values()), default=0)
-        earliest = min((first for first in faults if first is not None and first < shortest), default=None)
-        return timeline.timeline({shared: each.schedule for shared, each in shown.items()}, first_fault=earliest)
+        return timeline.timeline({shared: self.outcome(name).schedule for name, shared in names.items()})
 
     def plot_sweep(self) -> figures.Picture:
         """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
