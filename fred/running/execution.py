@@ -1,6 +1,5 @@
 """Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
 
-import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from numpy.typing import NDArray
 from fred import environment
 from fred.learning.models.model import Params
 from fred.learning.server import State
+from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Named
 from fred.replay import snapshot
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
@@ -29,37 +30,6 @@ from fred.specification.shape import Run
 from fred.timing.durations import NANOSECONDS
 
 Progress = Callable[[float], None]  # told the fraction done
-Named = dict[str, NDArray]  # parameters by path
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run with one seed came to."""
-
-    name: str
-    seed: int
-    run: Run
-    schedule: Schedule
-    metrics: pd.DataFrame  # one row per evaluation point
-    initial: Named  # parameters before the first update
-    final: Named
-    data_digest: str | None
-
-    @property
-    def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters: the identity of the arithmetic."""
-        return digest(self.final)
-
-
-def digest(params: Named) -> str | None:
-    """SHA-256 of parameters; None if there are none."""
-    if not params:
-        return None
-    sha = hashlib.sha256()
-    for path, array in sorted(params.items()):
-        sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).tobytes())
-    return sha.hexdigest()
 
 
 def check(name: str, run: Run, seed: int) -> None:
@@ -95,7 +65,7 @@ class Following:
     due: Callable[[], bool] = lambda: True  # whether a checkpoint is wanted now
 
 
-def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Outcome:
+def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Computed:
     """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
@@ -104,17 +74,17 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
         return _execute(name, run, seed, inline, following)
 
 
-def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Outcome:
+def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Computed:
     if run.task is None:
         recording = Recording(run, seed)
         schedule = recording.schedule()
-        return Outcome(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
+        return Computed(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
     problem = Problem(run.task, run, seed)
     recording = Recording(run, seed, problem.bytes, problem.arithmetic.blocks.shares)
     compute = _inline if inline or run.protocol.needs_values else _replayed
     schedule, measured, params = compute(run, recording, problem, following)
     metrics = _metrics(run, recording.cadence.points(schedule), measured)
-    return Outcome(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
+    return Computed(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
 
 
 def _replayed(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import own_code, remembered, streams
+from fred import remembered, streams
 from fred.errors import FredError
-from fred.learning.data.dataset import Data, Dataset
+from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
 from fred.learning.server import State
 from fred.minibatches import Minibatches, Parts, divide
@@ -22,7 +22,7 @@ class Problem:
     """A task, for one run with one seed. Raises FredError for data that are not there, and models that do not fit."""
 
     def __init__(self, task: Task, run: Run, seed: int):
-        self.data = _load(task.data, seed if task.data.generated else 0)
+        self.data = loaded(task.data, seed)
         self.loss = Loss(task.model, self.data.classifies)
         self.layout = run.protocol.layout(run.cluster)
         check_memory(task.model, self.data, self.layout.replicas)
@@ -81,19 +81,6 @@ def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
 def plain(array: jax.Array) -> NDArray:
     """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands."""
     return np.where(np.isnan(array), np.float32(np.nan), array)
-
-
-def data_digest(data: Data) -> str | None:
-    """SHA-256 of what the files hold; None for data that follow from the options and a seed. Raises FredError."""
-    return None if data.generated else _load(data, 0).digest
-
-
-@remembered.data(4)
-def _load(data: Data, seed: int) -> Dataset:
-    if data.generated:
-        return data.load(seed)
-    with own_code.covered():  # by the data's digest
-        return data.load(seed)
 
 
 @remembered.data(4)
