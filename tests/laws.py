@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fred.results.measures import summarise
-from fred.running.execution import Outcome
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
 from fred.schedule import NONE, Row, Schedule, Verb
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock

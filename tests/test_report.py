@@ -13,9 +13,9 @@ import pytest
 
 from fred import registry
 from fred.errors import FredError
+from fred.outcomes.outcome import Outcome, digest
 from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
-from fred.running.execution import Outcome, digest
 from fred.schedule import Schedule
 from fred.specification import loading
 from fred.specification.shape import Scenario

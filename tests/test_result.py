@@ -16,10 +16,11 @@ import fred
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
 from fred.results import experiment
-from fred.results.measures import summarise
 from fred.results.result import Result
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.schedule import NONE, Verb
 from fred.specification.shape import Run, Scenario
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients

@@ -16,12 +16,14 @@ import pytest
 import fred
 from fred import cli
 from fred.errors import FredError
-from fred.results import place, report, stored
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit
+from fred.results import place, report
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
-from fred.running.units import Unit, units_of
+from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.worlds import make_run, same
 
@@ -271,10 +273,10 @@ class TestCheckpoints:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            work.do(unit, tmp_path, stored.STORE, stopped)
+            work.do(unit, tmp_path, stopped)
         assert work.begun(unit, tmp_path)
         shares: list[float] = []
-        work.do(unit, tmp_path, stored.STORE, shares.append)
+        work.do(unit, tmp_path, shares.append)
         assert min(shares) > told[2]
         found = stored.whole(unit, tmp_path / unit.folder)
         assert found is not None

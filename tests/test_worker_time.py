@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fred.results.measures import summarise
-from fred.results.worker_time import KINDS, shares
+from fred.outcomes.measures import summarise
+from fred.outcomes.worker_time import KINDS, shares
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from fred import cli
+from fred.outcomes.outcome import Outcome
 from fred.results import experiment, folder
 from fred.results.result import Result
-from fred.running.execution import Outcome
 from fred.specification.shape import Scenario
 from tests.laws import check_laws
 from tests.pairs import Features, features_of

@@ -26,9 +26,7 @@ class Compared:
     def together(self) -> Result:
         """All outcomes in one result, each run named after its folder too."""
         first = next(iter(self.results.values()))
-        outcomes = [
-            each.renamed(f"{label}: {each.name}") for label, result in self.results.items() for each in result.outcomes
-        ]
+        outcomes = [each.renamed(f"{label}: {each.name}") for label, result in self.results.items() for each in result.outcomes]
         scenario = first.scenario.model_copy(update={"title": " / ".join(self.results), "points": {}})
         return Result(scenario, outcomes)
 

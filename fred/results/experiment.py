@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fred.errors import FredError
-from fred.progress import in_notebook
 from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.unit import Unit
+from fred.progress import in_notebook
 from fred.results import folder, ownership, place, report
 from fred.results.result import Result
 from fred.running import side_by_side, work

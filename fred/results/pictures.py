@@ -1,6 +1,7 @@
 """Which pictures there are of what runs came to, and of which numbers each is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 
 import numpy as np
@@ -17,21 +18,23 @@ from fred.results.figures import Picture
 from fred.results.tables import Tables
 
 
-def names(tables: Tables) -> list[str]:
-    """Those that show something of these runs; of a sweep's, its own and those of the best points."""
+def drawable(tables: Tables) -> dict[str, Callable[[], Picture]]:
+    """Those that show something of these runs, by name; of a sweep's, its own and those of the best points."""
     if tables.swept:
-        timing = ["sweep-timing"] if _timing_differs(tables) else []
-        return ["sweep", *timing, *(names(tables.with_its_best()) if tables.chosen else [])]
-    metrics, drawn = tables.metrics, []
+        timing = {"sweep-timing": partial(sweep_timing, tables)} if _timing_differs(tables) else {}
+        return {"sweep": partial(sweep, tables)} | timing | (drawable(tables.with_its_best()) if tables.chosen else {})
+    metrics = tables.metrics
+    drawn: dict[str, Callable[[], Picture]] = {}
     if "loss" in metrics:
-        drawn += ["loss", "error"]
+        drawn |= {"loss": partial(learning, tables, "loss"), "error": partial(learning, tables, "error")}
     if "disagreement" in metrics:
-        drawn += ["disagreement", "replicas-error"]
-    drawn += ["traffic", "staleness"]
+        own = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
+        drawn |= {name: partial(of_replicas, tables, quantity) for name, quantity in own.items()}
+    drawn |= {"traffic": partial(traffic, tables), "staleness": partial(stale_gradients, tables)}
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
-        drawn += ["copies"]
+        drawn["copies"] = partial(sent_copies, tables)
     if any(each.run.protocol.has_clock for each in tables.outcomes):
-        drawn += ["workers-time", "timeline"]
+        drawn |= {"workers-time": partial(workers_time, tables), "timeline": partial(first_moments, tables)}
     return drawn
 
 

@@ -11,7 +11,7 @@ from fred.results.figures import Picture
 from fred.results.tables import Tables
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Result(Tables):
     """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used."""
 
@@ -75,6 +75,4 @@ class Result(Tables):
 
     def pictures(self) -> dict[str, Callable[[], Picture]]:
         """What there is to draw of these runs, by name; of a sweep's, all together and the best ones."""
-        shown = self.with_its_best() if self.swept and self.chosen else self
-        drawn = {name: self if name.startswith("sweep") else shown for name in pictures.names(self)}
-        return {name: getattr(of, f"plot_{name.replace('-', '_')}") for name, of in drawn.items()}
+        return pictures.drawable(self)
