@@ -220,7 +220,7 @@ class TestCheckpoints:
         unit = Unit("fasgd", run, 5)
         own = tmp_path / work.folder_of(unit)
         own.mkdir(parents=True)
-        whole = execute("fasgd", run, 5, False, Following(keep=lambda each: checkpoints.save(own, unit.identity, each)))
+        whole = execute("fasgd", run, 5, False, Following(save=lambda each: checkpoints.save(own, unit.identity, each)))
         file = own / checkpoints.FILE
         assert checkpoints.load(own, unit.identity) is not None
         assert capsys.readouterr().err == ""

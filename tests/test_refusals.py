@@ -12,7 +12,7 @@ from fred.errors import FredError
 from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
-from fred.running.execution import execute
+from fred.running.execution import check, execute
 from fred.specification.shape import Scenario, Stop
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
@@ -51,7 +51,7 @@ def test_outputs_must_fit_the_classes(name, found):
     run = make_run("asgd", task={"data": data, "model": f"{__name__}:{name}"})
     expected = rf"run `run`: .*{name}` gives {found} for 2 examples; expected \[2, 4\]: one number for each of the 4 classes"
     with pytest.raises(FredError, match=expected):
-        execute("run", run, 0)
+        check("run", run, 0)
 
 
 class StandsStill(Server):
@@ -112,7 +112,7 @@ class Widens(Server):
 )
 def test_updates_must_return_a_state_a_step_later(name, message):
     with pytest.raises(FredError, match=message):
-        execute("run", make_run(own(name)), 0)
+        check("run", make_run(own(name)), 0)
 
 
 class Scaled(Server):
@@ -131,7 +131,7 @@ def test_messages_of_another_shape_cannot_be_divided_among_servers():
     with pytest.raises(
         FredError, match=r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
     ):
-        execute("run", several, 0)
+        check("run", several, 0)
 
 
 class Partly(Protocol):

@@ -250,7 +250,7 @@ class TestCheckpoints:
             kept[-1].mkdir()
             checkpoints.save(kept[-1], "unit", checkpoint)
 
-        whole = execute(name, run, 3, inline, Following(keep=keep))
+        whole = execute(name, run, 3, inline, Following(save=keep))
         assert len(kept) >= 4
         for folder in (kept[0], kept[len(kept) // 2], kept[-1]):
             assert checkpoints.load(folder, "another") is None
@@ -289,7 +289,7 @@ class TestCheckpoints:
     )
     def test_a_damaged_one_is_no_one(self, tmp_path, damage):
         run = make_run("fasgd", stop={"updates": 8}, evaluate={"points": 4})
-        execute("fasgd", run, 5, False, Following(keep=lambda each: checkpoints.save(tmp_path, "unit", each)))
+        execute("fasgd", run, 5, False, Following(save=lambda each: checkpoints.save(tmp_path, "unit", each)))
         file = tmp_path / checkpoints.FILE
         file.write_bytes(damage(file.read_bytes()))
         assert checkpoints.load(tmp_path, "unit") is None

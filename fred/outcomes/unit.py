@@ -24,9 +24,7 @@ class Unit:
     run: Run
     seed: int
     inline: bool = False
-    data: str | None = field(
-        init=False, compare=False
-    )  # SHA-256; None if there are none, or they follow from the options and the seed
+    data: str | None = field(init=False, compare=False)  # SHA-256; None: there are none, or they follow from options and seed
     identity: str = field(init=False, compare=False)  # SHA-256 of everything that its outcome depends on
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
 from fred.running import agreement, work
+from fred.running.execution import Following
 
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _LOOK = 0.2  # seconds between two looks at what the others have done
@@ -151,10 +152,10 @@ def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
 
 
 def _remote(order: _Order, packed: bytes) -> dict[str, bytes] | str:
-    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot. No checkpoints: who would find them?"""
-    with tempfile.TemporaryDirectory() as folder:
+    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
         try:
-            work.compute(order.unpacked(packed), Path(folder))
+            work.compute(order.unpacked(packed), Path(folder), Following())
         except FredError as error:
             return str(error)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}

@@ -1,4 +1,4 @@
-"""One unit's work, in a folder of its own: it says how far it has got, keeps checkpoints, and goes on from the last one."""
+"""One unit's work, in a folder of its own: it says how far it has got, saves checkpoints, and goes on from the last one."""
 
 import gc
 import os
@@ -61,7 +61,7 @@ def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None]) 
     put(done, place)
 
 
-def compute(unit: Unit, folder: Path, following: Following = Following()) -> None:
+def compute(unit: Unit, folder: Path, following: Following) -> None:
     """Compute a unit and write what it came to into an empty folder. Raises FredError."""
     began = time.monotonic()
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following)
@@ -97,11 +97,11 @@ class _Diary:
 
     def __init__(self, unit: Unit, folder: Path, tell: Callable[[float], None]):
         self._unit, self._folder, self._listener = unit, folder, tell
-        self._told = self._kept = time.monotonic()
+        self._told = self._saved = time.monotonic()
 
     def following(self) -> Following:
         """What `execute` tells, and goes on from."""
-        return Following(self._tell, self._keep, checkpoints.load(self._folder, self._unit.identity), self._due)
+        return Following(self._tell, self._save, checkpoints.load(self._folder, self._unit.identity), self._due)
 
     def _tell(self, fraction: float) -> None:
         self._listener(fraction)
@@ -111,11 +111,11 @@ class _Diary:
 
     def _due(self) -> bool:
         known = not (self._unit.own and own_code.late())  # else nobody could go on from it
-        return known and time.monotonic() - self._kept > checkpoints.EVERY
+        return known and time.monotonic() - self._saved > checkpoints.EVERY
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
+    def _save(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)
-        self._kept = time.monotonic()
+        self._saved = time.monotonic()
 
 
 @contextmanager
