@@ -6,12 +6,10 @@ import uuid
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from fred import environment, own_code, registry
-from fred.component import Component, options_of
 from fred.learning.data.dataset import data_digest
-from fred.specification.blame import blamed
+from fred.specification.blame import blamed, own_classes
 from fred.specification.shape import Run
 from fred.version import __version__
 
@@ -41,7 +39,7 @@ class Unit:
     @property
     def own(self) -> bool:
         """Whether classes of the user's own take part."""
-        return has_own(self.run)
+        return bool(own_classes(self.run))
 
     @property
     def unknown(self) -> str:
@@ -62,13 +60,6 @@ class Unit:
             "unknown": uuid.uuid4().hex if self.unknown else "",
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def has_own(part: Any) -> bool:
-    """Whether some of a run's parts are of classes of the user's own."""
-    if isinstance(part, Component):
-        return not type(part).__module__.startswith("fred.") or any(map(has_own, options_of(part).values()))
-    return isinstance(part, tuple | list) and any(map(has_own, part))
 
 
 def code_of_fred() -> str:

@@ -15,13 +15,14 @@ from fred import environment, registry, remembered
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
 from fred.outcomes.stored import ABOUT
-from fred.outcomes.unit import Unit, has_own
+from fred.outcomes.unit import Unit
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.results.ownership import MANIFEST
 from fred.running.execution import Following, execute
 from fred.running.side_by_side import Progress
 from fred.schedule import Schedule
+from fred.specification.blame import own_classes
 
 
 class Verdict(IntEnum):
@@ -61,7 +62,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: Progress) -> tuple[Verdict, str]:
     """Run all, and write it to `scratch`; the verdict, and the first difference."""
     result, anew = folder.load_result(path), []
-    remembered.forget(compiled=any(has_own(each.run) for each in result.outcomes))
+    remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
     for each in result.outcomes:
         unit, began = Unit(each.name, each.run, each.seed, manifest.inline), time.monotonic()
         outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(partial(progress, unit.name, unit.seed)))

@@ -17,7 +17,7 @@ Measured = list[dict[str, float]]  # what was measured at each point
 
 
 class Problem:
-    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for data that are not there."""
+    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data."""
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)

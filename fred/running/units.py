@@ -4,15 +4,16 @@ from collections.abc import Iterable
 
 from fred import registry, remembered
 from fred.errors import FredError
-from fred.outcomes.unit import Unit, has_own
+from fred.outcomes.unit import Unit
 from fred.running.execution import check
+from fred.specification.blame import own_classes
 from fred.specification.shape import Scenario
 
 
 def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:
     """All units of a scenario, or of `only` one or some of its runs; what cannot run is found out here. Raises FredError."""
     wanted = wanted_runs(scenario, only)
-    remembered.forget(compiled=any(has_own(scenario.runs[name]) for name in wanted))
+    remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     for name in wanted:
         check(name, scenario.runs[name], scenario.seeds[0])
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in scenario.seeds]
