@@ -250,7 +250,7 @@ def test_each_wing_knows_only_what_it_may():
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 assert not [name for name in names if name.startswith(forbidden)], path
     program = "import sys, importlib\nfor m in {modules}: importlib.import_module(m)\nprint('{other}' in sys.modules)"
-    for folder, other in (("timing", "jax"), ("learning", "simpy"), ("replay", "simpy")):
+    for folder, other in (("timing", "jax"), ("learning", "simpy"), ("replay", "simpy"), ("outcomes", "jax")):
         modules = [
             ".".join(path.relative_to(ROOT).with_suffix("").parts)
             for path in (ROOT / "fred" / folder).rglob("*.py")
