@@ -33,7 +33,7 @@ def seconds_per_step(protocol: Protocol, megabits: float) -> float:
     cluster = Cluster(workers=WORKERS, compute={"name": "constant", "seconds": STEP}, network=network)
     steps = 2 * max(PERIODS)
     recorder = Recorder(WORKERS, protocol.layout(cluster), gradients=WORKERS * (steps + 1))  # the last begins when all is over
-    simulation = Simulation(cluster, recorder, seed=0, model_bytes=1)
+    simulation = Simulation(cluster, recorder, seed=0, sizes=1)
     protocol.start(simulation)
     simulation.run()
     whole = recorder.schedule(simulation.now)

@@ -26,7 +26,7 @@ def record(protocol: Protocol, workers: int, network: dict | None = None, gradie
     compute = {"name": "lognormal", "median": 0.1, "sigma": 0.3}
     cluster = Cluster(workers=workers, compute=compute, network=network)
     recorder = Recorder(workers, protocol.layout(cluster), gradients=gradients)
-    simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
+    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
     protocol.start(simulation)
     simulation.run()
 
@@ -69,7 +69,7 @@ def _measure(protocol: Protocol, workers: int, gradients: int | None) -> tuple[f
     cluster = Cluster(workers=workers, compute={"name": "lognormal", "median": 0.1, "sigma": 0.3})
     limits: dict[str, Any] = {"updates": 1000} if gradients is None else {"gradients": gradients}
     recorder = Recorder(workers, protocol.layout(cluster), **limits)
-    simulation = Simulation(cluster, recorder, seed=0, model_bytes=1000)
+    simulation = Simulation(cluster, recorder, seed=0, sizes=1000)
     protocol.start(simulation)
     simulation.run()
     recorder.schedule(simulation.now).counts()

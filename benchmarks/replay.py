@@ -80,7 +80,7 @@ class Case:
     def record(self, listener: Listener | None = None) -> Schedule:
         """The schedule."""
         recorder = Recorder(self.cluster.size, self.layout, gradients=self.gradients, listener=listener)
-        simulation = Simulation(self.cluster, recorder, seed=0, model_bytes=1000)
+        simulation = Simulation(self.cluster, recorder, seed=0, sizes=1000)
         self.protocol.start(simulation)
         simulation.run()
         return recorder.schedule(simulation.now)

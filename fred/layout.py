@@ -1,6 +1,11 @@
-"""What replicas of the parameters there are, into how many blocks each is cut, and which of them is the answer."""
+"""What replicas of the parameters there are, into how many blocks each is cut, and how many bytes are sent of them."""
 
-from typing import Literal, NamedTuple
+import math
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, Literal, NamedTuple
+
+from fred.errors import FredError
 
 Cut = Literal["parts", "layers"]
 
@@ -33,3 +38,35 @@ class Layout(NamedTuple):
     def centred(cls, workers: int) -> "Layout":
         """Each worker has a replica of its own, and a server has one more, which is the answer."""
         return cls(workers + 1, range(workers, workers + 1), range(workers, workers + 1))
+
+
+class Size(NamedTuple):
+    """Bytes of something that is sent: of all of it, and of each block by itself."""
+
+    whole: int
+    blocks: tuple[int, ...]
+
+    @classmethod
+    def cut(cls, whole: int, shares: Sequence[float]) -> "Size":
+        """Of blocks that are these parts of the whole, rounded up."""
+        return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may come out above 1,000
+
+
+class Sizes(NamedTuple):
+    """Bytes of what is usually sent."""
+
+    shares: tuple[float, ...]  # of the parameters, in each block
+    model: Size  # as it is published
+    message: Size  # as a worker sends it: made of a gradient, or of a difference
+
+    @classmethod
+    def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":
+        """Everything is as large."""
+        return cls(tuple(shares), *[Size.cut(size, shares)] * 2)
+
+
+def size_in_bytes(said: Any, who: str) -> int:
+    """What somebody says that something's size is. Raises FredError if it cannot be one."""
+    if not isinstance(said, Integral) or said < 0:
+        raise FredError(f"{who} says that something has {said} bytes; expected a whole number, 0 or more")
+    return int(said)

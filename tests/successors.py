@@ -188,9 +188,16 @@ class TopK(Server):
         message = jax.tree.map(self._largest, total)
         return message, jax.tree.map(jnp.subtract, total, message)
 
+    def sent_bytes(self, message: Message) -> int:
+        """Of each entry that is kept its number and where it stands: the arrays also hold the zeros in between."""
+        return sum(8 * (leaf.size - self._left_out(leaf)) for leaf in jax.tree.leaves(message))
+
+    def _left_out(self, array: jax.Array) -> int:
+        return round((1 - self.kept) * (array.size - 1))
+
     def _largest(self, array: jax.Array) -> jax.Array:
         size = jnp.sort(jnp.abs(array).ravel())
-        return jnp.where(jnp.abs(array) >= size[round((1 - self.kept) * (array.size - 1))], array, 0.0)
+        return jnp.where(jnp.abs(array) >= size[self._left_out(array)], array, 0.0)
 
 
 class Averaged(Server):
@@ -256,6 +263,10 @@ class Quantised(Server):
         whole = jax.tree.map(jnp.add, state.params, state.rest)
         rounded = jax.tree.map(lambda leaf: self.grid * jnp.round(leaf / self.grid), whole)
         return rounded, state.replace(rest=jax.tree.map(jnp.subtract, whole, rounded))
+
+    def published_bytes(self, params: Params) -> int:
+        """A byte for each number."""
+        return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 class BlockMomentum(Server):

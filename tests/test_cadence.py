@@ -159,7 +159,7 @@ def watched(
     witness = Witness(layout.blocks, enough)
     watch = Watch(cadence, witness, witness.look)
     watch.recorder = recorder = Recorder(cluster.size, layout, gradients=40, listener=watch)
-    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
+    simulation = Simulation(cluster, recorder, seed, sizes=1000)
     protocol.start(simulation)
     simulation.run(50.0)
     schedule = recorder.schedule(simulation.now)

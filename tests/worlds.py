@@ -8,6 +8,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from fred import registry
+from fred.layout import Sizes
 from fred.outcomes.outcome import Outcome
 from fred.schedule import Schedule
 from fred.specification.loading import validated
@@ -113,10 +114,11 @@ def record(
     seconds: float = np.inf,
     seed: int = 0,
     listener: Listener | None = None,
+    sizes: Sizes | int = 1000,
 ) -> Schedule:
     """What happens when; a listener may hear of it."""
     recorder = Recorder(cluster.size, protocol.layout(cluster), gradients=gradients, listener=listener or Blind())
-    simulation = Simulation(cluster, recorder, seed, model_bytes=1000)
+    simulation = Simulation(cluster, recorder, seed, sizes)
     protocol.start(simulation)
     simulation.run(seconds)
     return recorder.schedule(simulation.now, simulation.standstill)

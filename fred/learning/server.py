@@ -1,5 +1,6 @@
 """What every algorithm is: a server that says what an update does to the parameters."""
 
+import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -114,6 +115,14 @@ class Server(Component):
         """What a worker reads, and the state after that."""
         return state.params, state
 
+    def sent_bytes(self, message: Message) -> int:
+        """Bytes of a message, or a block of it, on the wire; told the shapes and types of its arrays."""
+        return _bytes(message)
+
+    def published_bytes(self, params: Params) -> int:
+        """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of its arrays."""
+        return _bytes(params)
+
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state whose parameters meet a mailbox."""
 
@@ -143,3 +152,7 @@ class Server(Component):
     def overrides(self, hook: str) -> bool:
         """Whether this algorithm has a function of its own under that name."""
         return getattr(type(self), hook) is not getattr(Server, hook)
+
+
+def _bytes(arrays: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))

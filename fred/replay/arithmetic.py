@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import remembered
-from fred.layout import Layout
+from fred import registry, remembered
+from fred.layout import Layout, Sizes, size_in_bytes
 from fred.learning import beside
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays, Loss
@@ -84,6 +84,11 @@ class Arithmetic:
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
         return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), synchronizes)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Bytes of what is sent."""
+        return _sizes(self)
 
     def shapes(self, model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
         """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
@@ -252,6 +257,25 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
     return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
+
+
+@remembered.code(256)
+def _sizes(arithmetic: Arithmetic) -> Sizes:
+    """What is sent is as large as the server says of the shapes that `publish` and `send` return."""
+    server, blocks = arithmetic.server, arithmetic.blocks
+    name = registry.name_of("algorithm", server)
+
+    def made(params: Params) -> tuple[Params, Message]:
+        read, _ = server.publish(beside.start(server, params, arithmetic.workers), jnp.int32(0))
+        model = server.model(read)
+        return read, server.send(server.memory(params), model, model)[0]
+
+    read, message = jax.eval_shape(made, blocks.like)
+    return Sizes(
+        blocks.shares,
+        blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
+        blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
+    )
 
 
 def _scaled(values: Any, weight: Scalar) -> Any:

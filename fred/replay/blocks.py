@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fred.errors import FredError
-from fred.layout import Layout
+from fred.layout import Layout, Size
 from fred.learning.models.model import Params
 from fred.replay.stack import Stack
 
@@ -69,6 +69,14 @@ class Blocks:
         if not self.layers:
             return (1 / self.count,) * self.count
         return tuple(sum(sizes[array] for array in own) / sum(sizes) for own in self.layers)
+
+    def sizes(self, sent: Any, count: Callable[[Any], int]) -> Size:
+        """Bytes of something that is sent: where it is cut, it is shaped like the parameters. `count` is told what is sent."""
+        if not self.layers:
+            return Size.cut(count(sent), self.shares)
+        leaves = jax.tree.leaves(sent)
+        blocks = [count({self.paths[array]: leaves[array] for array in own}) for own in self.layers]
+        return Size(count(sent), tuple(blocks))
 
     def cut(self, params: Params) -> tuple[Stack, ...]:
         """A stack of blocks for each group. Equal parts: of every array in a row, the last one padded."""

@@ -70,7 +70,7 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following)
         schedule = recording.schedule()
         return Computed(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
     problem = Problem(run.task, run, seed)
-    recording = Recording(run, seed, problem.bytes, problem.arithmetic.blocks.shares)
+    recording = Recording(run, seed, problem.sizes)
     compute = _inline if inline or run.protocol.needs_values else _replayed
     schedule, measured, params = compute(run, recording, problem, following)
     metrics = _metrics(run, recording.cadence.points(schedule), measured)

@@ -26,7 +26,7 @@ class Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
-        self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))  # of one model
+        self.sizes = self.arithmetic.sizes  # bytes of what is sent
         self.examples, self.evaluation = _arrays(self.data)
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fred.errors import FredError
+from fred.layout import Sizes
 from fred.running.cadence import Cadence, Watch
 from fred.schedule import Schedule
 from fred.specification.shape import Run
@@ -15,10 +16,10 @@ from fred.timing.simulation import Simulation
 
 
 class Recording:
-    """One run with one seed; `shares`: what part of a model's bytes each block is, if they are not equal."""
+    """One run with one seed; `sizes`: of what is usually sent, in bytes."""
 
-    def __init__(self, run: Run, seed: int, model_bytes: int = 0, shares: Sequence[float] = ()):
-        self._run, self._seed, self._model_bytes, self._shares = run, seed, model_bytes, shares
+    def __init__(self, run: Run, seed: int, sizes: Sizes | int = 0):
+        self._run, self._seed, self._sizes = run, seed, sizes
         self.cadence = Cadence(*run.evaluate.spacing(run.stop))
         self._wanted = {"updates": run.stop.updates or math.inf, "gradients": run.stop.gradients or math.inf}
 
@@ -48,7 +49,7 @@ class Recording:
 
     def _record(self, recorder: Recorder, seconds: float | None) -> Schedule:
         with _representable():
-            simulation = Simulation(self._run.cluster, recorder, self._seed, self._model_bytes, self._shares)
+            simulation = Simulation(self._run.cluster, recorder, self._seed, self._sizes)
             self._run.protocol.start(simulation)
             simulation.run(math.inf if seconds is None else seconds)
             return recorder.schedule(simulation.now, simulation.standstill)

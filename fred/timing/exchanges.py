@@ -90,7 +90,7 @@ class _Messages:
     def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
         self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
         network, node_of = sim.network or Network(), sim.node_of.tolist()
-        size = sim.model_bytes / self._rounds
+        size = sim.sizes.model.whole / self._rounds
         self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one
         self._sent = [  # sender, receiver, kind: in this order
             (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))

@@ -7,6 +7,7 @@ from fred.errors import FredError
 from fred.timing.durations import NANOSECONDS
 
 NOTHING_CUT: dict[int, int] = {}
+NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}
 
 
 class Copy:
@@ -44,7 +45,7 @@ class Copy:
 class Gradient:
     """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
 
-    __slots__ = ("__weakref__", "again", "applied", "begin", "copy", "end", "finished", "ready", "source", "step", "worker")
+    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "ready", "sent", "source", "step", "worker")
 
     def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
@@ -54,7 +55,7 @@ class Gradient:
         self.begin, self.end = begin, end  # ns
         self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, where that is not all at the end
         self.finished: Any = None  # the event that the protocol waits for
-        self.again = NOTHING_CUT  # messages that were sent again after being lost, of each block
+        self.sent = NOTHING_UNUSUAL  # bytes and messages for it, of each block of which they are not what is usual
         self.applied = False  # whether it took part in an update
 
     def ready_at(self, block: int) -> int:

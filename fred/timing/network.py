@@ -79,7 +79,12 @@ class Network(Component):
     within: Within | None = Field(None, description="messages inside a node; absent: as those between nodes")
     node_bandwidth: Bandwidth | None = Field(None, description="of a node's card, bytes/s; absent: no queueing")
     contention: tuple[SlowLinks, ...] = Field((), description="what slows links down from time to time")
-    message_bytes: int | None = Field(None, ge=1, le=2**48, description="size of a model or gradient; absent: 4 per parameter")
+    message_bytes: int | None = Field(
+        None,
+        ge=1,
+        le=2**48,
+        description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
+    )
     collective: Collective = Field("ring", description="how an allreduce is done")
 
     @model_validator(mode="after")

@@ -1,6 +1,5 @@
 """What protocols say: the verbs, for which the cluster and the network take their time."""
 
-import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from functools import partial
@@ -8,6 +7,7 @@ from typing import Any
 
 import simpy
 
+from fred.layout import Size, Sizes, size_in_bytes
 from fred.schedule import NONE, UNENDING
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
@@ -22,30 +22,36 @@ from fred.timing.world import World
 
 
 class Simulation(World):
-    """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas."""
+    """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas.
 
-    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, model_bytes: int, shares: Sequence[float] = ()):
+    What is sent has the `size`, bytes, that a verb is told, or else the usual one: the network's `message_bytes`, or else what
+    `sizes` says of models, of workers' messages, and of each block of them (a number: what all of them have).
+    """
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0):
         super().__init__(cluster, recorder, seed)
         self.network = network = cluster.network
         self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
-        self.model_bytes = (network and network.message_bytes) or model_bytes  # of one model or gradient
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
-        self.shares = tuple(shares) or (1 / blocks,) * blocks  # of the blocks in a model
         self._cut = blocks if blocks > 1 else 0  # blocks that a copy must have
-        sizes = [(self.bytes_of(block), 1) for block in range(blocks)]  # and messages, of each block
-        self._whole = sizes if len(sizes) > 1 else [(self.model_bytes, self.servers)]  # every server gets its part
+        usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
+        self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
+        self.shares = usual.shares  # of the blocks in a model
+        self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps = [0] * self.workers  # gradients begun by each worker
 
     # What a worker does, network included.
 
-    def pull(self, worker: int, replica: int = 0) -> Generator[simpy.Event, Any, Copy]:
+    def pull(self, worker: int, replica: int = 0, size: int | None = None) -> Generator[simpy.Event, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
         now = self.env._now
-        arrival = now if self.links is None else self.links.arrival(worker, self._whole[0][0])
-        size, messages = self._whole[0] if self.faultless else self._read(0)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, messages)
+        sent, messages = self._down[0] if size is None else (_said(size, 0), self._down[0][1])
+        arrival = now if self.links is None else self.links.arrival(worker, sent)
+        if not self.faultless:
+            sent, messages = self._read(0, size)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), sent, messages)
         if self.links is not None:
             yield After(self.env, arrival - now)
         return copy
@@ -101,19 +107,23 @@ class Simulation(World):
         self.record.watch(difference)
         return difference
 
-    def send(self, gradient: Gradient, server: int | None = None) -> Iterable[simpy.Event]:
-        """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived."""
+    def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[simpy.Event]:
+        """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived.
+
+        Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.
+        """
+        said = None if size is None else self._say(gradient, server, size)
         if self.links is None:
             return ()
-        size = self.model_bytes if server is None else self.bytes_of(server)
-        upload = self.links.upload(gradient.worker, size, server)
-        return upload if self.faultless else self._sending(gradient, server or 0, upload)
+        sent = said or self.sizes.message
+        upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
+        return upload if self.faultless else self._sending(gradient, server or 0, sent, upload)
 
-    def transfer(self, worker: int, receiver: int) -> simpy.Event:
-        """A model on its way from a worker to another; happens when it has arrived."""
+    def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
+        """A model, or something of another `size`, on its way from a worker to another; happens when it has arrived."""
         if self.links is None:
             return self.env.after(0)
-        return self.process(self.links.across(worker, receiver, self.model_bytes))
+        return self.process(self.links.across(worker, receiver, _said(size, self.sizes.model.whole)))
 
     def allreduce(
         self,
@@ -121,15 +131,16 @@ class Simulation(World):
         algorithm: Collective | None = None,
         begin: int | None = None,
         awaited: Collection[int] = (),
+        size: int | None = None,
     ) -> Cost:
-        """What an allreduce of models among these workers (a number: the first so many) costs each of them.
+        """What an allreduce among these workers (a number: the first so many) costs each of them; of models, if without `size`.
 
         The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
         It begins when those who are awaited are there, and anew if one of them crashes: that time is part of the cost.
         """
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
-        cost = network.allreduce(spread, self.model_bytes, algorithm)
+        cost = network.allreduce(spread, _said(size, self.sizes.model.whole), algorithm)
         if self.links is None:
             return cost
         asked = self.now if begin is None else begin
@@ -145,20 +156,24 @@ class Simulation(World):
         """Of one message, ns."""
         return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
 
-    def bytes_of(self, block: int) -> int:
-        """Size of a block of a model or gradient."""
-        return math.ceil(self.model_bytes * self.shares[block] - 1e-6)  # 3,000 x 1/3 may come out above 1,000
-
     def clock(self, replica: int = 0, block: int = 0) -> int:
         """How often a block of a replica has been changed."""
         return self.record.clocks[replica * self.record.layout.blocks + block]
 
     # What happens to a replica, at once.
 
-    def read(self, worker: int, replica: int = 0, arrival: int | None = None, sent: bool = True, block: int = 0) -> Copy:
+    def read(
+        self,
+        worker: int,
+        replica: int = 0,
+        arrival: int | None = None,
+        sent: bool = True,
+        block: int = 0,
+        size: int | None = None,
+    ) -> Copy:
         """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
         now = self.env._now
-        size, messages = self._read(block) if sent else (0, 0)
+        size, messages = self._read(block, size) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
@@ -167,19 +182,19 @@ class Simulation(World):
         now = self.env._now
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
-    def publish(self, worker: int, copies: int, parts: int = 1) -> Copy:
-        """The worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
+    def publish(self, worker: int, copies: int, parts: int = 1, block: int = 0, size: int | None = None) -> Copy:
+        """A block of the worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
-        size, messages = (copies + again) * self.model_bytes, copies * parts + again
-        return self.record.pull(now, worker, worker, 0, self._steps[worker], now, size, messages)
+        size, messages = (copies + again) * _said(size, self.sizes.model.blocks[block]), copies * parts + again
+        return self.record.pull(now, worker, worker, block, self._steps[worker], now, size, messages)
 
-    def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
+    def read_block(self, worker: int, server: int, sent: bool = True, size: int | None = None) -> tuple[Copy, int]:
         """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
         arrival = self.now
         if sent and self.links is not None:
-            arrival = self.links.arrival(worker, self.bytes_of(server), server)
-        return self.read(worker, 0, arrival, sent, server), arrival
+            arrival = self.links.arrival(worker, _said(size, self.sizes.model.blocks[server]), server)
+        return self.read(worker, 0, arrival, sent, server, size), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
         """A model made of one copy of each block."""
@@ -194,17 +209,17 @@ class Simulation(World):
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
+        size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
         """The gradient, times `weight`, joins the open round."""
-        now = self.env._now
+        now = self.env._now  # the lines of `push`: a function for both costs either 1 % more time
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, now)
+        size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
             self._lives.used(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
@@ -236,7 +251,7 @@ class Simulation(World):
         """The gradient is not used; if it is still being computed that ends now."""
         now = self.now
         end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
-        size, messages = self._whole[block] if cost is None and not gradient.again else self._sent(gradient, block, cost, end)
+        size, messages = self._charged(gradient, block, cost, end)
         if self._lives is not None:
             self._lives.used(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
@@ -248,23 +263,41 @@ class Simulation(World):
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
-    def _sending(self, gradient: Gradient, block: int, upload: Process) -> Process:
-        """Bring a gradient to where it goes, and keep in mind what was sent again."""
-        if again := (yield from upload):
-            gradient.again = gradient.again | {block: again}
-
-    def _read(self, block: int) -> tuple[int, int]:
-        """Bytes and messages that servers have just sent."""
-        return self._whole[block] if self.links is None else self._counted(block, self.links.resent())
-
-    def _sent(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
-        """Bytes and messages that the next row, which is about a gradient, is charged with; `end`: of what costs that, ns."""
+    def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
+        """Bytes and messages for a gradient; `end`: of what costs that, ns."""
         if cost is None:
-            return self._counted(block, gradient.again.get(block, 0))
+            return gradient.sent.get(block, self._up[block])
         self.record.moving(end - cost.moving, end)
         return cost.bytes, cost.messages
 
-    def _counted(self, block: int, again: int) -> tuple[int, int]:
-        """Bytes and messages for a block, where so many messages were sent again."""
-        size, messages = self._whole[block]
-        return size + size * again // messages, messages + again
+    def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:
+        """The size of what is sent for a gradient, which is kept in mind until it is used."""
+        said = Size.cut(_said(size, 0), self.shares if server is None else (1.0,) * self.blocks)
+        counted = dict(enumerate(self._counted(said)))
+        gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
+        return said
+
+    def _sending(self, gradient: Gradient, block: int, sent: Size, upload: Process) -> Process:
+        """Bring a gradient to where it goes, and keep in mind what was sent again."""
+        if again := (yield from upload):
+            gradient.sent = gradient.sent | {block: _more(*self._counted(sent)[block], again)}
+
+    def _read(self, block: int, size: int | None) -> tuple[int, int]:
+        """Bytes and messages that servers have just sent of a block."""
+        usual, messages = self._down[block]
+        again = 0 if self.links is None else self.links.resent()
+        return _more(_said(size, usual), messages, again)
+
+    def _counted(self, size: Size) -> list[tuple[int, int]]:
+        """Bytes and messages of each block, or of the whole, of which every server gets (or sends) its part."""
+        return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.whole, self.servers)]
+
+
+def _more(size: int, messages: int, again: int) -> tuple[int, int]:
+    """Bytes and messages where so many of the messages were sent again."""
+    return size + size * again // messages, messages + again
+
+
+def _said(size: int | None, usual: int) -> int:
+    """Bytes of something whose size a protocol may have said. Raises FredError if it cannot be one."""
+    return usual if size is None else size_in_bytes(size, "the protocol")

@@ -56,7 +56,7 @@ class Cutoff(Protocol):
             taken = np.zeros(sim.workers, bool)
             taken[order[:waited_for]] = True
             yield sim.env.after(cutoff)
-            cost = sim.allreduce(sim.workers, awaited=order[:waited_for].tolist())
+            cost = sim.allreduce(sim.workers, awaited=order[:waited_for].tolist(), size=sim.sizes.message.whole)
             for worker in np.flatnonzero(~taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.after(cost.nanoseconds)

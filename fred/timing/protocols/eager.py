@@ -111,7 +111,7 @@ class _Allreduces:
         back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
         there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
         awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
-        cost = sim.allreduce(there or awaited, awaited=() if there else awaited)
+        cost = sim.allreduce(there or awaited, awaited=() if there else awaited, size=sim.sizes.message.whole)
         given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
             self._finished[worker] = []

@@ -1,0 +1,321 @@
+"""How large what is sent is: the shapes that servers' functions return, what servers and protocols say, `message_bytes`."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fred import registry
+from fred.errors import FredError
+from fred.layout import Layout, Size, Sizes
+from fred.learning.server import Server
+from fred.outcomes.measures import traffic
+from fred.running.execution import execute
+from fred.running.problem import Problem
+from fred.running.recording import Recording
+from fred.schedule import Schedule, Verb
+from fred.specification.shape import Run
+from fred.timing.cluster import Cluster
+from fred.timing.protocol import Protocol
+from fred.timing.protocols.allreduce import Allreduce
+from fred.timing.protocols.cutoff import Cutoff
+from fred.timing.protocols.eager import Eager
+from fred.timing.simulation import Process, Simulation
+from tests.successors import Quantised, TopK
+from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record
+
+MODEL = 4 * (8 * 4 + 4)  # bytes: softmax of 8 features and 4 classes
+TENTH = {"name": "constant", "seconds": 0.1}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _allowed():
+    registry.allow_import([__name__, "tests.successors"])
+
+
+class Unlike(Server):
+    """Sends half of each array; workers read nine numbers more than the model has."""
+
+    divisible: ClassVar[bool] = False
+
+    def init(self, params, workers):
+        return super().init(params, workers).replace(params={"model": params, "more": jnp.zeros(9)})
+
+    def model(self, params):
+        return params["model"]
+
+    def send(self, memory, params, grads):
+        return jax.tree.map(lambda leaf: leaf.ravel()[: leaf.size // 2], grads), memory
+
+    def apply_update(self, state, message, timestamp, worker):
+        def whole(half: jax.Array, like: jax.Array) -> jax.Array:
+            return jnp.pad(half, (0, like.size - half.size)).reshape(like.shape)
+
+        grads = jax.tree.map(whole, message, state.params["model"])
+        stepped = self.step(state.replace(params=state.params["model"]), grads)
+        return stepped.replace(params={"model": stepped.params, "more": state.params["more"]})
+
+
+class Double(Server):
+    """Sends what it has read, too."""
+
+    def send(self, memory, params, grads):
+        return {"grads": grads, "read": params}, memory
+
+    def apply_update(self, state, message, timestamp, worker):
+        return self.step(state, message["grads"])
+
+
+class Signs(Server):
+    """Sends a byte for each number, and one scale."""
+
+    def send(self, memory, params, grads):
+        return {"signs": jax.tree.map(lambda leaf: jnp.sign(leaf).astype(jnp.int8), grads), "scale": jnp.float32(0.1)}, memory
+
+    def apply_update(self, state, message, timestamp, worker):
+        return self.step(state, message["signs"], scale=message["scale"])
+
+
+class Coarse(Server):
+    """Sends bfloat16, shaped like the parameters, so that blocks of it go to several servers."""
+
+    def send(self, memory, params, grads):
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), grads), memory
+
+    def apply_update(self, state, message, timestamp, worker):
+        return self.step(state, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), message))
+
+
+class Told(Server):
+    """Arrays are as they always are, but on the wire matrices have a byte for each row, and models a bit for each number."""
+
+    def sent_bytes(self, message):
+        return sum(leaf.shape[0] if leaf.ndim == 2 else 4 * leaf.size for leaf in jax.tree.leaves(message))
+
+    def published_bytes(self, params):
+        return sum(leaf.size for leaf in jax.tree.leaves(params)) // 8
+
+
+class Wrong(Told):
+    """A size that is none."""
+
+    def published_bytes(self, params):
+        return 0.5
+
+
+def asked(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Run:
+    """A short run."""
+    specification = {"name": f"{algorithm.__module__}:{algorithm.__name__}", "learning_rate": 0.1}
+    options = {"stop": {"gradients": 12}, "evaluate": {"points": 2}, **options}
+    return make_run(specification, cluster={"workers": 4, "compute": TENTH, **cluster}, **options)
+
+
+def recorded(algorithm: type[Server], cluster: dict[str, Any], **options: Any) -> Schedule:
+    """The timing of a short run that has a task."""
+    run = asked(algorithm, cluster, **options)
+    assert run.task is not None
+    return Recording(run, 0, Problem(run.task, run, 0).sizes).schedule()
+
+
+def of_each(schedule: Schedule, verb: Verb) -> set[float]:
+    """Bytes of a message."""
+    rows = schedule.rows(verb)
+    return set((schedule["bytes"][rows] / schedule["messages"][rows]).tolist())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "down", "up"),
+    [
+        (Unlike, MODEL + 36, MODEL / 2),
+        (Double, MODEL, 2 * MODEL),
+        (Signs, MODEL, MODEL / 4 + 4),
+        (Coarse, MODEL, MODEL / 2),
+        (Told, MODEL // 32, 8 + 16),
+        (TopK, MODEL, 8 * (9 + 2)),
+        (Quantised, MODEL / 4, MODEL),
+    ],
+)
+def test_what_is_sent_is_as_large_as_what_the_servers_functions_return_or_say(algorithm, down, up):
+    schedule = recorded(algorithm, {})
+    assert (of_each(schedule, Verb.PULL), of_each(schedule, Verb.PUSH)) == ({down}, {up})
+    overridden = recorded(algorithm, {"network": {"message_bytes": 1000}})
+    assert of_each(overridden, Verb.PULL) == of_each(overridden, Verb.PUSH) == {1000}
+
+
+def test_traffic_counts_it():
+    """Four workers read at the start, and anew after each of twelve gradients."""
+    sent = traffic(execute("run", asked(Unlike, {}), 0))
+    assert sent["messages"] == {"to_workers": 4 + 12 - 1, "to_servers": 12, "between_workers": 0}
+    assert sent["bytes"] == {"to_workers": 15 * (MODEL + 36), "to_servers": 12 * MODEL / 2, "between_workers": 0}
+
+
+def test_messages_queue_on_a_card_for_as_long_as_they_are_large():
+    """At 1 s for a model three pulls leave one after the other; messages of two models come every second, and take two."""
+    schedule = recorded(Double, {"workers": 3, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 3})
+    assert (schedule["end_ns"][schedule.rows(Verb.PULL)[:3]] / 1e9).tolist() == [1.0, 2.0, 3.0]
+    assert schedule["time_ns"][schedule.rows(Verb.PUSH)] / 1e9 == pytest.approx([1.1 + 2, 1.1 + 4, 1.1 + 6])
+    smaller = recorded(Unlike, {"workers": 1, "network": {"server_bandwidth": MODEL}}, stop={"gradients": 1})
+    assert smaller["time_ns"][smaller.rows(Verb.PUSH)[0]] / 1e9 == pytest.approx(1.25 + 0.1 + 0.5), "144 + 36 bytes, and 72"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "size"),
+    [
+        ("allreduce", MODEL / 2),
+        ("cutoff", MODEL / 2),
+        ({"name": "eager", "period": 1}, MODEL / 2),
+        ({"name": "local-steps", "period": 1}, MODEL + 36),
+        ({"name": "group-averaging", "period": 1}, MODEL + 36),
+    ],
+)
+def test_collectives_move_messages_where_they_average_gradients_and_models_where_they_average_models(protocol, size):
+    """A ring of four moves 2 (4 - 1) / 4 times what is averaged from each worker, and takes as long as that on its link."""
+    schedule = recorded(Unlike, {"network": {"bandwidth": MODEL}}, protocol=protocol, stop={"gradients": 8})
+    assert set(schedule["bytes"][schedule.rows(Verb.ADD, Verb.SYNC)].tolist()) == {1.5 * size}
+    used = schedule.rows(Verb.PUSH, Verb.ADD)
+    begins = np.unique(schedule["begin_ns"][used][schedule["step"][used] == 1]) / 1e9
+    assert begins == pytest.approx([0.1 + 1.5 * size / MODEL]), "when the first averaging is over"
+
+
+@pytest.mark.parametrize("exchanges", [1, 2])
+def test_neighbours_are_sent_what_a_replica_publishes(exchanges):
+    """180 bytes to the only neighbour at 180 bytes/s: there after 1 s, in one message or two."""
+    protocol = {"name": "gossip", "exchanges": exchanges}
+    cluster = {"workers": 2, "network": {"bandwidth": MODEL + 36}}
+    schedule = recorded(Unlike, cluster, protocol=protocol, stop={"gradients": 4})
+    sent = schedule["messages"] > 0
+    assert set(schedule["bytes"][sent] / schedule["messages"][sent]) == {(MODEL + 36) / exchanges}
+    assert schedule["time_ns"][schedule.rows(Verb.SYNC)[:2]] / 1e9 == pytest.approx([1.1] * 2)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "cut", "up", "down"),
+    [
+        (Coarse, "parts", [82, 82], [164, 164]),
+        (Coarse, "layers", [108, 56], [216, 112]),
+        (Told, "layers", [8 + 24, 6 + 16], [6, 3]),
+    ],
+)
+def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, down):
+    """8 features, 6 hidden units, 4 classes: a layer of 54 numbers and one of 28."""
+    protocol = {"name": "asynchronous", "clocks": "each", "cut": cut}
+    schedule = recorded(algorithm, {"servers": 2}, task=LAYERS, protocol=protocol)
+    for verb, sizes in ((Verb.PUSH, up), (Verb.PULL, down)):
+        rows = schedule.rows(verb)
+        assert schedule["bytes"][rows].tolist() == np.array(sizes)[schedule["block"][rows]].tolist()
+
+
+def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
+    """Its weight is one number more."""
+    for name in registry.REGISTRY["algorithm"]:
+        options = {"name": name, "learning_rate": 0.1} | ({"rho": 0.5} if name == "exponential" else {})
+        run = make_run(options)
+        assert run.task is not None
+        sizes = Problem(run.task, run, 0).sizes
+        assert (sizes.model.whole, sizes.message.whole) == (MODEL + (4 if name == "sgp" else 0), MODEL), name
+
+
+def test_a_size_that_is_none_is_refused():
+    with pytest.raises(FredError, match=r"`published_bytes` of `.*Wrong` says that something has 0.5 bytes; expected a whole"):
+        recorded(Wrong, {})
+
+
+class Saying(Protocol):
+    """Says the size of everything that it sends."""
+
+    size: Any = 100
+    cut_into: int = 1
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)._replace(blocks=self.cut_into)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._work(sim))
+
+    def _work(self, sim: Simulation) -> Process:
+        centre, size = sim.workers, self.size
+        blocks = range(sim.blocks)
+        if sim.blocks == 1:
+            copy = yield from sim.pull(0, centre, size=size)
+        else:
+            copies = []
+            for block in blocks:
+                copies.append(sim.read(0, centre, sim.now, block=block, size=size + block))
+            copy = sim.compose(0, copies)
+        gradient = sim.compute(0, copy)
+        yield gradient.finished
+        if sim.blocks == 1:
+            yield from sim.send(gradient, size=2 * size)
+        for block in blocks:
+            if sim.blocks > 1:
+                yield from sim.send(gradient, block, size=2 * size + block)
+            sim.push(gradient, centre, block=block)
+        sim.publish(0, copies=3, block=sim.blocks - 1, size=3 * size)
+        yield sim.transfer(0, 1, size=4 * size)
+        cost = sim.allreduce(sim.workers, size=5 * size)
+        yield sim.env.after(cost.nanoseconds)
+        sim.drop(sim.difference(0, copy, copy), centre, cost)
+        yield sim.env.after(10**12)
+
+
+def said(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
+    """What such a protocol does on two workers."""
+    return record(Saying(**options), Cluster(workers=2, compute=TENTH, **cluster), seconds=100, seed=seed)
+
+
+class TestProtocolsSaySizes:
+    @pytest.mark.parametrize("network", [{"bandwidth": 1000.0}, {"bandwidth": 1000.0, "message_bytes": 7}])
+    def test_which_count_and_take_their_time(self, network):
+        """At 1,000 bytes/s; what an allreduce of two moves is one model."""
+        schedule = said({}, network=network)
+        assert schedule["bytes"].tolist() == [100, 200, 900, 500]
+        assert schedule["messages"].tolist() == [1, 1, 3, 2]
+        assert schedule["time_ns"] / 1e9 == pytest.approx([0, 0.4, 0.4, 0.8 + 0.5])
+        assert schedule["end_ns"][0] / 1e9 == 0.1
+
+    def test_of_single_blocks(self):
+        schedule = said({"cut_into": 2}, servers=2, network={"bandwidth": 1000.0})
+        assert schedule["bytes"].tolist() == [100, 101, 0, 0, 200, 201, 900, 500]
+        assert schedule["block"].tolist() == [0, 1, 0, 1, 0, 1, 1, 0]
+        assert schedule["time_ns"][4:6] / 1e9 == pytest.approx([0.3, 0.501])
+
+    def test_of_what_is_lost_and_sent_again(self):
+        lost = {"name": "lost-messages", "share": 0.6, "again_after": 0.1}
+        for seed in range(5):
+            schedule = said({}, seed, network={"bandwidth": 1000.0}, faults=[lost])
+            assert (schedule["bytes"][:3] == schedule["messages"][:3] * [100, 200, 300]).all()
+            assert schedule["messages"][:3].sum() > 5, "some are lost"
+
+    @pytest.mark.parametrize("size", [-1, 0.5])
+    def test_which_must_be_sizes(self, size):
+        with pytest.raises(FredError, match=r"the protocol says that something has .* bytes; expected a whole number"):
+            said({"size": size})
+
+
+@settings(max_examples=60)
+@given(
+    protocol=PROTOCOLS,
+    cluster=CLUSTERS.filter(lambda cluster: not (cluster.network and cluster.network.message_bytes)),
+    seed=st.integers(0, 99),
+    model=st.integers(0, 5000),
+    message=st.integers(0, 5000),
+)
+def test_what_is_sent_is_as_many_messages_as_were_sent_times_the_size_of_each(protocol, cluster, seed, model, message):
+    protocol = fitting(protocol, cluster)
+    layout = protocol.layout(cluster)
+    shares = (1 / layout.blocks,) * layout.blocks
+    sizes = Sizes(shares, Size.cut(model, shares), Size.cut(message, shares))
+    schedule = record(protocol, cluster, gradients=40, seed=seed, sizes=sizes)
+    assert (schedule["bytes"] >= 0).all()
+    if isinstance(protocol, (Allreduce, Cutoff, Eager)):
+        twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.alike(message, shares))
+        assert schedule.digest() == twice.digest(), "how large models are is no matter"
+        return
+    for verbs, size in (((Verb.PULL,), model), ((Verb.PUSH, Verb.ADD, Verb.DROP), message)):
+        rows = schedule.rows(*verbs)
+        each = np.ceil(size / layout.blocks) if layout.blocks > 1 else size / (cluster.servers if layout.on_servers else 1)
+        assert schedule["bytes"][rows].sum() == pytest.approx(schedule["messages"][rows].sum() * each)
