@@ -134,6 +134,26 @@ def test_messages_of_another_shape_cannot_be_divided_among_servers():
         check("run", several, 0)
 
 
+class Halves(Server):
+    """Says that half a byte is sent."""
+
+    def sent_bytes(self, message):
+        return 0.5
+
+
+def test_a_size_that_cannot_be_one_is_refused_before_anything_runs():
+    with pytest.raises(FredError, match=r"`sent_bytes` of `.*Halves` says that something has 0.5 bytes; expected a whole"):
+        check("run", make_run(own("Halves")), 0)
+
+
+def test_more_servers_than_layers_are_refused_before_anything_runs():
+    one = make_run(
+        "asgd", cluster={"workers": 2, "servers": 3}, protocol={"name": "asynchronous", "clocks": "each", "cut": "layers"}
+    )
+    with pytest.raises(FredError, match=r"the model's layers .* are fewer than 3 servers"):
+        check("run", one, 0)
+
+
 class Partly(Protocol):
     """Computes at one block of three."""
 

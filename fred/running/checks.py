@@ -11,9 +11,9 @@ from fred import registry, remembered
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.models.model import Model, Params
-from fred.learning.problem import check_memory, initial_params
+from fred.learning.problem import Loss, check_memory, initial_params
 from fred.learning.server import Server, State
-from fred.replay.blocks import Blocks
+from fred.replay.arithmetic import Arithmetic
 from fred.specification.shape import Run, Task
 
 _CLOCK = 7  # any number of updates
@@ -22,7 +22,7 @@ _CLOCK = 7  # any number of updates
 def check_task(task: Task, run: Run, seed: int) -> None:
     """Whether a run's data, model, algorithm and blocks fit each other. Raises FredError.
 
-    Shapes tell, so nothing is made for it that the run will make again, but the first parameters, which are remembered.
+    Nothing is made for it that runs will make again: shapes tell, and what is more than shapes is remembered.
     """
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
     _check_model(task.model, task.data, seed, layout.replicas)
@@ -30,8 +30,10 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
         check_divisible(run.algorithm, params)
-        Blocks.of(params, layout)
     check_division(task, data, run.cluster.size)
+    loss = Loss(task.model, data.classifies)
+    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
+    _ = do.sizes  # as an algorithm says them
 
 
 @remembered.data(8)  # for the points of a sweep, which mostly have both in common
