@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fred.results.measures import summarise
-from fred.results.spans import KINDS, spans
-from fred.running.execution import Outcome
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.spans import KINDS, spans
 from fred.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock

@@ -17,10 +17,10 @@ import pytest
 
 from fred import cli
 from fred.errors import FredError
+from fred.outcomes.outcome import digest
 from fred.results import figures, folder, verify
 from fred.results.experiment import run as fred_run
 from fred.running import work
-from fred.running.execution import digest
 from fred.schedule import Schedule
 from fred.specification.loading import load
 from tests.conftest import ROOT

@@ -11,7 +11,7 @@ import pytest
 from fred import registry
 from fred.cli import main
 from fred.errors import FredError
-from fred.results.measures import run_times
+from fred.outcomes.measures import run_times
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule import Verb

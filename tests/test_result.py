@@ -16,10 +16,11 @@ import fred
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
+from fred.outcomes.computed import Computed
+from fred.outcomes.measures import summarise
 from fred.results import experiment
-from fred.results.measures import summarise
 from fred.results.result import Result
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.schedule import NONE, Verb
 from fred.specification.shape import Run, Scenario
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
@@ -33,7 +34,7 @@ def timed(protocol: Any, cluster: dict, **stop: float) -> dict[str, Any]:
     return summarise(execute("run", make_run(task=None, protocol=protocol, cluster=cluster, stop=stop), 0))
 
 
-def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
+def counted(outcome: Computed, protocol: str) -> dict[str, Any]:
     """The summary's counts, from the schedule's table, row by row."""
     used: set[tuple] = set()
     applied: set[tuple] = set()
@@ -180,7 +181,7 @@ def learned() -> Result:
     return experiment.run(Scenario(title="three", seeds=(4, 2), runs=runs))
 
 
-def with_metrics(outcome: Outcome, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
+def with_metrics(outcome: Computed, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
     """The summary of a run in which this was measured, and these targets were set."""
     changes = {"evaluate": evaluate or {}, "stop": {"updates": 5, **stop}}
     frame = pd.DataFrame(metrics)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred.errors import FredError
-from fred.results.spans import KINDS, shares, spans
-from fred.running.execution import Outcome, execute
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.spans import KINDS, shares, spans
+from fred.running.execution import execute
 from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Schedule, Verb, What
 from fred.specification.loading import validated
 from fred.specification.shape import Run

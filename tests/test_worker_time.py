@@ -2,8 +2,8 @@
 
 import pytest
 
-from fred.results.measures import summarise
-from fred.results.spans import KINDS
+from fred.outcomes.measures import summarise
+from fred.outcomes.spans import KINDS
 from fred.running.execution import execute
 from tests.worlds import make_run
 

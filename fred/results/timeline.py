@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from fred.outcomes.spans import spans
 from fred.results.figures import OF_TIME, Picture, style, titled
-from fred.results.spans import spans
 from fred.schedule import Schedule, Verb, What
 from fred.timing.durations import NANOSECONDS
 

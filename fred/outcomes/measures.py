@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import registry
-from fred.results import spans, staleness
-from fred.running.execution import Outcome
+from fred.outcomes import spans, staleness
+from fred.outcomes.outcome import Outcome
 from fred.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
@@ -52,7 +52,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
         "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
-        "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
+        "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
     }
 
 
