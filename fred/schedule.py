@@ -23,7 +23,7 @@ Beside the rows lie *intervals*: what took time and made no row of its own (`Wha
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -252,6 +252,11 @@ class Schedule:
         return cls(columns, **facts, intervals=Intervals(**intervals))
 
 
+def by_name(codes: Any, names: Sequence[str]) -> "pd.Categorical[str]":
+    """A column of names, given as their numbers."""
+    return pd.Categorical.from_codes(codes, pd.Index(names))
+
+
 _METADATA = b"fred"  # of the Parquet file: the facts, as JSON
 
 
@@ -263,7 +268,7 @@ def _beside(path: Path) -> Path:
 def _named(columns: dict[str, NDArray], coded: str, names: type[IntEnum]) -> pd.DataFrame:
     """A table in which one column has names instead of numbers."""
     frame = pd.DataFrame(columns)
-    frame[coded] = pd.Categorical.from_codes(columns[coded], [each.name for each in names])
+    frame[coded] = by_name(columns[coded], [each.name for each in names])
     return frame
 
 

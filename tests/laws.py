@@ -14,7 +14,7 @@ from fred.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 _BY_RANK = ("away", "computing", "in_vain", "network")  # of what happens at once the first counts
-_OF_INTERVALS = {What.AWAY: "away", What.LOST: "in_vain", What.COLLECTIVE: "network"}
+_OF_INTERVALS: dict[int, str] = {What.AWAY: "away", What.LOST: "in_vain", What.COLLECTIVE: "network"}
 Stretches = list[tuple[str, int]]  # kind, end, ns
 
 

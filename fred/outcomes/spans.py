@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule import NONE, Ints, Schedule, Verb, What, exact_sum
+from fred.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
 
 KINDS = ("computing", "in_vain", "network", "waiting", "away")
 OTHERS = ("", "worker", "server", "collective")  # with whom a worker is on the network; for whom it waits
@@ -190,8 +190,7 @@ class _Table:
         end = pieces.end - worker * self._stride
         if len(self._ticks):
             begin, end = self._ticks[begin], self._ticks[end]
-        kind = pd.Categorical.from_codes(pieces.kind, KINDS)
-        other = pd.Categorical.from_codes(pieces.other, OTHERS)
+        kind, other = by_name(pieces.kind, KINDS), by_name(pieces.other, OTHERS)
         columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": other}
         return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
 
