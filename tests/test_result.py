@@ -241,11 +241,15 @@ def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned,
 def test_the_digests_are_sha_256_of_what_their_documentation_names(learned):
     for outcome, (_, row) in zip(learned.outcomes, learned.summary.iterrows(), strict=True):
         schedule = outcome.schedule
-        facts = (schedule.workers, schedule.replicas, schedule.blocks, schedule.started, schedule.end_ns)
-        timing = hashlib.sha256(" ".join(map(str, facts)).encode())
-        for name, column in schedule.columns.items():
+        where = schedule.on_servers
+        timing = hashlib.sha256(
+            f'{{"blocks": {schedule.blocks}, "end_ns": {schedule.end_ns}, "on_servers": [{where.start}, {where.stop}], '
+            f'"replicas": {schedule.replicas}, "standstill": "", "started": {schedule.started}, '
+            f'"workers": {schedule.workers}}}'.encode()
+        )
+        for name, column in (*schedule.columns.items(), *schedule.intervals._asdict().items()):
             form = "d" if name in ("weight", "keep") else "q"
-            timing.update(name.encode() + struct.pack(f"<{len(column)}{form}", *column.tolist()))
+            timing.update(f"{name} {len(column)}".encode() + struct.pack(f"<{len(column)}{form}", *column.tolist()))
         assert row["digests_schedule"] == timing.hexdigest()
         params = hashlib.sha256()
         for path in sorted(outcome.final):

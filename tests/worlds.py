@@ -121,7 +121,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, sizes)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now, simulation.standstill)
+    return simulation.schedule()
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:

@@ -23,7 +23,7 @@ from fred.specification.loading import validated
 from fred.specification.shape import Scenario
 from fred.version import __version__
 
-FORMAT = 6  # of the folder, raised when a reader would have to change
+FORMAT = 7  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):

@@ -11,7 +11,7 @@ from fred.errors import FredError
 from fred.outcomes import staleness
 from fred.outcomes.measures import WAYS, copies
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.worker_time import KINDS
+from fred.outcomes.spans import KINDS
 from fred.results import figures, sweep_figures, sweeps, timeline
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.figures import Picture
@@ -99,12 +99,7 @@ def b_stale_gradients(tables: Tables, every: int) -> Picture:
 def first_moments(tables: Tables) -> Picture:
     """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
     names = _by_timing([each for each in tables.outcomes if each.run.protocol.has_clock])
-    shown = {shared: tables.outcome(name) for name, shared in names.items()}
-    schedules = {shared: each.schedule for shared, each in shown.items()}
-    faults = [timeline.first_fault(each.run.cluster, each.seed) for each in shown.values()]
-    shortest = min((schedule.end_ns for schedule in schedules.values()), default=0)
-    earliest = min((first for first in faults if first is not None and first < shortest), default=None)
-    return timeline.timeline(schedules, first_fault=earliest)
+    return timeline.timeline({shared: tables.outcome(name).schedule for name, shared in names.items()})
 
 
 def sweep(tables: Tables) -> Picture:
