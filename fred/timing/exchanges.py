@@ -18,6 +18,7 @@ from fred.timing.network import Network, Within, mean_latency
 from fred.timing.simulation import Simulation
 
 _GONE = 1 << 61  # ns: an array's NEVER
+_AT_ONCE = 1 << 20  # messages
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
 
@@ -114,16 +115,25 @@ class _Messages:
         In an exchange a worker's models are moving while its own ones are on their way, and from when the last of those that
         it hears from has begun it; in between it waits for these.
         """
-        times, moving = np.full_like(begun, begun.max()) if self._everybody else begun, np.zeros_like(begun)
+        times = np.full_like(begun, begun.max()) if self._everybody else begun
+        begins, over = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
         for _ in range(self._rounds):
-            sent = times[self._sender]
-            ends = self._slowed(times) if self._slow else np.maximum.reduceat(sent + self._lasts, self._first)
-            there = np.maximum.reduceat(sent, self._first)
-            moving += ends - times - (there - times - self._own).clip(0)
+            ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            begins.append(times)
+            over.append(ends)
             times = ends if self._sim.faultless else self._back(ends)
+        moving, some = np.zeros_like(begun), max(1, _AT_ONCE // len(self._sender))
+        for first in range(0, self._rounds, some):
+            moving += self._moving(np.stack(begins[first : first + some]), np.stack(over[first : first + some]))
         if not self._everybody:
             return times, moving
         return np.full_like(times, times.max()), np.full_like(times, moving.max())
+
+    def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[workers]: how long models were moving in some exchanges, of which these are [exchanges, workers]."""
+        there = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
+        moving: NDArray[np.int64] = (ends - begins - (there - begins - self._own).clip(0)).sum(axis=0)
+        return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
         """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""

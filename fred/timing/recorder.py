@@ -3,7 +3,6 @@
 import math
 import struct
 import weakref
-from array import array
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -18,6 +17,8 @@ from fred.timing.held import NOTHING_CUT, Copy, Gradient
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
 _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
+_INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
+_pack_interval = _INTERVAL.pack
 _TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
@@ -64,7 +65,7 @@ class Recorder:
         self._blocks = layout.blocks
         self._changes_wanted, self._gradients_wanted = updates * layout.blocks, gradients
         self._bytes_wanted = rows * _ROW.size
-        self._end: tuple[int, int, int] | None = None  # rows, intervals' numbers and gradients begun when it became full
+        self._end: tuple[int, int, int] | None = None  # rows, intervals' bytes and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
         self.changes = 0  # updates, of all blocks of all replicas
@@ -73,7 +74,7 @@ class Recorder:
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
         self._rows = bytearray()
-        self._intervals = array("q")  # what, begin, end, ns, row, worker, other
+        self._intervals = bytearray()
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
 
@@ -157,9 +158,11 @@ class Recorder:
         if self.listener is not None:
             self._tell()
 
-    def beside(self, what: What, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
+    def beside(self, what: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
         """What takes from then to then, ns, and makes no row of its own; see `Intervals`."""
-        self._intervals.extend((what, min(begin, UNENDING), min(end, UNENDING), row, worker, other))
+        if end > UNENDING:
+            begin, end = min(begin, UNENDING), UNENDING
+        self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
     def stop(self) -> None:
         """The schedule ends here."""
@@ -200,9 +203,9 @@ class Recorder:
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         kept = self._intervals[:intervals]
         for absence in absences:
-            kept.extend(absence)
+            kept += _pack_interval(*absence)
         facts = self.workers, self.layout.replicas, self._blocks, started, end_ns, self.layout.on_servers, standstill
-        return Schedule(columns, *facts, Intervals.of(np.array(kept, np.int64)))
+        return Schedule(columns, *facts, Intervals.of(np.frombuffer(kept, np.int64)))
 
     def __len__(self) -> int:
         """Rows written so far."""

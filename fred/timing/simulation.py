@@ -21,6 +21,8 @@ from fred.timing.recorder import Recorder
 from fred.timing.world import Process as Process  # protocols find it here
 from fred.timing.world import World
 
+_COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)  # plain integers, as in the recorder
+
 
 class Simulation(World):
     """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas.
@@ -288,12 +290,12 @@ class Simulation(World):
         self._travelled(worker, receiver, begin)
 
     def _travelled(self, worker: int, receiver: int, begin: int) -> None:
-        self.record.beside(What.TRIP, begin, self.now, self._published[worker], worker, receiver)
+        self.record.beside(_TRIP, begin, self.now, self._published[worker], worker, receiver)
 
     def _together(self, worker: int, cost: Cost, end: int) -> None:
         """The next row is what a worker has of a collective operation that ends then, ns, if it is of one."""
         if cost.messages or cost.moving:
-            self.record.beside(What.COLLECTIVE, end - cost.moving, end, len(self.record), worker)
+            self.record.beside(_COLLECTIVE, end - cost.moving, end, len(self.record), worker)
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""
