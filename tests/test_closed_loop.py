@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fred import registry
+from fred.errors import FredError
 from fred.prediction.closed_loop import run
 from fred.timing.cluster import Cluster
-from fred.timing.cutoffs import AllWorkers, Chooser, CutoffRule, Oracle, StaticCutoff
+from fred.timing.cutoffs import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
 from fred.timing.protocols.cutoff import Cutoff
 from tests.worlds import record
 
@@ -65,6 +68,34 @@ def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
     assert len(rounds.cutoff) > 20
     assert np.array_equal(rounds.cutoff, chosen)
     assert np.array_equal(rounds.time, np.take_along_axis(np.sort(times, axis=1), chosen[:, None] - 1, axis=1)[:, 0])
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
+def test_a_round_is_what_a_walk_through_its_times_finds(times, data):
+    number = data.draw(st.integers(1, len(times)))
+    this = Round.of(np.array(times), number)
+    arrivals = sorted((time, worker) for worker, time in enumerate(times))
+    assert this.first.tolist() == [worker for _, worker in arrivals[:number]]
+    assert this.cutoff == arrivals[number - 1][0]
+    for worker, time in enumerate(times):
+        assert this.taken[worker] == ((time, worker) <= arrivals[number - 1])
+        assert this.seen[worker] == (time if this.taken[worker] else this.cutoff)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 4])
+def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refused(number):
+    class Wrong(CutoffRule):
+        def start(self, node_of):
+            return _Wrong()
+
+    class _Wrong(Chooser):
+        def choose(self, times):
+            return number
+
+    with pytest.raises(FredError, match=f"wait for {number} workers; expected 1 to 3"):
+        run(Wrong(), np.ones((2, 3)), np.zeros(3, int), warm_up=0)
+    with pytest.raises(FredError, match=f"wait for {number} workers; expected 1 to 3"):
+        record(Cutoff(rule=Wrong()), Cluster(workers=3), gradients=10)
 
 
 def test_the_summary_says_what_the_rounds_came_to():

@@ -9,7 +9,7 @@ import pytest
 
 import fred.replay.machine
 import fred.replay.phases
-from fred.replay.lower import padded
+from fred.replay.hooks import padded
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.schedule import Verb

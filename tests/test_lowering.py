@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred.replay.lower import lower, padded
+from fred.replay.hooks import Hooks, padded
+from fred.replay.lower import lower
 from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
-from fred.replay.versions import Hooks, assign_slots, trace
+from fred.replay.versions import assign_slots, trace
 from fred.schedule import NONE, Schedule, Verb
 from fred.timing.cluster import Cluster
 from fred.timing.protocols.asynchronous import Asynchronous

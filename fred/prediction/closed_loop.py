@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import CutoffRule, Progress, Times
+from fred.timing.cutoffs import CutoffRule, Progress, Round, Times
 from fred.timing.durations import NANOSECONDS, nanoseconds
 
 WARM_UP = 20  # rounds
@@ -67,28 +67,28 @@ def run(
     for number, row in enumerate(_rounds(rule, times, node_of, warm_up)):
         rounds.append(row)
         progress((number + 1) / len(times))
-    cutoff, time, decision, best_cutoff, best_time = zip(*rounds[warm_up:], strict=True)
-    return Rounds(np.array(cutoff), np.array(time), np.array(decision), np.array(best_cutoff), np.array(best_time))
+    cutoff, time, decision = zip(*rounds[warm_up:], strict=True)
+    return Rounds(np.array(cutoff), np.array(time), np.array(decision), *_best(times[warm_up:]))
 
 
-def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float, int, int]]:
-    """The fields of `Rounds`, of one round after another; `times` in ns [iterations, workers]."""
+def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:
+    """What the rule chose in one round after another, x_(c), and how long it took to decide; `times`: ns [rounds, workers]."""
     chooser, workers = rule.start(node_of), times.shape[1]
-    counts = np.arange(1, workers + 1)
-    for number, round_times in enumerate(times):
-        order = np.argsort(round_times, kind="stable")
-        ordered = round_times[order]
-        best = int(np.argmax(counts / ordered))
+    for number, own in enumerate(times):
         began = perf_counter()
-        chosen = chooser.choose(round_times)
+        chosen = chooser.choose(own)
         decided = perf_counter() - began
-        waited_for = workers if number < warm_up else chosen
-        cutoff = int(ordered[waited_for - 1])
-        taken = np.zeros(workers, bool)
-        taken[order[:waited_for]] = True
+        this = Round.of(own, workers if number < warm_up else chosen)
         began = perf_counter()
-        chooser.observe(np.minimum(round_times, cutoff), taken)
-        yield waited_for, cutoff, decided + perf_counter() - began, best + 1, int(ordered[best])
+        chooser.observe(this.seen, this.taken)
+        yield len(this.first), this.cutoff, decided + perf_counter() - began
+
+
+def _best(times: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """c and x_(c), ns, of the most gradients per time of each round: [rounds]; `times`: ns [rounds, workers]."""
+    ordered = np.sort(times, axis=1)
+    best = np.argmax(np.arange(1, times.shape[1] + 1) / ordered, axis=1)
+    return best + 1, ordered[np.arange(len(best)), best]
 
 
 def _throughput(cutoff: NDArray[np.int64], time: NDArray[np.int64]) -> float:

@@ -20,7 +20,7 @@ from fred.learning.problem import Arrays, Loss
 from fred.learning.server import Message, Scalar, Server, State
 from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split
-from fred.replay.versions import Hooks
+from fred.replay.hooks import Hooks
 
 _SMALL = 1 << 14  # numbers
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,7 +18,7 @@ from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.lower import padded
+from fred.replay.hooks import padded
 from fred.replay.memory import Joined, Memory, restored
 from fred.replay.snapshot import Snapshot
 from fred.schedule import NONE, Row, Verb, message_key

@@ -7,19 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.replay.messages import Messages
+from fred.replay.hooks import Hooks, padded
+from fred.replay.messages import Messages, Uses
 from fred.replay.phases import Code, How, Kind, Op, Program
-from fred.replay.versions import Hooks, trace
+from fred.replay.versions import trace
 from fred.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
 _READ_AT_ONCE = 4  # sources of a mix that are added up in one go; the others one by one
-
-
-def padded(members: int, workers: int) -> int:
-    """Size of the flat batch in which a round of `members` gradients is computed: one of at most 8 sizes up to `workers`."""
-    step = -(-workers // 8)
-    return max(members, min(-(-members // step) * step, workers))
 
 
 def lower(
@@ -44,7 +39,8 @@ class _Lowering:
         self._index = np.array([groups[:block].count(group) for block, group in enumerate(groups)])  # within its group
         self._in_group = np.bincount(self._group)  # blocks
         self._versions = trace(schedule, marks, groups, hooks)
-        self._messages = Messages(schedule, hooks, self._versions, marks, turns)
+        self._uses = Uses(schedule, hooks, self._versions)
+        self._messages = Messages(schedule, self._uses, hooks, self._versions, marks, turns)
         self._code = Code()
 
     def emit(self) -> None:
@@ -79,53 +75,58 @@ class _Lowering:
     def _begins(self) -> None:
         """Gradients whose parameters will be gone when they are used."""
         messages = self._messages
-        known = np.flatnonzero(messages.begun)
-        made = self._made_of(known)
-        self._code.emit(Kind(Op.BEGIN), messages.computable[known], _AFTER, kept=messages.kept[known], **made)
+        begun = np.flatnonzero(messages.begun)
+        made = self._made_of(begun)
+        self._code.emit(Kind(Op.BEGIN), messages.computable[begun], _AFTER, kept=messages.kept[begun], **made)
 
     def _stores(self) -> None:
         """Messages that are used more than once."""
         messages = self._messages
-        known = np.flatnonzero(messages.again)
-        for how, chosen, operands in self._made(messages.first[known]):
-            rows = messages.rows[messages.first[known[chosen]]]
-            self._code.emit(Kind(Op.STORE, how), rows, _BEFORE, slot=messages.slot[known[chosen]], **operands)
+        for how, stored, operands in self._made(np.flatnonzero(messages.again)):
+            rows = self._uses.row[messages.first[stored]]
+            self._code.emit(Kind(Op.STORE, how), rows, _BEFORE, slot=messages.slot[stored], **operands)
 
     def _applies(self) -> None:
-        for how, rows, operands in self._used(np.flatnonzero(~self._messages.adds)):
+        """Messages that make an update by themselves."""
+        for how, uses, operands in self._used(np.flatnonzero(~self._uses.adds)):
+            rows = self._uses.row[uses]
             for group, own, state in self._states(rows):
                 chosen = {name: array[own] for name, array in operands.items()}
                 self._code.emit(Kind(Op.APPLY, how, group), rows[own], _ITSELF, **state, **chosen)
 
     def _adds(self) -> None:
         """Messages that join a round; at once those that join the rounds of all blocks."""
-        messages, schedule = self._messages, self._schedule
-        adds = messages.adds & ~messages.flat
-        opens = np.zeros(len(messages.rows), bool)
-        order = np.flatnonzero(adds)
-        rounds = schedule.cells(messages.rows[order]) * (len(schedule) + 1) + messages.updates[order]
-        opens[order[np.unique(rounds, return_index=True)[1]]] = True
-        collected = messages.of_use(messages.collected)
-        weighted = schedule["weight"][messages.rows] != 1.0
+        uses, messages, blocks = self._uses, self._messages, self._schedule.blocks
+        adds, opens = np.flatnonzero(uses.adds & ~uses.flat), self._opens()
+        weights = self._schedule["weight"][uses.row]
+        one_by_one = adds[~messages.collected[messages.of_use[adds]]]
         for scaled in (False, True):
-            for how, rows, operands in self._used(np.flatnonzero(adds & ~collected & (weighted == scaled))):
+            for how, joining, operands in self._used(one_by_one[(weights[one_by_one] != 1.0) == scaled]):
+                operands |= {"opens": opens[joining]} | ({"weight": weights[joining]} if scaled else {})
+                rows = uses.row[joining]
                 for group, own, state in self._states(rows):
                     chosen = {name: array[own] for name, array in operands.items()}
-                    chosen |= {"opens": opens[np.searchsorted(messages.rows, rows[own])]}
-                    chosen |= {"weight": schedule["weight"][rows[own]]} if scaled else {}
                     self._code.emit(Kind(Op.ADD, how, group, weighted=scaled), rows[own], _ITSELF, **state, **chosen)
-        known = np.flatnonzero(messages.collected)
-        for how, made, operands in self._made(messages.first[known]):
-            uses = messages.first[known[made]][:, None] + np.arange(schedule.blocks)
-            self._code.emit(Kind(Op.COLLECT, how), messages.rows[uses[:, 0]], _ITSELF, opens=opens[uses], **operands)
+        for how, collected, operands in self._made(np.flatnonzero(messages.collected)):
+            joining = messages.first[collected][:, None] + np.arange(blocks)  # one use after the other
+            self._code.emit(Kind(Op.COLLECT, how), uses.row[joining[:, 0]], _ITSELF, opens=opens[joining], **operands)
+
+    def _opens(self) -> NDArray[np.bool_]:
+        """[uses]: whether it is the first that joins its round."""
+        uses, schedule = self._uses, self._schedule
+        joining = np.flatnonzero(uses.adds & ~uses.flat)
+        rounds = schedule.cells(uses.row[joining]) * (len(schedule) + 1) + uses.update[joining]
+        opens = np.zeros(len(uses.row), bool)
+        opens[joining[np.unique(rounds, return_index=True)[1]]] = True
+        return opens
 
     def _commits(self) -> None:
         """Rounds: flat ones, sums of what joined them, and empty ones."""
-        messages, schedule = self._messages, self._schedule
+        uses, schedule = self._uses, self._schedule
         commits = schedule.rows(Verb.COMMIT)
-        joined = messages.updates[messages.adds & (messages.updates != NONE)]
+        joined = uses.update[uses.adds & (uses.update != NONE)]
         members = np.bincount(np.searchsorted(commits, joined), minlength=len(commits))
-        flat = np.isin(commits, messages.updates[messages.flat])
+        flat = np.isin(commits, uses.update[uses.flat])
         for how, chosen in ((How.SUM, ~flat & (members > 0)), (How.NOTHING, members == 0)):
             rows = commits[chosen]
             for group, own, state in self._states(rows):
@@ -135,10 +136,9 @@ class _Lowering:
 
     def _flat_rounds(self, commits: Ints, members: Ints) -> None:
         """Rounds that are one batch, their members in the order of their workers, whoever arrived first."""
-        messages, ledger = self._messages, self._schedule.ledger
-        uses = np.flatnonzero(messages.flat)
-        gradients = messages.gradients[uses]
-        sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], messages.updates[uses]))
+        ledger, flat = self._schedule.ledger, self._uses.flat
+        gradients = self._uses.origin[flat]
+        sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], self._uses.update[flat]))
         gradients = gradients[sort]
         begins = np.cumsum(members) - members
         sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
@@ -207,36 +207,37 @@ class _Lowering:
             )
 
     def _used(self, uses: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
-        """For each way in which these uses get their messages: the rows, and the operands that it needs."""
+        """For each way in which these uses get their messages: which of them, and the operands that it needs."""
         messages = self._messages
-        stored = messages.of_use(messages.again)[uses]
+        which = messages.of_use[uses]
+        stored = messages.again[which]
         if stored.any():
-            yield How.SLOT, messages.rows[uses[stored]], {"slot": messages.of_use(messages.slot)[uses[stored]]}
-        for how, chosen, operands in self._made(uses[~stored]):
-            yield how, messages.rows[uses[~stored][chosen]], operands
+            yield How.SLOT, uses[stored], {"slot": messages.slot[which[stored]]}
+        for how, made, operands in self._made(which[~stored]):
+            yield how, messages.first[made], operands
 
-    def _made(self, uses: Ints) -> Iterator[tuple[How, NDArray[np.bool_], dict[str, Any]]]:
-        """For each way in which the messages of these uses, their first, are made: which, and the operands that it needs."""
+    def _made(self, which: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
+        """For each way in which these messages are made when they are first used: which, and the operands that it needs."""
         messages, versions = self._messages, self._versions
-        begun, differs = messages.of_use(messages.begun)[uses], messages.differs[uses]
+        begun, differs = messages.begun[which], self._uses.differs[messages.first[which]]
         for how, chosen in ((How.GRADIENT, ~begun & ~differs), (How.KEPT, begun), (How.DIFFERENCE, differs)):
-            if not chosen.any():
+            made = which[chosen]
+            if not len(made):
                 continue
-            rows = messages.rows[uses[chosen]]
+            rows = self._uses.row[messages.first[made]]
             sender = {"sender": self._schedule["worker"][rows]}
             if how == How.GRADIENT:
-                known = np.searchsorted(messages.known, messages.gradients[uses[chosen]])
-                yield how, chosen, sender | self._made_of(known)
+                yield how, made, sender | self._made_of(made)
             elif how == How.KEPT:
-                yield how, chosen, sender | {"kept": messages.of_use(messages.kept)[uses[chosen]]}
+                yield how, made, sender | {"kept": messages.kept[made]}
             else:
-                yield how, chosen, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
+                yield how, made, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
 
-    def _made_of(self, known: Ints) -> dict[str, Any]:
-        """What gradients are made of: parameters and minibatches."""
+    def _made_of(self, gradients: Ints) -> dict[str, Any]:
+        """What these messages, which are gradients, are made of: parameters and minibatches."""
         messages = self._messages
-        rows = messages.rows[messages.first[known]]
-        return {"sources": self._versions.sources[rows], "minibatch": self._minibatches(messages.known[known][:, None])}
+        rows = self._uses.row[messages.first[gradients]]
+        return {"sources": self._versions.sources[rows], "minibatch": self._minibatches(messages.origin[gradients][:, None])}
 
     def _minibatches(self, gradients: Ints) -> Ints:
         """Worker, step and rank in the order of use: what a minibatch is drawn by."""

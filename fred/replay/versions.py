@@ -8,29 +8,14 @@ one replica and nobody reads anything but its present version, that is one regis
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.replay.hooks import Hooks
 from fred.schedule import NONE, Ints, Schedule, Verb
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
-
-
-class Hooks(NamedTuple):
-    """Which of a server's functions are its own, and have to be called: the others only name what is there."""
-
-    sends: bool = False
-    remembers: bool = False
-    contributes: bool = False
-    publishes: bool = False
-    synchronizes: bool = False
-
-    @property
-    def plain(self) -> bool:
-        """Whether messages are gradients and rounds are their sums, so that a round can be one batch."""
-        return not (self.sends or self.remembers or self.contributes or self.publishes)
 
 
 @dataclass

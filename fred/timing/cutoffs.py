@@ -1,17 +1,21 @@
 """How many workers to wait for: rules that see the compute times of earlier rounds, those of dropped workers cut off.
 
-Here is the contract, and the rules that predict nothing; those that do are in `fred/prediction`.
+Here is all that a rule has to know: what it is (`CutoffRule`, `Chooser`), and what comes of each round (`Round`). The protocol
+`cutoff` (`protocols/cutoff.py`) drives rules in a simulation, `fred cutoffs` (`prediction/closed_loop.py`) on recorded rounds.
+The rules that predict nothing are here, too: a fixed number, all, and the oracle. Those that predict are in `fred/prediction`,
+a file each; what they have in common is in its `predictive.py`.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.component import Component, Count
+from fred.errors import FredError
 from fred.timing.contention import NodeOf
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
@@ -22,7 +26,7 @@ Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gr
 
 
 class Chooser:
-    """A rule at work in one run."""
+    """A rule at work in one run: asked before each round (`choose`), told of it afterwards (`observe`)."""
 
     def choose(self, times: Times) -> int:
         """How many workers the next round waits for. Only an oracle may look at its `times`."""
@@ -45,6 +49,27 @@ class CutoffRule(Component):
         `progress` is told the share that is done. Raises ValueError if there are too few iterations.
         """
         return self
+
+
+class Round(NamedTuple):
+    """What comes of a round's compute times, and of how many workers it waits for."""
+
+    first: NDArray[np.intp]  # workers that are waited for, as they finish; at the same time first those of smaller numbers [c]
+    cutoff: int  # x_(c), when the round ends, ns
+    taken: NDArray[np.bool_]  # whose gradients are averaged; those of the others are dropped [workers]
+    seen: Times  # what the rule observes: of who was dropped the time until then [workers]
+
+    @classmethod
+    def of(cls, times: Times, number: int) -> "Round":
+        """A round of these compute times, ns [workers], that waits for `number` workers. Raises FredError if it cannot."""
+        if not 1 <= number <= len(times):
+            raise FredError(
+                f"the cutoff rule wants to wait for {number} workers; expected 1 to {len(times)}, as many as there are"
+            )
+        first = np.argsort(times, kind="stable")[:number]
+        cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)
+        taken[first] = True
+        return cls(first, cutoff, taken, np.minimum(times, cutoff))
 
 
 class StaticCutoff(CutoffRule):

@@ -45,14 +45,15 @@ class Central(Protocol):
     def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
         """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model.
 
-        Where there is one block it does what `compute` and `deliver` would, without them.
+        That is `fetch`, `compute` and `deliver` in turn. Where there is one block the lines of the latter two stand here again:
+        as generators of their own they cost asynchronous runs 12 % of their time, and still 4 % without this one around them.
         """
         if model is None:
             model = yield from self.fetch(sim, worker)
         if sim.blocks > 1:
             gradient = yield from self.compute(sim, worker, model)
             yield from self.deliver(sim, gradient, use)
-        else:  # fewer generators, for asynchronous runs spend their time here
+        else:
             gradient = sim.compute(worker, model)
             yield gradient.finished
             yield from sim.send(gradient)

@@ -8,7 +8,7 @@ from pydantic import Field
 from fred.component import OneOf
 from fred.layout import Layout
 from fred.timing.cluster import Cluster
-from fred.timing.cutoffs import AllWorkers, CutoffRule
+from fred.timing.cutoffs import AllWorkers, CutoffRule, Round
 from fred.timing.durations import check_median, durations
 from fred.timing.latency import AnyLatency
 from fred.timing.protocol import Protocol
@@ -50,17 +50,13 @@ class Cutoff(Protocol):
             began = sim.now
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             times = np.array([gradient.end - began for gradient in gradients])
-            waited_for = rule.choose(times)
-            order = np.argsort(times, kind="stable")
-            cutoff = int(times[order[waited_for - 1]])
-            taken = np.zeros(sim.workers, bool)
-            taken[order[:waited_for]] = True
-            yield sim.env.after(cutoff)
-            cost = sim.allreduce(sim.workers, awaited=order[:waited_for].tolist(), size=sim.sizes.message.whole)
-            for worker in np.flatnonzero(~taken).tolist():
+            this = Round.of(times, rule.choose(times))
+            yield sim.env.after(this.cutoff)
+            cost = sim.allreduce(sim.workers, awaited=this.first.tolist(), size=sim.sizes.message.whole)
+            for worker in np.flatnonzero(~this.taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.after(cost.nanoseconds)
-            for worker in np.flatnonzero(taken).tolist():
+            for worker in np.flatnonzero(this.taken).tolist():
                 sim.add(gradients[worker], cost=cost)
             sim.commit()
-            rule.observe(np.minimum(times, cutoff), taken)
+            rule.observe(this.seen, this.taken)
