@@ -174,12 +174,12 @@ class Simulation(World):
         size, messages = (copies + again) * self.model_bytes, copies * parts + again
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, size, messages)
 
-    def read_block(self, worker: int, server: int, sent: bool = True) -> tuple[Copy, int]:
-        """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
+    def read_block(self, worker: int, server: int, sent: bool = True, replica: int = 0) -> tuple[Copy, int]:
+        """A server's present block of a replica on its way to a worker (or already there), and when it arrives, ns."""
         arrival = self.now
         if sent and self.links is not None:
             arrival = self.links.arrival(worker, self.bytes_of(server), server)
-        return self.read(worker, 0, arrival, sent, server), arrival
+        return self.read(worker, replica, arrival, sent, server), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
         """A model made of one copy of each block."""
