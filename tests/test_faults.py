@@ -30,7 +30,7 @@ from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
-TO_WORK = 300.0  # s, after the last fault: more than anybody needs for a round
+TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round
 
 outages = st.builds(
     lambda workers, begin, length: {"name": "outage", "workers": workers, "begin": begin, "end": begin + length},

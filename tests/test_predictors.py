@@ -85,15 +85,19 @@ class TestHiddenMarkov:
             seen.append((np.minimum(row, row[finished].max()), finished))
             chooser.learn(*seen[-1])
         levels = np.log(rule.slowdowns)
+
+        def likelihood(node: int, state: int, seconds: np.ndarray, finished: np.ndarray) -> float:
+            own = node_of == node
+            law = stats.norm(np.log(np.array(rule.medians)[own]) + levels[state], np.array(rule.deviations)[own])
+            logs = np.log(seconds[own])
+            return float(np.where(finished[own], law.pdf(logs), law.sf(logs)).prod())
+
         for node in (0, 1):
+            by_round = [[likelihood(node, state, *each) for state in range(3)] for each in seen]
             total = np.zeros(3)
             for path in itertools.product(range(3), repeat=5):  # the last is the state of the round to come
                 probability = 1 / 3 * np.prod([rule.transition[a][b] for a, b in itertools.pairwise(path)])
-                for state, (seconds, finished) in zip(path, seen, strict=False):
-                    for i in np.flatnonzero(node_of == node):
-                        law = stats.norm(np.log(rule.medians[i]) + levels[state], rule.deviations[i])
-                        probability *= law.pdf(np.log(seconds[i])) if finished[i] else law.sf(np.log(seconds[i]))
-                total[path[-1]] += probability
+                total[path[-1]] += probability * np.prod([own[state] for state, own in zip(path, by_round, strict=False)])
             assert np.allclose(chooser.state[node], total / total.sum(), rtol=1e-9)
 
     def test_smoothing_is_exact_by_brute_force(self):
