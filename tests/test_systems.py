@@ -1,6 +1,8 @@
 """Equivalences between systems, and what theory says of each: to the last bit where arithmetic allows it."""
 
+import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -336,9 +338,19 @@ SYSTEMS = [
 ]
 
 
-@pytest.mark.parametrize("evaluate", [{"every_gradients": 3}, {"every_updates": 2}, {"every_seconds": 0.5}], ids=str)
-@pytest.mark.parametrize("stop", [{"gradients": 60, "target_loss": 1.2}, {"updates": 10}, {"seconds": 2}], ids=str)
-@pytest.mark.parametrize(("name", "options"), SYSTEMS, ids=[name for name, _ in SYSTEMS])
+STOPS = [{"gradients": 60, "target_loss": 1.2}, {"updates": 10}, {"seconds": 2}]
+EVALUATIONS = [{"every_gradients": 3}, {"every_updates": 2}, {"every_seconds": 0.5}]
+
+
+def ends() -> Iterator[Any]:
+    """Each system, stop and evaluation with each of the others; by default in pairs, as in a Latin square."""
+    every = itertools.product(enumerate(SYSTEMS), enumerate(STOPS), enumerate(EVALUATIONS))
+    for (i, (name, options)), (j, stop), (k, evaluate) in every:
+        marks = () if (i + j + k) % 3 == 0 else pytest.mark.slow
+        yield pytest.param(name, options, stop, evaluate, marks=marks, id=f"{name}-{stop}-{evaluate}")
+
+
+@pytest.mark.parametrize(("name", "options", "stop", "evaluate"), list(ends()))
 def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(name, options, stop, evaluate):
     """Runs end in the midst of what happens at one moment, on a multiple of the spacing, or between two points."""
     plain, inline = (outcome(name, seed=2, inline=each, stop=stop, evaluate=evaluate, **options) for each in (False, True))
