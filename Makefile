@@ -1,4 +1,4 @@
-# make quickstart: install FRED and run its main example.   make test: install everything and run the tests.
+# make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
@@ -30,7 +30,7 @@ format: $(TEST)
 	$(BIN)/ruff format .
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 slow: $(TEST)
 	$(BIN)/python -m pytest -n 2 --dist load -m slow

@@ -1,10 +1,8 @@
 """What reproductions share: runs on all cores into folders that are gone on from, Markdown tables, progress lines."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import fred
 from fred.results import report
@@ -33,50 +31,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     numeric = [all(row[i][:1].isdigit() or row[i][:1] in ".-–+" for row in cells) for i in range(len(header))]
     rule = ["---:" if right else "---" for right in numeric]
     return "\n".join("| " + " | ".join(row) + " |" for row in (list(header), rule, *cells))
-
-
-class Stated(NamedTuple):
-    """One claim of a paper, and what became of it."""
-
-    claim: str
-    where: str
-    paper: str
-    fred: str = "–"  # nothing was measured
-    agrees: bool | None = None  # None: not compared, or calibrated
-    how: str = ""  # the criterion; what it was calibrated on; or why nothing was measured, or could be compared
-    calibrated: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """In a word or two."""
-        if self.fred == "–":
-            return "not tried"
-        if self.calibrated:
-            return "calibrated"
-        return {True: "agrees", False: "disagrees", None: "not compared"}[self.agrees]
-
-
-def every_claim(stated: Sequence[Stated]) -> str:
-    """A table of all claims of a paper, and how many of them came to what."""
-    cells = [(each.claim, each.where, each.paper, each.fred, each.verdict, each.how) for each in stated]
-    counts = Counter(each.verdict for each in stated)
-    measured = len(stated) - counts["not tried"]
-    words = ("agrees", "disagrees", "calibrated", "not compared")
-    kinds = ", ".join(f"{counts[word]} {said}" for word, said in zip(words, _SAID, strict=True))
-    why = Counter(each.how for each in stated if each.verdict == "not tried")
-    reasons = "; ".join(f"{count}: {reason}" for reason, count in why.most_common())
-    header = ("claim", "where", "paper", "FRED", "verdict", "judged by, or why not")
-    return "\n".join(
-        (
-            table(header, cells),
-            "",
-            f"**{len(stated)} claims, {measured} measured**: {kinds}.",
-            f"**{counts['not tried']} not tried**{' (' + reasons + ')' if reasons else ''}.",
-        )
-    )
-
-
-_SAID = ("agree", "disagree", "were calibrated on", "not compared")
 
 
 def near(measured: float, paper: float, share: float) -> bool:

@@ -1,7 +1,8 @@
 """Every claim of a paper in a row: what it says, what FRED measures, a verdict by a stated criterion, and how many of each.
 
 A paper's claims are in `claims.yaml` beside the page's code, by section of the page and by name: `claim`, `where`, `paper`, and
-either `untried`, the reason, or a measurement of that name. `calibrated` says that something was chosen so that it holds.
+either `untried`, the reason, or a measurement of that name. `calibrated` says that something was chosen so that it holds,
+`judged` by which criterion (or why there is none), where the claim does not say so itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ class Verdict(StrEnum):
     AGREES = "agrees"
     DISAGREES = "disagrees"
     WITHIN = "within the seeds"
+    OPEN = "not compared"
 
 
 class Claim(NamedTuple):
@@ -36,6 +38,7 @@ class Claim(NamedTuple):
     where: str  # section, table, figure
     paper: str = "yes"
     calibrated: str = "no"
+    judged: str = ""  # by which criterion
     untried: str = ""  # why
 
 
@@ -70,21 +73,22 @@ def tables(claims: Claims, measured: Measured) -> dict[str, str]:
 
 
 def _table(claims: Mapping[str, Claim], measured: Measured) -> str:
-    rows = [
-        (claim.claim, claim.where, claim.paper, *measured[name], claim.calibrated)
-        for name, claim in claims.items()
-        if not claim.untried
-    ]
-    return table(("claim", "where", "paper", "FRED", "verdict", "calibrated"), rows)
+    tried = {name: claim for name, claim in claims.items() if not claim.untried}
+    header = ["claim", "where", "paper", "FRED", "verdict", "calibrated"]
+    rows = [[claim.claim, claim.where, claim.paper, *measured[name], claim.calibrated] for name, claim in tried.items()]
+    if any(claim.judged for claim in tried.values()):
+        header.append("judged by")
+        rows = [[*row, claim.judged] for row, claim in zip(rows, tried.values(), strict=True)]
+    return table(header, rows)
 
 
 def _counts(claims: Mapping[str, Claim], measured: Measured) -> str:
     rows: list[Sequence[object]] = [("claims", len(claims)), ("measured", len(measured))]
     for verdict in Verdict:
-        own = [name for name, found in measured.items() if found.verdict == verdict]
-        rows.append((f"– {verdict}", len(own)))
-        if verdict == Verdict.AGREES:
-            rows.append(("– – calibrated, at least in part", sum(claims[name].calibrated != "no" for name in own)))
+        if own := [name for name, found in measured.items() if found.verdict == verdict]:
+            rows.append((f"– {verdict}", len(own)))
+        if calibrated := sum(claims[name].calibrated != "no" for name in own):
+            rows.append(("– – calibrated, at least in part", calibrated))
     return table(("", "number"), [*rows, ("not tried (reasons above)", len(claims) - len(measured))])
 
 

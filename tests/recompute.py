@@ -1,9 +1,15 @@
-"""A plain NumPy program that knows nothing of FRED but its files' format, and recomputes a run from the schedule alone."""
+"""A plain NumPy program that knows nothing of FRED but its files' format, and recomputes a run from the schedule alone.
+
+Only `by_plain` knows where a run has its data and its minibatches.
+"""
 
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from fred import batch_indices
+from fred.running.execution import Outcome
 
 
 def gradient(params: dict, inputs: np.ndarray, answers: np.ndarray) -> dict:
@@ -194,6 +200,20 @@ def recompute(
             servers[cell].meet(mailboxes[row.mailbox][row.block][0], row.keep, row.weight)
         clocks[cell] += row.verb in ("PUSH", "COMMIT", "SYNC")
     return [server.params for server in servers]
+
+
+def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
+    """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
+    assert outcome.run.task is not None
+    data = outcome.run.task.data.load(outcome.seed).train
+    return recompute(
+        outcome.schedule.frame(),
+        servers,
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
+        model=model,
+    )
 
 
 def largest_relative_error(params: dict, reference: dict) -> float:

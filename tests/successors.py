@@ -20,7 +20,7 @@ from fred.timing.simulation import Process, Simulation
 
 
 class LocalSteps(Protocol):
-    """Workers with replicas of their own make some steps between meetings; a server has one more."""
+    """Workers with replicas of their own make some steps between meetings; a server has one more, the centre."""
 
     steps: int = 3  # between two meetings
 
@@ -41,9 +41,18 @@ class LocalSteps(Protocol):
             yield gradient.finished
             sim.push(gradient, worker, NOTHING)
 
+    def _turn(self, sim: Simulation, worker: int) -> Process:
+        """Some steps from the centre on; what they have taken away is brought there."""
+        before = yield from sim.pull(worker, sim.workers)
+        sim.sync(worker, before)
+        yield from self._steps(sim, worker)
+        difference = sim.difference(worker, before, sim.own(worker))
+        yield from sim.send(difference)
+        return difference
+
 
 class Elastic(LocalSteps):
-    """EASGD [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: a spring between each worker and the centre."""
+    """EASGD's protocol [Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 1]: a spring between each worker and the centre."""
 
     alpha: float = 0.3
 
@@ -51,9 +60,12 @@ class Elastic(LocalSteps):
         centre = sim.workers
         while True:
             yield from self._steps(sim, worker)
-            own, theirs = sim.own(worker), sim.read(worker, centre)
+            theirs, own = (yield from sim.pull(worker, centre)), sim.own(worker)
             sim.sync(worker, theirs, keep=1 - self.alpha, weight=self.alpha)
-            sim.sync(worker, own, keep=1 - self.alpha, weight=self.alpha, replica=centre)
+            difference = sim.difference(worker, theirs, own)
+            yield from sim.send(difference)
+            sim.add(difference, centre)
+            sim.commit(centre)
 
 
 class Rounds(LocalSteps):
@@ -63,15 +75,12 @@ class Rounds(LocalSteps):
         sim.process(self._meetings(sim))
 
     def _meetings(self, sim: Simulation) -> Process:
-        centre = sim.workers
         while True:
-            before = [sim.read(worker, centre) for worker in range(sim.workers)]
-            for worker, copy in enumerate(before):
-                sim.sync(worker, copy)
-            yield sim.env.all_of([sim.process(self._steps(sim, worker)) for worker in range(sim.workers)])
-            for worker, copy in enumerate(before):
-                sim.add(sim.difference(worker, copy, sim.own(worker)), centre)
-            sim.commit(centre)
+            yield sim.env.all_of([sim.process(self._work(sim, worker)) for worker in range(sim.workers)])
+            sim.commit(sim.workers)
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        sim.add((yield from self._turn(sim, worker)), sim.workers)
 
 
 class Buffered(LocalSteps):
@@ -85,15 +94,12 @@ class Buffered(LocalSteps):
             sim.process(self._serve(sim, worker, received))
 
     def _serve(self, sim: Simulation, worker: int, received: list[int]) -> Process:
-        centre = sim.workers
         while True:
-            before = sim.read(worker, centre)
-            sim.sync(worker, before)
-            yield from self._steps(sim, worker)
-            sim.add(sim.difference(worker, before, sim.own(worker)), centre, weight=0.5 if worker == 0 else 1.0)
+            difference = yield from self._turn(sim, worker)
+            sim.add(difference, sim.workers, weight=0.5 if worker == 0 else 1.0)
             received.append(worker)
             if len(received) == self.buffer:
-                sim.commit(centre)
+                sim.commit(sim.workers)
                 received.clear()
 
 
@@ -122,14 +128,16 @@ class Fragments(Protocol):
                 for block in range(self.blocks):
                     sim.push(gradient, gradient.worker, NOTHING, block)
             block, turn = turn, (turn + 1) % self.blocks
-            copies = [sim.read(worker, worker, block=block) for worker in range(sim.workers)]
+            copies = [sim.read(worker, worker, sent=False, block=block) for worker in range(sim.workers)]
+            cost = sim.allreduce(sim.workers)
+            yield sim.env.timeout(cost.nanoseconds)
             mean = sim.mix(0, [(copy, 1 / sim.workers) for copy in copies], block)
             for worker in range(sim.workers):
-                sim.sync(worker, mean, block=block)
+                sim.sync(worker, mean, cost=cost, block=block)
 
 
-class ShardedRounds(LocalSteps):
-    """DiLoCo's rounds on servers that hold a block each: a difference is pushed to them one after the other, as one message."""
+class ShardedRounds(Protocol):
+    """DiLoCo's rounds on servers that hold a block each: a difference is brought to one after the other, as one message."""
 
     def layout(self, cluster: Cluster) -> Layout:
         centre = range(cluster.size, cluster.size + 1)
@@ -138,26 +146,33 @@ class ShardedRounds(LocalSteps):
     def start(self, sim: Simulation) -> None:
         sim.process(self._meetings(sim))
 
-    def _read(self, sim: Simulation, worker: int, replica: int) -> Copy:
-        blocks = range(sim.servers)
-        return sim.compose(worker, [sim.read(worker, replica, sent=replica == sim.workers, block=block) for block in blocks])
-
     def _meetings(self, sim: Simulation) -> Process:
-        centre = sim.workers
         while True:
-            before = [self._read(sim, worker, centre) for worker in range(sim.workers)]
-            for worker, copy in enumerate(before):
-                for block in range(sim.servers):
-                    sim.sync(worker, copy, block=block)
-            gradients = [sim.compute(worker, self._read(sim, worker, worker)) for worker in range(sim.workers)]
-            yield sim.env.all_of([gradient.finished for gradient in gradients])
-            for gradient in gradients:
-                for block in range(sim.servers):
-                    sim.push(gradient, gradient.worker, NOTHING, block)
-            for worker, copy in enumerate(before):
-                difference = sim.difference(worker, copy, self._read(sim, worker, worker))
-                for block in range(sim.servers):
-                    sim.push(difference, centre, block=block)
+            yield sim.env.all_of([sim.process(self._turn(sim, worker)) for worker in range(sim.workers)])
+
+    def _turn(self, sim: Simulation, worker: int) -> Process:
+        before = yield from self._pull(sim, worker)
+        for block in range(sim.servers):
+            sim.sync(worker, before, block=block)
+        gradient = sim.compute(worker, self._own(sim, worker))
+        yield gradient.finished
+        for block in range(sim.servers):
+            sim.push(gradient, worker, NOTHING, block)
+        difference = sim.difference(worker, before, self._own(sim, worker))
+        for block in range(sim.servers):
+            yield from sim.send(difference, block)
+            sim.push(difference, sim.workers, block=block)
+
+    def _pull(self, sim: Simulation, worker: int) -> Process:
+        """All blocks of the centre at the same time."""
+        copies, arrivals = zip(
+            *(sim.read_block(worker, block, replica=sim.workers) for block in range(sim.servers)), strict=True
+        )
+        yield sim.env.timeout(max(arrivals) - sim.now)
+        return sim.compose(worker, copies)
+
+    def _own(self, sim: Simulation, worker: int) -> Copy:
+        return sim.compose(worker, [sim.read(worker, worker, sent=False, block=block) for block in range(sim.servers)])
 
 
 class DCASGD(Server):
@@ -216,6 +231,17 @@ class Averaged(Server):
     def evaluated(self, state: State) -> Params:
         weight = 1 - self.decay ** jnp.maximum(state.clock, 1)
         return jax.tree.map(lambda a, p: jnp.where(state.clock > 0, a / weight, p), state.average, state.params)
+
+
+class EASGD(Server):
+    """The centre goes towards each worker that comes [arXiv:1412.6651, algorithm 1]."""
+
+    protocol: ClassVar[str] = "tests.successors:Elastic"
+    alpha: float = 0.3
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        params = jax.tree.map(lambda p, d: p - self.alpha * d, state.params, total)
+        return state.replace(params=params, clock=state.clock + 1)
 
 
 class DiLoCo(Server):

@@ -13,9 +13,9 @@ from fred.prediction.closed_loop import run
 from fred.timing.cluster import Cluster
 from fred.timing.cutoffs import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
 from fred.timing.protocols.cutoff import Cutoff
+from tests.rounds import NODES, rounds_of
 from tests.worlds import record
 
-NODES = np.arange(30) // 10
 COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.4}
 CONTENTION = [{"name": "markov-switching", "of": "node", "slowdown": 3.0, "fast_seconds": 20, "slow_seconds": 20}]
 
@@ -40,21 +40,6 @@ class _Watched(Chooser):
 
     def observe(self, times, finished):
         self._chooser.observe(times, finished)
-
-
-def rounds_of(seed: int, iterations: int = 60) -> np.ndarray:
-    """Log-normal times of 30 workers, s; the first node is slow every other 20 rounds."""
-    slow = np.where((np.arange(30) < 10) & (np.arange(iterations) // 20 % 2 == 0)[:, None], 3.0, 1.0)
-    return np.random.default_rng(seed).lognormal(0, 0.3, (iterations, 30)) * slow
-
-
-def check_dropped_times_do_not_matter(rule: CutoffRule, seconds: np.ndarray, node_of: np.ndarray) -> None:
-    """However late a dropped worker is, its round's cutoff and all later ones are the same."""
-    chosen = run(rule, seconds, node_of, warm_up=0).cutoff
-    dropped = seconds.argsort(axis=1).argsort(axis=1) >= chosen[:, None]
-    assert dropped.sum() > len(seconds)
-    later = np.where(dropped, seconds * np.random.default_rng(0).uniform(1, 5, seconds.shape), seconds)
-    assert np.array_equal(run(rule, later, node_of, warm_up=0).cutoff, chosen)
 
 
 @pytest.mark.parametrize("name", [name for name in registry.REGISTRY["cutoff"] if not name.startswith("dmm")])

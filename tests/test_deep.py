@@ -28,7 +28,7 @@ from fred.specification.shape import Run
 from fred.timing.cutoffs import AllWorkers
 from fred.timing.latency import Constant
 from fred.traces.reading import read
-from tests.test_closed_loop import check_dropped_times_do_not_matter
+from tests.rounds import check_dropped_times_do_not_matter
 from tests.worlds import make_run
 
 WORKERS, LATENT, ROUNDS = 3, 2, 3

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fred.errors import FredError
 from fred.minibatches import Minibatches, Parts, Sampling, batch_indices, divide
 from fred.running.execution import check, execute
+from tests.philox import plain_word
 from tests.recompute import PlainSGD, largest_relative_error, recompute
-from tests.test_minibatches import plain_word
 from tests.worlds import TASK, make_run
 
 WITHIN: tuple[Sampling, ...] = ("replacement", "shuffled")

@@ -30,7 +30,7 @@ from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
-TO_WORK = 300.0  # s, after the last fault: more than anybody needs for a round
+TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round
 
 outages = st.builds(
     lambda workers, begin, length: {"name": "outage", "workers": workers, "begin": begin, "end": begin + length},
@@ -291,11 +291,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     @given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
     def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
         machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
-        protocol = fitting(name, machines).model_copy(update=options)
-        try:
-            protocol.check(machines)
-        except ValueError:
-            return
+        protocol = fitting(name, machines, **options)
         schedule = record(protocol, machines, seconds=20, seed=seed)
         rows = schedule.rows(Verb.PULL, Verb.PUSH, Verb.SYNC)
         times = schedule["time_ns"][rows][schedule["worker"][rows] == 0]
@@ -325,7 +321,9 @@ class TestStandstillAmongRandomCrashes:
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
         machines = cluster(self.CRASHES, workers=4, servers=3, network={"latency": {"name": "exponential", "scale": 0.001}})
-        record(fitting(name, machines), machines, gradients=1500)
+        schedule = record(fitting(name, machines), machines, gradients=1500)
+        assert not schedule.standstill
+        assert schedule.counts()["gradients"] >= 1500
 
 
 def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:

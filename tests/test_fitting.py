@@ -174,7 +174,7 @@ def test_the_block_simulated_again_looks_like_the_trace(regimes, fitted):
 
 
 def test_rare_delays_are_recovered_found_and_put_into_the_block():
-    seconds = simulated([*NOISE, DELAYS], 1500)
+    seconds = simulated([*NOISE, DELAYS], 1000)
     fitted = fit(trace(seconds))
     assert fitted.chosen.name == "lognormal, worker and node noise, rare delays"
     assert isinstance(fitted.model, Delayed)
@@ -184,7 +184,7 @@ def test_rare_delays_are_recovered_found_and_put_into_the_block():
     assert fitted.model.model.white == pytest.approx(0.1, rel=0.05)
     assert fitted.block.options["contention"][-1]["name"] == "rare-delays"
     cluster = Cluster.model_validate(fitted.block.options)
-    again = describe(run_times(cluster, 1500), cluster.node_of)
+    again = describe(run_times(cluster, 1000), cluster.node_of)
     assert again.lost_waiting == pytest.approx(fitted.description.lost_waiting, abs=0.03)
     assert again.deviation == pytest.approx(fitted.description.deviation, rel=0.1)
 
@@ -264,8 +264,8 @@ def test_the_standard_error_is_that_of_correlated_means():
 def test_the_simplest_of_equally_good_models_is_chosen(count):
     """Traces of independent log-normal times: by the likelihood alone a richer model wins often, by chance."""
     cluster = Cluster.model_validate({"workers": 8, "compute": COMPUTE | {"sigma": 0.3}})
-    parts = np.split(judging.simulated(cluster, 8000), 20)
-    rankings = [rank(part, np.zeros(8, int)) for part in (parts if count == 20 else parts[7:8])]
+    times = judging.simulated(cluster, 400 * (20 if count == 20 else 8))
+    rankings = [rank(part, np.zeros(8, int)) for part in np.split(times, len(times) // 400)[-count:]]
     likeliest = [max(ranking, key=lambda each: each.unseen) for ranking in rankings]
     assert sum(each.parameters > 2 for each in likeliest) >= count / 4
     assert sum(ranking[0].parameters > 2 for ranking in rankings) <= 0.2 * count  # by one standard error: about 16 %

@@ -17,8 +17,7 @@ from fred.prediction.hmm import HiddenMarkov
 from fred.results import cutoff_figures
 from fred.traces.reading import read
 from fred.traces.trace import Trace
-from tests.test_closed_loop import NODES
-from tests.test_predictors import clusters
+from tests.rounds import NODES, clusters
 
 
 @pytest.fixture

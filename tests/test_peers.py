@@ -29,7 +29,7 @@ from fred.timing.protocols.local_steps import LocalSteps
 from fred.timing.protocols.pairwise import Pairwise
 from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
 from tests.recompute import gradient
-from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of, stale_gradients
+from tests.worlds import CLUSTERS, COMPUTE, fitting, make_run, record, rows_of, stale_gradients
 
 SECOND = {"name": "constant", "seconds": 1.0}
 NETWORK = {"latency": {"name": "constant", "seconds": 0.02}, "bandwidth": 1e5}  # a model of 1000 bytes: 0.01 s
@@ -216,8 +216,6 @@ class TestExchanges:
         computed = {tuple(key): (begin, end) for *key, begin, end in zip(*columns, strict=True)}
         synced = {(w, k): t for w in range(cluster.size) for k, t in enumerate(times(schedule, Verb.SYNC, w))}
         for iteration in range(4):
-            if any((worker, iteration) not in computed for worker in range(cluster.size)):
-                return
             now = [computed[worker, iteration][order != "mix-first"] for worker in range(cluster.size)]
             graph = [list(topology.receivers(worker, iteration, cluster.size)) for worker in range(cluster.size)]
             for _ in range(exchanges):
@@ -460,9 +458,7 @@ class TestStaleness:
     @settings(max_examples=30)
     @given(cluster=CLUSTERS, period=st.integers(1, 5), seed=st.integers(0, 9))
     def test_wagmas_models_are_younger_than_its_period(self, cluster, period, seed):
-        if cluster.size & (cluster.size - 1):
-            return
-        schedule = record(GroupAveraging(period=period), cluster, gradients=80, seed=seed)
+        schedule = record(fitting("group-averaging", cluster, period=period), cluster, gradients=80, seed=seed)
         assert (staleness.of_models(schedule, range(0)) < period).all()
 
     def test_who_meets_a_slower_worker_gets_an_old_model_and_the_other_a_new_one(self):

@@ -2,8 +2,6 @@
 
 import ctypes
 import errno
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -14,51 +12,10 @@ import pytest
 
 from fred import exchange
 from fred.errors import FredError
-from fred.results import ownership, place
+from fred.results import place
 from fred.results.ownership import MANIFEST, REPLACED, UNFINISHED
 from tests.conftest import ROOT
-
-OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
-NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}
-
-
-def fill(folder: Path, files: dict[str, str]) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-
-
-def complete(folder: Path, files: dict[str, str]) -> None:
-    """What FRED writes: files, and a manifest that lists them."""
-    fill(folder, files)
-    facts: dict[str, Any] = dict.fromkeys(("format", "fred", "inline", "environment", "data", "scenario"))
-    (folder / MANIFEST).write_text(
-        json.dumps(facts | {"files": {name: hashlib.sha256(content.encode()).hexdigest() for name, content in files.items()}})
-    )
-
-
-def put(path: Path, files: dict[str, str]) -> None:
-    """A run's way to its place."""
-    with place.opened(path) as stage:
-        ownership.keep_only(stage, [])
-        complete(stage, files)
-        place.publish(stage, path)
-
-
-def tree(path: Path) -> dict[str, str]:
-    """All there is: files with what is in them, links with where they lead, empty folders."""
-    found = {}
-    for each in sorted(path.rglob("*")):
-        name = each.relative_to(path).as_posix()
-        if each.is_symlink():
-            found[name] = f"-> {each.readlink()}"
-        elif each.is_fifo():
-            found[name] = "fifo"
-        elif each.is_file():
-            found[name] = each.read_text() if name != MANIFEST else "manifest"
-        elif not any(each.iterdir()):
-            found[name] = "empty"
-    return found
+from tests.places import NEW, OLD, complete, fill, put, tree
 
 
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +232,7 @@ import os, shutil, sys
 from pathlib import Path
 from fred.results import ownership, place
 from fred.results.ownership import MANIFEST
-from tests import test_place as test
+from tests import places
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")
 
@@ -290,7 +247,7 @@ def killed_at(step, path):
     child = os.fork()
     if not child:
         sys.addaudithook(hook)
-        test.put(path, test.NEW)
+        places.put(path, places.NEW)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
@@ -303,21 +260,21 @@ step, seen, more = 0, set(), True
 while more:
     folder = top / str(step)
     path = folder / "r"
-    test.put(path, test.OLD)
-    test.fill(path, mine)
+    places.put(path, places.OLD)
+    places.fill(path, mine)
     (path / "empty").mkdir()
     more = killed_at(step, path)
     if way == "exchange":
-        found = test.tree(path)
+        found = places.tree(path)
         assert place.is_result(path), f"step {step}: neither the old result nor the new one is there"
         assert all(found.get(name) == "mine" for name in ("notes.md", "asgd/seed-0/params.txt")), (step, found)
         assert "mine" in (found["sweep.csv"], found.get("set-aside/sweep.csv")), (step, found)
         seen.add(found["summary.json"])
     with place.opened(path) as stage:
         assert place.is_result(path), f"step {step}: and nothing brings it back"
-    test.put(path, test.NEW)
-    found = test.tree(path)
-    assert found == {**test.NEW, **aside, MANIFEST: "manifest"}, (step, found)
+    places.put(path, places.NEW)
+    found = places.tree(path)
+    assert found == {**places.NEW, **aside, MANIFEST: "manifest"}, (step, found)
     left = [each.name for each in folder.iterdir()]
     assert left == ["r"], (step, left)
     shutil.rmtree(folder)

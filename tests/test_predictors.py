@@ -1,6 +1,5 @@
 """Rules that predict: against closed forms, brute force and SciPy; what they recover; what they never surpass."""
 
-import hashlib
 import itertools
 import math
 import os
@@ -21,30 +20,10 @@ from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.lognormal import between_ranks, beyond, expected_order_statistics
-from fred.prediction.predictive import Predictor
 from fred.timing.cutoffs import AllWorkers, Best, Objective, Oracle
 from tests.conftest import ROOT
-from tests.test_closed_loop import NODES, check_dropped_times_do_not_matter, rounds_of
+from tests.rounds import NODES, RULES, check_dropped_times_do_not_matter, clusters, expectations, rounds_of
 from tests.worlds import make_run
-
-RULES = {
-    "best-static": BestStatic(workers=20),
-    "empirical": Empirical(),
-    "ewma": EWMA(),
-    "node-ewma": EWMA(of="node"),
-    "hmm": HiddenMarkov(),
-    "worker-hmm": HiddenMarkov(of="worker"),
-    "backup": DynamicBackup(noise=2.0),
-}
-
-
-def clusters(seed: int, iterations: int, slow: float = 2.0, dwell: int = 15) -> np.ndarray:
-    """Times of 30 workers with medians of their own on three nodes, which are slow now and then: s [iterations, workers]."""
-    rng = np.random.default_rng(seed)
-    switches = rng.random((iterations, 3)) < 1 / dwell
-    state = (np.cumsum(switches, axis=0) + rng.integers(0, 2, 3)) % 2
-    medians = np.exp(0.1 * np.random.default_rng(99).standard_normal(30))
-    return medians * np.exp(0.15 * rng.standard_normal((iterations, 30)) + math.log(slow) * state[:, NODES])
 
 
 class TestOrderStatistics:
@@ -106,15 +85,19 @@ class TestHiddenMarkov:
             seen.append((np.minimum(row, row[finished].max()), finished))
             chooser.learn(*seen[-1])
         levels = np.log(rule.slowdowns)
+
+        def likelihood(node: int, state: int, seconds: np.ndarray, finished: np.ndarray) -> float:
+            own = node_of == node
+            law = stats.norm(np.log(np.array(rule.medians)[own]) + levels[state], np.array(rule.deviations)[own])
+            logs = np.log(seconds[own])
+            return float(np.where(finished[own], law.pdf(logs), law.sf(logs)).prod())
+
         for node in (0, 1):
+            by_round = [[likelihood(node, state, *each) for state in range(3)] for each in seen]
             total = np.zeros(3)
             for path in itertools.product(range(3), repeat=5):  # the last is the state of the round to come
                 probability = 1 / 3 * np.prod([rule.transition[a][b] for a, b in itertools.pairwise(path)])
-                for state, (seconds, finished) in zip(path, seen, strict=False):
-                    for i in np.flatnonzero(node_of == node):
-                        law = stats.norm(np.log(rule.medians[i]) + levels[state], rule.deviations[i])
-                        probability *= law.pdf(np.log(seconds[i])) if finished[i] else law.sf(np.log(seconds[i]))
-                total[path[-1]] += probability
+                total[path[-1]] += probability * np.prod([own[state] for state, own in zip(path, by_round, strict=False)])
             assert np.allclose(chooser.state[node], total / total.sum(), rtol=1e-9)
 
     def test_smoothing_is_exact_by_brute_force(self):
@@ -307,24 +290,10 @@ class TestEveryRule:
         assert closed_loop.run(RULES[name], np.ones((40, 30)), NODES).cutoff.min() >= 1
 
 
-def expectations() -> str:
-    """Digest of what every rule expects in rounds of 30 workers, and of what training finds."""
-    seconds, digest = np.rint(rounds_of(8, 60) * 1e6) / 1e6, hashlib.sha256()
-    for rule in (*RULES.values(), HiddenMarkov(passes=3), HiddenMarkov(of="worker", states=2, passes=2), BestStatic()):
-        trained = rule.trained(seconds, NODES)
-        digest.update(trained.model_dump_json().encode())
-        chooser: Any = trained.start(NODES)
-        for row in (seconds * 1e9).astype(np.int64):
-            cutoff = np.sort(row)[chooser.choose(row) - 1]
-            chooser.observe(np.minimum(row, cutoff), row <= cutoff)
-        digest.update(chooser.expected().tobytes() if isinstance(chooser, Predictor) else b"")
-    return digest.hexdigest()
-
-
 def test_no_bit_depends_on_the_instructions_that_numpy_may_use():
     """With all those switched off that it would choose among."""
     found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
-    program = "import sys; from tests.test_predictors import expectations; sys.stdout.write(expectations())"
+    program = "import sys; from tests.rounds import expectations; sys.stdout.write(expectations())"
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(found)}
     said = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=True

@@ -17,8 +17,7 @@ from fred.learning.server import Server
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.problem import Problem, _judged
-from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, largest_relative_error
-from tests.test_recompute import by_plain
+from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, TASK, make_run, same
 
 

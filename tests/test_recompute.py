@@ -18,7 +18,7 @@ from fred.results import experiment, folder
 from fred.running.execution import execute
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run
-from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute
+from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, by_plain, largest_relative_error, recompute
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
 
@@ -55,20 +55,6 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
 def by_plain_sgd(outcome: Outcome) -> dict:
     """What a run with rate 0.1 comes to."""
     return by_plain(outcome, [PlainSGD({k: v.astype(float) for k, v in outcome.initial.items()}, 0.1)])[0]
-
-
-def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
-    """Parameters of each of these servers at the end of a run; `model` makes the model of a replica's parameters."""
-    assert outcome.run.task is not None
-    data = outcome.run.task.data.load(outcome.seed).train
-    return recompute(
-        outcome.schedule.frame(),
-        servers,
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(outcome.seed, worker, step, batch_size=4, examples=len(data)),
-        model=model,
-    )
 
 
 @settings(max_examples=12)

@@ -7,9 +7,9 @@ import pytest
 
 from fred.specification.loading import load
 from reproductions.__main__ import PAGES
-from reproductions.common import RESULTS, Stated, every_claim
 from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
+from reproductions.verdicts import Verdict, whether
 from reproductions.wagma import paper, throughput
 
 
@@ -44,28 +44,6 @@ def test_every_page_measures_its_timing_and_its_training_and_reports(name):
     assert all(callable(getattr(module, part)) for part in ("timing", "training", "report"))
 
 
-@pytest.mark.parametrize(("name", "page"), [("fasgd", "fasgd"), ("backup_workers", "backup-workers")])
-def test_pages_say_what_the_measurements_beside_them_hold(name, page):
-    module = importlib.import_module(f"reproductions.{name}")
-    assert module.page.text(module.measured()) == (RESULTS / f"{page}.md").read_text(encoding="utf-8")
-
-
-def test_every_claim_has_a_verdict_and_is_counted_once():
-    told = every_claim(
-        [
-            Stated("a", "1", "2", "2", True, "within 10 %"),
-            Stated("b", "1", "2", "9", False, "within 10 %"),
-            Stated("c", "2", "7 %", "7 %", how="on this number", calibrated=True),
-            Stated("d", "2", "310 s", "111 s", how="of how many is not said"),
-            Stated("e", "3", "0.1", how="no such model"),
-        ]
-    )
-    verdicts = [line.split(" | ")[4] for line in told.splitlines()[2:7]]
-    assert verdicts == ["agrees", "disagrees", "calibrated", "not compared", "not tried"]
-    assert "5 claims, 4 measured**: 1 agree, 1 disagree, 1 were calibrated on, 1 not compared." in told
-    assert told.endswith("**1 not tried** (1: no such model).")
-
-
 @pytest.mark.parametrize(("last", "agrees"), [(0.33, False), (0.45, True)])
 def test_fasgds_relative_advantage_is_judged_by_the_ratio_of_the_errors(last, agrees):
     """Their difference grows in both: from 0.10 - 0.05, a ratio of 2, to 0.13 at a ratio of 1.65, or 0.25 at 2.25."""
@@ -77,10 +55,10 @@ def test_fasgds_relative_advantage_is_judged_by_the_ratio_of_the_errors(last, ag
         for algorithm, error in zip(fasgd.PUBLISHED, both, strict=True)
     ]
     nothing = pd.DataFrame()
-    measured = fasgd_claims.Measured(fasgd.Errors(pd.DataFrame(rows)), nothing, nothing, nothing)
-    *better, relative = fasgd_claims._second(measured)
-    assert relative.agrees is agrees
-    assert all(each.agrees for each in better)
+    files = fasgd_claims.Files(fasgd.Errors(pd.DataFrame(rows)), nothing, nothing, nothing)
+    found = dict(fasgd_claims._second(files))
+    assert found.pop("relative").verdict == whether(agrees)
+    assert {each.verdict for each in found.values()} == {Verdict.AGREES}
 
 
 def test_what_wagmas_paper_says_is_of_runs_that_there_are():

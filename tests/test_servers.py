@@ -30,8 +30,7 @@ from fred.timing.protocols.stale_synchronous import StaleSynchronous
 from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
-from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, largest_relative_error
-from tests.test_recompute import by_plain
+from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, by_plain, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
 
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}

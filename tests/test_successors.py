@@ -59,15 +59,23 @@ class PlainMomentum(PlainSGD):
             self.params = {k: p - self.rate * self.trace[k] for k, p in self.params.items()}
 
 
-class PlainBuffered(PlainSGD):
+class PlainElastic(PlainSGD):
+    """Rounds are steps of length 0.3."""
+
+    of_rounds = 0.3
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate = self.of_rounds if count else self.rate
+        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
+
+
+class PlainBuffered(PlainElastic):
     """Differences weighed by their staleness; rounds are steps of length 0.8."""
+
+    of_rounds = 0.8
 
     def contribution(self, message: dict, staleness: int) -> dict:
         return {k: m / np.sqrt(1 + staleness) for k, m in message.items()}
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        rate = 0.8 if count else self.rate
-        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
 
 
 class PlainQuantised(PlainSGD):
@@ -144,7 +152,7 @@ def mean_of_fragments(plain):
 MOMENTUM = {"optimizer": {"name": "sgd", "momentum": 0.5}}
 CENTRED = WORKERS + 1
 SYSTEMS = {  # name -> algorithm, protocol, servers of the cluster, plain servers, the answer of their parameters, send
-    "easgd": ("asgd", "Elastic", 1, one_per_replica(PlainSGD, CENTRED), lambda final, _: final[-1], None),
+    "easgd": ("EASGD", None, 1, one_per_replica(PlainElastic, CENTRED), lambda final, _: final[-1], None),
     "dc-asgd": ("DCASGD", "asynchronous", 1, one_per_replica(PlainDelayCompensated, 1), None, with_what_was_read),
     "diloco": ("DiLoCo", None, 1, one_per_replica(PlainMomentum, CENTRED), lambda final, _: final[-1], None),
     "fedbuff": ("FedBuff", None, 1, one_per_replica(PlainBuffered, CENTRED), lambda final, _: final[-1], None),
@@ -261,6 +269,26 @@ def test_what_is_evaluated_may_be_a_moving_average():
     assert largest_relative_error(replayed.final, plain.params) > 1e-2
 
 
+@pytest.mark.parametrize(
+    ("protocol", "servers", "expected"),
+    [
+        ("Elastic", 1, [1, 2, 3, 5, 6, 7, 9]),  # down and up again after three steps
+        ("Rounds", 1, [1.5, 2.5, 3.5, 5.5, 6.5, 7.5, 9.5]),
+        ("Buffered", 1, [1.5, 2.5, 3.5, 5.5, 6.5, 7.5, 9.5]),
+        ("Fragments", 1, [1, 3, 5, 7, 9]),  # two phases around a ring of two
+        ("ShardedRounds", 2, [1.5, 4, 6.5, 9]),  # up to one server after the other
+    ],
+)
+def test_when_gradients_are_ready_that_take_a_second_where_messages_take_half_of_one(protocol, servers, expected):
+    network = {"latency": {"name": "constant", "seconds": 0.5}}
+    cluster = {"workers": 2, "servers": servers, "compute": {"name": "constant", "seconds": 1.0}, "network": network}
+    run = make_run("asgd", protocol=own(protocol), cluster=cluster, task=None, stop={"seconds": 9.9})
+    schedule = execute("run", run, 1).schedule
+    pushes = schedule.rows(Verb.PUSH)
+    first = pushes[(schedule["replica"][pushes] == 0) & (schedule["block"][pushes] == 0)]
+    assert (schedule["time_ns"][first] / 1e9).tolist() == expected
+
+
 @pytest.mark.parametrize("protocol", ["gossip", "synchronous", "Elastic"])
 def test_an_average_that_forgets_at_once_is_the_parameters(protocol):
     options = {"learning_rate": 0.1, "decay": 0.0}
@@ -270,5 +298,5 @@ def test_an_average_that_forgets_at_once_is_the_parameters(protocol):
     difference = largest_relative_error(execute("a", average, 1).final, execute("p", plain, 1).final)
     if protocol == "gossip":  # mixing changes the parameters, and no average
         assert difference > 1e-3
-    elif protocol == "synchronous":
+    else:
         assert difference == 0.0

@@ -124,9 +124,9 @@ def record(
     return simulation.schedule()
 
 
-def fitting(name: str, cluster: Cluster) -> Protocol:
-    """An instance of the protocol, with options away from their defaults where that is more interesting."""
-    options = {
+def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
+    """An instance of the protocol, with options away from their defaults where that is more interesting; clusters that do not fit are left out."""
+    options: dict[str, dict[str, Any]] = {
         "gated": {"c_push": 0.1, "c_fetch": 0.1},
         "partial": {"gradients": 1 + cluster.size // 2, "blocks_percent": 60, "push_timeout": 0.03, "pull_timeout": 0.01},
         "stale-synchronous": {"bound": 2, "clocks": "each", "cut": "layers", "overlap": True},
@@ -139,7 +139,7 @@ def fitting(name: str, cluster: Cluster) -> Protocol:
         "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }
-    protocol = registry.lookup("protocol", name).model_validate(options.get(name, {}))
+    protocol = registry.lookup("protocol", name).model_validate({**options.get(name, {}), **chosen})
     try:
         protocol.check(cluster)
     except ValueError:

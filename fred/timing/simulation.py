@@ -209,12 +209,14 @@ class Simulation(World):
         self._published[worker] = len(self.record)
         return self.record.pull(now, worker, worker, block, self._steps[worker], now, size, messages)
 
-    def read_block(self, worker: int, server: int, sent: bool = True, size: int | None = None) -> tuple[Copy, int]:
-        """A server's present block on its way to a worker (or already there), and when it arrives, ns."""
+    def read_block(
+        self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
+    ) -> tuple[Copy, int]:
+        """A server's present block of a replica on its way to a worker (or already there), and when it arrives, ns."""
         arrival = self.now
         if sent and self.links is not None:
             arrival = self.links.arrival(worker, _said(size, self.sizes.model.blocks[server]), server)
-        return self.read(worker, 0, arrival, sent, server, size), arrival
+        return self.read(worker, replica, arrival, sent, server, size), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
         """A model made of one copy of each block."""

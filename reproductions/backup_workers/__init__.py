@@ -3,7 +3,7 @@
 import pandas as pd
 
 from reproductions.backup_workers import arrivals, convergence, iterations, page, smaller, staleness
-from reproductions.backup_workers.claims import Measured
+from reproductions.backup_workers.claims import Files
 from reproductions.common import RESULTS, write
 
 
@@ -22,17 +22,22 @@ def training() -> None:
     convergence.measure()
 
 
-def measured() -> Measured:
+def read_files() -> Files:
     """What the CSV files hold."""
-    files = (staleness.LAYERS, staleness.ERRORS, arrivals.ARRIVALS, iterations.ITERATIONS, convergence.CURVES, smaller.SMALLER)
-    return Measured(*map(pd.read_csv, files))
+    paths = (staleness.LAYERS, staleness.ERRORS, arrivals.ARRIVALS, iterations.ITERATIONS, convergence.CURVES, smaller.SMALLER)
+    return Files(*map(pd.read_csv, paths))
+
+
+def text() -> str:
+    """The page."""
+    return page.text(read_files())
 
 
 def report() -> str:
     """Write backup-workers.md and its figures from what was measured."""
-    found = measured()
-    staleness.picture(found.layers, found.stale).save(RESULTS / "backup-workers-figure2.svg")
-    arrivals.picture(found.arrived, pd.read_csv(arrivals.SHARES)).save(RESULTS / "backup-workers-figure4.svg")
-    iterations.picture(found.reached, found.arrived).save(RESULTS / "backup-workers-figure6.svg")
-    convergence.picture(found.curves).save(RESULTS / "backup-workers-figure8.svg")
-    return write("backup-workers", page.text(found))
+    files = read_files()
+    staleness.picture(files.layers, files.stale).save(RESULTS / "backup-workers-figure2.svg")
+    arrivals.picture(files.arrived, pd.read_csv(arrivals.SHARES)).save(RESULTS / "backup-workers-figure4.svg")
+    iterations.picture(files.reached, files.arrived).save(RESULTS / "backup-workers-figure6.svg")
+    convergence.picture(files.curves).save(RESULTS / "backup-workers-figure8.svg")
+    return write("backup-workers", text())

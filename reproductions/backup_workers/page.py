@@ -1,33 +1,37 @@
 """The page's tables and text."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 
 from reproductions.backup_workers import convergence, iterations, smaller, staleness
-from reproductions.backup_workers.claims import ASKED, Measured, stated
-from reproductions.common import every_claim, table
+from reproductions.backup_workers.claims import ASKED, Files, measured
+from reproductions.common import table
+from reproductions.verdicts import read, tables
+
+CLAIMS = read(Path(__file__).parent)
 
 
-def text(measured: Measured) -> str:
+def text(files: Files) -> str:
     """The whole page."""
-    mnist = iterations.table_of(measured.reached)
+    mnist = iterations.table_of(files.reached)
     rows = [[str(n), f"{updates:,.0f}", f"{updates / mnist[100]:.2f}"] for n, updates in mnist.items()]
     return TEXT.format(
-        layers=_layers(measured.layers),
-        stale=_percent(_by_lag(measured.stale), "staleness"),
-        ramp=_percent(smaller.ends(measured.smaller, "ramp"), "run"),
+        layers=_layers(files.layers),
+        stale=_percent(_by_lag(files.stale), "staleness"),
+        ramp=_percent(smaller.ends(files.smaller, "ramp"), "run"),
         iterations=table(["N", "updates to the error", "of those with N = 100"], rows),
-        plans=table(["iterations", "best N", "b", "time, of N = 100"], _plans(measured)),
-        target=f"{100 * measured.reached['error'].iloc[0]:g} %",
-        seeds=measured.reached["seed"].nunique(),
-        rates=_rates(measured.smaller),
-        ends=table(*_ends(measured.curves)),
+        plans=table(["iterations", "best N", "b", "time, of N = 100"], _plans(files)),
+        target=f"{100 * files.reached['error'].iloc[0]:g} %",
+        seeds=files.reached["seed"].nunique(),
+        rates=_rates(files.smaller),
+        ends=table(*_ends(files.curves)),
         eight=f"{100 * convergence.TARGET:g} %",
-        runs=measured.curves["seed"].nunique(),
-        until=f"{measured.curves['virtual_seconds'].max():g}",
-        clipping=_percent(smaller.ends(measured.smaller, "clipping"), "run"),
-        claims=every_claim(stated(measured)),
+        runs=files.curves["seed"].nunique(),
+        until=f"{files.curves['virtual_seconds'].max():g}",
+        clipping=_percent(smaller.ends(files.smaller, "clipping"), "run"),
+        **tables(CLAIMS, measured(files)),
     )
 
 
@@ -54,9 +58,9 @@ def _percent(errors: smaller.Table, what: str) -> str:
     return table([what, *(f"rate {rate:g}" for rate in rates)], rows)
 
 
-def _plans(measured: Measured) -> list[list[str]]:
+def _plans(files: Files) -> list[list[str]]:
     rows = []
-    for name, found in iterations.plans(measured.reached, measured.arrived).items():
+    for name, found in iterations.plans(files.reached, files.arrived).items():
         best = int(found.waited_for[found.best])
         relative = found.seconds[found.best] / found.seconds[-1]
         rows.append([name, str(best), str(found.workers - best), f"{relative:.2f}"])
@@ -181,5 +185,11 @@ The rate of synchronous runs is multiplied by the 50 gradients of an update. Err
 
 ## Every claim
 
-{claims}
+{measured}
+
+Not tried:
+
+{untried}
+
+{counts}
 """

@@ -4,7 +4,7 @@ import pandas as pd
 
 from reproductions.common import RESULTS, write
 from reproductions.fasgd import curves, page, smaller, traffic
-from reproductions.fasgd.claims import Measured
+from reproductions.fasgd.claims import Files
 
 
 def timing() -> None:
@@ -18,15 +18,20 @@ def training() -> None:
     curves.measure()
 
 
-def measured() -> Measured:
+def read_files() -> Files:
     """What the CSV files hold."""
     tuning, sent, others = map(pd.read_csv, (curves.TUNING, traffic.TRAFFIC, smaller.SMALLER))
-    return Measured(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, others)
+    return Files(curves.Errors(pd.read_csv(curves.CURVES)), tuning, sent, others)
+
+
+def text() -> str:
+    """The page."""
+    return page.text(read_files())
 
 
 def report() -> str:
     """Write fasgd.md and its figures from what was measured."""
-    found = measured()
-    curves.draw(found.errors.curves)
-    traffic.picture(found.traffic).save(RESULTS / "fasgd-figure3.svg")
-    return write("fasgd", page.text(found))
+    files = read_files()
+    curves.draw(files.errors.curves)
+    traffic.picture(files.traffic).save(RESULTS / "fasgd-figure3.svg")
+    return write("fasgd", text())

@@ -1,22 +1,25 @@
 """The page's tables and text."""
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reproductions.common import every_claim, table
+from reproductions.common import table
 from reproductions.fasgd import curves, traffic
-from reproductions.fasgd.claims import Measured, stated
+from reproductions.fasgd.claims import Files, measured
 from reproductions.fasgd.curves import FIGURE_1, FIGURE_2, INITIALISATIONS, PUBLISHED, SEEDS, UPDATES, Errors
+from reproductions.verdicts import read, tables
 
+CLAIMS = read(Path(__file__).parent)
 _COLUMNS = (("published", "fasgd"), ("published", "sasgd"), ("chosen", "fasgd"), ("chosen", "fasgd-std"), ("chosen", "sasgd"))
 
 
-def text(measured: Measured) -> str:
+def text(files: Files) -> str:
     """The whole page."""
-    errors = measured.errors
+    errors = files.errors
     published, chosen = ("N(0, 1)", "published"), ("scaled", "chosen")
     margins = {
         (how, number): errors.margin(*how, figure) for how in (published, chosen) for number, figure in curves.FIGURES.items()
@@ -25,15 +28,15 @@ def text(measured: Measured) -> str:
         first=_as_published(errors, FIGURE_1, curves.PAPER),
         second=_as_published(errors, FIGURE_2, {}),
         both=_both(errors),
-        chosen=_chosen(measured.tuning),
+        chosen=_chosen(files.tuning),
         margins=_margins(errors),
         left_1=_left(margins[published, 1], margins[chosen, 1]),
         left_2=_left(margins[published, 2], margins[chosen, 2]),
         seeds=len(SEEDS),
         spread=_spread(errors),
-        traffic=_traffic(measured.traffic),
-        gradients=f"{measured.traffic['potential'].max():,}",
-        claims=every_claim(stated(measured)),
+        traffic=_traffic(files.traffic),
+        gradients=f"{files.traffic['potential'].max():,}",
+        **tables(CLAIMS, measured(files)),
     )
 
 
@@ -181,5 +184,11 @@ parameters which it is computed at (`read`). Where only pushes are dropped both 
 What has no figure above was measured with the smaller scenarios of `scenarios/fasgd/`, mostly with one seed and 10,000 updates
 (`fasgd-smaller.csv`).
 
-{claims}
+{measured}
+
+Not tried:
+
+{untried}
+
+{counts}
 """
