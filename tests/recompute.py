@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fred import batch_indices
-from fred.running.execution import Outcome
+from fred.outcomes.outcome import Outcome
 
 
 def gradient(params: dict, inputs: np.ndarray, answers: np.ndarray) -> dict:
