@@ -144,23 +144,24 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
-    from fred.results import experiment, report
+    from fred.progress import of_runs
+    from fred.results import experiment
     from fred.running.units import wanted_runs
     from fred.specification.loading import load
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     scenario = load(options.scenario, settings, options.imports)
-    with report.progress(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+    with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
         return experiment.run(
             scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
         )
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fred.results import report
+    from fred.progress import of_runs
     from fred.results.verify import verify
 
-    with report.progress() as progress:
+    with of_runs() as progress:
         verdict, message = verify(options.folder, options.imports, progress)
     print(message, file=sys.stderr if verdict else sys.stdout)
     return verdict

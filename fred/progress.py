@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from fred import interruption
 
 Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
+OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
 _SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
@@ -25,6 +26,13 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
     if in_notebook():
         return nullcontext(_Words(parts, _in_notebook()).tell)
     return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)
+
+
+@contextmanager
+def of_runs(units: int = 0) -> Iterator[OfRuns]:
+    """What to tell of each run and seed; `units`: how many there will be."""
+    with bars(units) as show:
+        yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
 def in_notebook() -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import fred
-from fred.results import report
+from fred.progress import of_runs
 from fred.running.cores import cores
 from fred.specification.shape import Scenario
 
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 def run(scenario: Scenario, folder: str, only: Sequence[str] = ()) -> fred.Result:
     """A scenario's units (or those of some runs), on all cores; what this folder of results has already is not done again."""
-    with report.progress(len(only or scenario.runs) * len(scenario.seeds)) as progress:
+    with of_runs(len(only or scenario.runs) * len(scenario.seeds)) as progress:
         return fred.run(scenario, only, out=ROOT / "results" / folder, jobs=cores(), progress=progress)
 
 

@@ -11,9 +11,8 @@ from fred import registry
 from fred.errors import FredError
 from fred.schedule import Schedule, Verb
 from fred.timing.cluster import Cluster
-from fred.timing.durations import NANOSECONDS
+from fred.timing.durations import NANOSECONDS, NEVER
 from fred.timing.faults import Faults, Outage
-from fred.timing.loop import NEVER
 from fred.timing.protocols.allreduce import Allreduce
 from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.protocols.cutoff import Cutoff

@@ -15,6 +15,7 @@ from fred import registry
 from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import digest
+from fred.progress import of_runs
 from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
 from fred.schedule import Schedule
@@ -151,7 +152,7 @@ def test_divergence_is_shown_in_the_table_and_told_below_it(timed, capsys):
 
 
 def test_without_a_terminal_there_is_no_progress_bar(capsys):
-    with report.progress() as progress:
+    with of_runs() as progress:
         progress("run", 1, 0.0)
         progress("run", 1, 1.0)
     assert capsys.readouterr() == ("", "")

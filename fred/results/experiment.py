@@ -13,12 +13,11 @@ from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.unit import Unit
-from fred.progress import in_notebook
-from fred.results import folder, ownership, place, report
+from fred.progress import OfRuns, in_notebook, of_runs
+from fred.results import folder, ownership, place
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
-from fred.running.side_by_side import Progress
 from fred.running.units import units_of, wanted_runs
 from fred.specification.loading import validated_anew
 from fred.specification.shape import Scenario
@@ -28,7 +27,7 @@ def run(
     scenario: Scenario,
     only: str | Iterable[str] = (),
     inline: bool = False,
-    progress: Progress | None = None,
+    progress: OfRuns | None = None,
     out: str | Path | None = None,
     jobs: int = 1,
     dask: str = "",
@@ -66,7 +65,7 @@ def run(
 class _Manner(NamedTuple):
     """How units are done."""
 
-    progress: Progress
+    progress: OfRuns
     jobs: int
     dask: str
     fresh: bool
@@ -96,16 +95,16 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
 
 
 @contextmanager
-def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[Progress]:
+def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
     """Progress in a notebook; elsewhere programs say themselves what they want to show."""
     if in_notebook():
-        with report.progress(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+        with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
             yield progress
     else:
         yield lambda *_: None
 
 
-def _in_memory(unit: Unit, progress: Progress) -> Outcome:
+def _in_memory(unit: Unit, progress: OfRuns) -> Outcome:
     progress(unit.name, unit.seed, 0.0)
     told = partial(progress, unit.name, unit.seed)
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told))

@@ -1,7 +1,5 @@
-"""What the command line shows: progress while runs go on, and a table at the end."""
+"""What the command line shows of results: tables."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fred.errors import FredError
-from fred.progress import bars
 from fred.results import result, sweeps
 from fred.results.compare import Compared
 from fred.results.ownership import ASIDE
 from fred.results.place import said
-from fred.running.side_by_side import Progress
 from fred.specification.sweep import Criterion
 
 _BLOCKS_SHOWN = 16  # columns
-
-
-@contextmanager
-def progress(units: int = 0) -> Iterator[Progress]:
-    """What to tell of each run and seed; `units`: how many there will be."""
-    with bars(units) as show:
-        yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
 
 def print_summary(outcome: result.Result, out: Path) -> None:

@@ -16,11 +16,11 @@ from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
 from fred.outcomes.stored import ABOUT
 from fred.outcomes.unit import Unit
+from fred.progress import OfRuns
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.results.ownership import MANIFEST
 from fred.running.execution import Following, execute
-from fred.running.side_by_side import Progress
 from fred.schedule import Schedule
 from fred.specification.blame import own_classes
 
@@ -33,7 +33,7 @@ class Verdict(IntEnum):
     CANNOT = 2
 
 
-def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda *_: None) -> tuple[Verdict, str]:
+def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_: None) -> tuple[Verdict, str]:
     """Run a result folder's manifest again, write all of it again, and compare; the verdict, and what to say about it.
 
     DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row; or the first
@@ -59,7 +59,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda 
     return verdict, f"{path}: {len(rows)} runs, all digests the same{untold}"
 
 
-def _again(path: Path, manifest: Manifest, scratch: Path, progress: Progress) -> tuple[Verdict, str]:
+def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
     """Run all, and write it to `scratch`; the verdict, and the first difference."""
     result, anew = folder.load_result(path), []
     remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))

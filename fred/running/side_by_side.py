@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from multiprocessing import resource_tracker
@@ -21,14 +21,14 @@ from fred import own_code, registry, remembered
 from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
+from fred.progress import OfRuns
 from fred.running import agreement, work
 from fred.running.execution import Following
 
-Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _LOOK = 0.2  # seconds between two looks at what the others have done
 
 
-def one_by_one(units: Sequence[Unit], stage: Path, progress: Progress) -> None:
+def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
     """In this process."""
     for unit in units:
         progress(unit.name, unit.seed, 0.0)
@@ -36,7 +36,7 @@ def one_by_one(units: Sequence[Unit], stage: Path, progress: Progress) -> None:
         progress(unit.name, unit.seed, 1.0)
 
 
-def in_processes(units: Sequence[Unit], stage: Path, progress: Progress, jobs: int) -> None:
+def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int) -> None:
     """In so many processes; the first failure ends them all."""
     import cloudpickle
     import joblib
@@ -57,7 +57,7 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: Progress, jobs: i
     one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
 
 
-def on_dask(units: Sequence[Unit], stage: Path, progress: Progress, address: str) -> None:
+def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
     """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
     try:
         import cloudpickle
@@ -198,7 +198,7 @@ def _end_with(parent: int) -> None:
 class _Watched:
     """While it lasts, tells the progress of units that other processes are at."""
 
-    def __init__(self, units: Sequence[Unit], stage: Path, progress: Progress):
+    def __init__(self, units: Sequence[Unit], stage: Path, progress: OfRuns):
         self._units, self._stage, self._progress = units, stage, progress
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

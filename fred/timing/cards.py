@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from fred.timing.contention import Load, Loads
-from fred.timing.durations import NANOSECONDS
-from fred.timing.loop import NEVER, Loop
+from fred.timing.durations import NANOSECONDS, NEVER
+from fred.timing.loop import Loop
 
 
 class Card:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from fred.schedule import What
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load
-from fred.timing.durations import NANOSECONDS
+from fred.timing.durations import NANOSECONDS, NEVER
 from fred.timing.faults import LostMessages
 from fred.timing.held import Copy
-from fred.timing.loop import NEVER
 from fred.timing.network import Network, Within, mean_latency
 from fred.timing.simulation import Simulation
 

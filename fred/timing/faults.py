@@ -15,10 +15,9 @@ from fred import streams
 from fred.component import Component, Whole
 from fred.errors import FredError
 from fred.timing.contention import Dwell
-from fred.timing.durations import NANOSECONDS, check_median, durations
+from fred.timing.durations import NANOSECONDS, NEVER, check_median, durations
 from fred.timing.elementary import log
 from fred.timing.latency import AnyLatency, Constant, Positive
-from fred.timing.loop import NEVER
 
 Kind = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]

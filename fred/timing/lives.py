@@ -6,9 +6,10 @@ from typing import Any
 import simpy
 
 from fred.errors import FredError
+from fred.timing.durations import NEVER
 from fred.timing.faults import MOST_TRIES, Faults
 from fred.timing.held import Gradient
-from fred.timing.loop import NEVER, Loop
+from fred.timing.loop import Loop
 
 _Process = Callable[[], Generator[Any, Any, Any]]
 

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import simpy
 from simpy.events import NORMAL, URGENT
 
+from fred.timing.durations import NEVER
+
 
 class Ends(Protocol):
     """What says when it is enough."""
@@ -14,7 +16,6 @@ class Ends(Protocol):
     full: bool
 
 
-NEVER = 1 << 70  # ns: no moment of virtual time, which has 63 bits
 _BEYOND = NEVER >> 1  # what is left of it when times have been subtracted
 
 
