@@ -17,11 +17,14 @@ block of its replica and of its mailboxes. Mailboxes are numbered in the order i
 
 A *message* is what a worker sends: what `send` makes of the gradient at `mailbox` of the worker's minibatch `step`; or, without
 a `step`, of the difference of two models, mailbox `source` less `mailbox`.
+
+Beside the rows lie *intervals*: what took time and made no row of its own (`What`, `Intervals`).
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -71,6 +74,37 @@ class Row(NamedTuple):
     keep: float  # SYNC: of what was there
 
 
+class What(IntEnum):
+    """What an interval beside the rows is."""
+
+    UNFINISHED = 0  # a gradient that a row drops, or sends in part, before its end: until then it would have been computed
+    COLLECTIVE = 1  # models on their way in the collective operation that a row is part of; nothing long where that costs none
+    TRIP = 2  # a model on its way from a worker to another; in exchanges one after the other, from those it waits for last
+    LOST = 3  # an attempt at a gradient that ended when its worker crashed, and was made anew
+    AWAY = 4  # a worker is away
+    SERVER_AWAY = 5
+
+
+class Intervals(NamedTuple):
+    """Columns of equal length: from one moment to another, in the order in which they became known."""
+
+    what: Ints
+    begin_ns: Ints
+    end_ns: Ints  # UNENDING: never
+    row: Ints  # UNFINISHED, COLLECTIVE: that it is about; TRIP: in which the model was published; NONE: none
+    worker: Ints  # TRIP: who sends, NONE: several
+    other: Ints  # TRIP: who receives; SERVER_AWAY: the server
+
+    @classmethod
+    def of(cls, table: Ints) -> "Intervals":
+        """Of a table with these columns."""
+        return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
+
+    def only(self, what: What) -> "Intervals":
+        """Those of one kind."""
+        return Intervals(*(column[self.what == what] for column in self))
+
+
 def exact_sum(numbers: Ints) -> int:
     """Beyond 64 bits, too."""
     return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
@@ -82,7 +116,8 @@ def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int,
 
 
 COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; what multiplies parameters or messages
-_FACTS = ("workers", "replicas", "blocks", "started", "end_ns")  # of a schedule, beside its columns
+_FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # of a schedule, beside its columns
+_NO_INTERVALS = Intervals.of(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -137,9 +172,9 @@ class Schedule:
     blocks: int  # into which each replica is cut
     started: int  # gradients whose computation began
     end_ns: int  # when the simulation stopped
-    unfinished: dict[int, int] = field(default_factory=dict)  # row -> when its gradient will have been computed; not stored
-    standstill: str = ""  # why nothing happens any more at the end, if that is so; not stored
-    collectives: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))  # row, begin, end, ns; not stored
+    on_servers: range = range(0)  # replicas; the others lie on workers
+    standstill: str = ""  # why nothing happens any more at the end, if that is so
+    intervals: Intervals = _NO_INTERVALS
 
     def __len__(self) -> int:
         return len(self.columns["verb"])
@@ -179,35 +214,68 @@ class Schedule:
         updates = len(ledger.every_update) // self.blocks
         return {"updates": updates, "gradients": applied, "dropped": dropped, "in_flight": in_flight}
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What there is beside rows and intervals."""
+        return {name: getattr(self, name) for name in _FACTS} | {"on_servers": [self.on_servers.start, self.on_servers.stop]}
+
     def digest(self) -> str:
-        """SHA-256 of every column's bytes (little-endian) and of the counts: the identity of the timing."""
-        sha = hashlib.sha256(f"{self.workers} {self.replicas} {self.blocks} {self.started} {self.end_ns}".encode())
-        for name, column in self.columns.items():
-            sha.update(name.encode())
+        """SHA-256 of all columns' bytes (little-endian), of rows and intervals, and of the facts: the timing's identity."""
+        sha = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
+        for name, column in (*self.columns.items(), *self.intervals._asdict().items()):
+            sha.update(f"{name} {len(column)}".encode())
             sha.update(np.ascontiguousarray(column, column.dtype.newbyteorder("<")).tobytes())
         return sha.hexdigest()
 
     def frame(self) -> pd.DataFrame:
         """The table, verbs by name."""
-        frame = pd.DataFrame(self.columns)
-        frame["verb"] = pd.Categorical([Verb(code).name for code in self["verb"]], [verb.name for verb in Verb])
-        return frame
+        return _named(self.columns, "verb", Verb)
 
     def save(self, path: Path) -> None:
-        """Write a Parquet file that `load` and any data frame library read."""
-        table = pa.Table.from_pandas(self.frame(), preserve_index=False)
-        facts = {name: str(getattr(self, name)) for name in _FACTS}
-        pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **facts}), path)
+        """Write two Parquet files that `load` and any data frame library read: the rows, and beside them the intervals.
+
+        The second is a file of its own, not metadata of the first, so that every program that reads tables can read it.
+        """
+        rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
+        metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
+        pq.write_table(rows.replace_schema_metadata(metadata), path)
+        _named(self.intervals._asdict(), "what", What).to_parquet(_beside(path), index=False)
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
         """Read what `save` wrote."""
-        table = pq.read_table(path)
-        facts: dict[str, Any] = {name: int(table.schema.metadata[name.encode()]) for name in _FACTS}
-        frame = table.to_pandas()
-        verbs = frame.pop("verb").map(lambda name: Verb[name].value).to_numpy(np.int64)
-        columns = {name: verbs if name == "verb" else frame[name].to_numpy() for name in (*COLUMNS, *SCALES)}
-        return cls(columns, **facts)
+        rows = pq.read_table(path)
+        facts: dict[str, Any] = json.loads(rows.schema.metadata[_METADATA])
+        facts["on_servers"] = range(*facts["on_servers"])
+        columns = _numbered(rows.to_pandas(), "verb", Verb, Row._fields)
+        intervals = _numbered(pd.read_parquet(_beside(path)), "what", What, Intervals._fields)
+        return cls(columns, **facts, intervals=Intervals(**intervals))
+
+
+def by_name(codes: Any, names: Sequence[str]) -> "pd.Categorical[str]":
+    """A column of names, given as their numbers."""
+    return pd.Categorical.from_codes(codes, pd.Index(names))
+
+
+_METADATA = b"fred"  # of the Parquet file: the facts, as JSON
+
+
+def _beside(path: Path) -> Path:
+    """Where the intervals lie, of a schedule whose rows lie there."""
+    return path.with_name(f"{path.stem}-intervals{path.suffix}")
+
+
+def _named(columns: dict[str, NDArray], coded: str, names: type[IntEnum]) -> pd.DataFrame:
+    """A table in which one column has names instead of numbers."""
+    frame = pd.DataFrame(columns)
+    frame[coded] = by_name(columns[coded], [each.name for each in names])
+    return frame
+
+
+def _numbered(frame: pd.DataFrame, coded: str, names: type[IntEnum], columns: tuple[str, ...]) -> dict[str, NDArray]:
+    """What `_named` made a table of."""
+    numbers = frame.pop(coded).map(lambda name: names[name].value).to_numpy(np.int64)
+    return {name: numbers if name == coded else frame[name].to_numpy() for name in columns}
 
 
 def _keys(schedule: Schedule, rows: Ints) -> Ints:

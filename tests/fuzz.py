@@ -18,7 +18,8 @@ from pathlib import Path
 
 from fred import registry
 from fred.errors import FredError
-from fred.running.execution import Outcome, check, execute
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import check, execute
 from fred.specification.loading import load
 from tests import conftest, pairs  # noqa: F401  conftest: tells all processes where JAX keeps what it has compiled
 from tests.mutations import mutated

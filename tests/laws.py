@@ -1,17 +1,21 @@
 """Laws that every run keeps, looked up in its rows one by one: nothing here is computed as FRED computes it."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from fred.results.measures import summarise
-from fred.running.execution import Outcome
-from fred.schedule import NONE, Row, Schedule, Verb
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.spans import KINDS, spans
+from fred.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
-Spans = list[tuple[int, int]]
+_BY_RANK = ("away", "computing", "in_vain", "network")  # of what happens at once the first counts
+_OF_INTERVALS: dict[int, str] = {What.AWAY: "away", What.LOST: "in_vain", What.COLLECTIVE: "network"}
+Stretches = list[tuple[str, int]]  # kind, end, ns
 
 
 def check_laws(outcome: Outcome) -> None:
@@ -23,7 +27,7 @@ def check_laws(outcome: Outcome) -> None:
     _check_staleness(rows, summary)
     _check_traffic(rows, on_servers, summary)
     if outcome.run.protocol.has_clock:
-        _check_time(outcome.schedule, rows, on_servers, summary)
+        check_time(outcome.schedule, rows, summary["workers_time"])
     _check_end(outcome, summary)
 
 
@@ -105,54 +109,79 @@ def _check_traffic(rows: list[Row], on_servers: range, summary: dict[str, Any]) 
         assert sent == summary[unit], f"{unit} {sent}, in the summary {summary[unit]}"
 
 
-def _check_time(schedule: Schedule, rows: list[Row], on_servers: range, summary: dict[str, Any]) -> None:
-    """Each worker's time until the last that is known of it: its parts add up to it, and are not longer than the run."""
-    end = schedule.end_ns
-    last = [0] * schedule.workers
-    busy: list[list[Spans]] = [[[], [], []] for _ in range(schedule.workers)]  # computing; in vain, too; on the network, too
-    for row in rows:
-        if row.worker < 0:
-            continue
-        last[row.worker] = max(last[row.worker], min(row.time_ns, end), min(row.end_ns, end))
-        for kind, span in _spans(row, on_servers):
-            busy[row.worker][kind].append(span)
-    for number, begin, until in schedule.collectives.tolist():
-        worker = rows[number].worker
-        busy[worker][2].append((begin, min(until, last[worker])))
-    whole, covered = sum(last), [0, 0, 0]
-    assert whole <= schedule.workers * end, "workers have more time than there is"
-    for own in busy:
-        for kind in range(3):
-            covered[kind] += _length((span for spans in own[: kind + 1] for span in spans), end)
-    found = summary["workers_time"]
+def check_time(schedule: Schedule, rows: list[Row], shares: dict[str, Any]) -> None:
+    """Each worker's time until the last that is known of it: no gap, nothing twice, and at each moment what comes first."""
+    account, expected = spans(schedule), [stretches(schedule, rows, worker) for worker in range(schedule.workers)]
+    sums = dict.fromkeys(KINDS, 0)
+    for worker, own in enumerate(expected):
+        found = account[account["worker"] == worker]
+        begin, end = found["begin_ns"].tolist(), found["end_ns"].tolist()
+        assert all(one < other for one, other in zip(begin, end, strict=True)), f"worker {worker}: nothing takes no time"
+        assert begin[1:] == end[:-1], f"worker {worker}: a gap, or two things at once"
+        assert begin[:1] in ([], [0]), f"worker {worker} does nothing at the start"
+        merged = [(kind, end) for (kind, _), (*_, (_, end)) in _runs(list(zip(found["kind"], end, strict=True)))]
+        assert merged == own, f"worker {worker}: {merged}, expected {own}"
+        for (kind, end_ns), (_, begin_ns) in zip(own, [("", 0), *own], strict=False):
+            sums[kind] += end_ns - begin_ns
+    whole = sum(sums.values())
+    assert whole <= schedule.workers * schedule.end_ns, "workers have more time than there is"
     if not whole:
-        assert set(found.values()) == {None}, f"{found} where no time has passed"
+        assert set(shares.values()) == {None}, f"{shares} where no time has passed"
         return
-    shares = np.diff([0, *covered, whole]) / whole
-    assert min(found.values()) >= 0, f"negative: {found}"
-    assert np.isclose(sum(found.values()), 1), f"the parts do not add up: {found}"
-    assert np.allclose(shares, list(found.values()), atol=1e-9), f"{shares}, in the summary {found}"
+    assert np.allclose([sums[kind] / whole for kind in KINDS], [shares[kind] for kind in KINDS], atol=1e-9), f"{sums}, {shares}"
 
 
-def _spans(row: Row, on_servers: range) -> Iterable[tuple[int, tuple[int, int]]]:
-    if row.verb in (Verb.PUSH, Verb.ADD):
-        yield 0, (row.begin_ns, row.end_ns)
-    if row.verb == Verb.DROP:
-        yield 1, (row.begin_ns, row.end_ns)
-    if row.verb == Verb.PULL:
-        yield 2, (row.begin_ns, row.end_ns)
-    elif row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC) and row.messages and row.replica in on_servers:
-        yield 2, (row.end_ns, row.time_ns)
+def stretches(schedule: Schedule, rows: list[Row], worker: int) -> Stretches:
+    """What a worker is at, and until when: from moment to moment, the first of all that goes on."""
+    going = [(*each, 1) for each in _goings(schedule, rows, worker)]
+    last = _last(schedule, rows, worker)
+    moments = sorted({0, last, *(moment for _, begin, end, _ in going for moment in (begin, end) if 0 < moment < last)})
+    changes: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for kind, begin, end, _ in going:
+        if begin < end:
+            changes[max(begin, 0)].append((kind, 1))
+            changes[end].append((kind, -1))
+    active, found = dict.fromkeys(_BY_RANK, 0), list[tuple[str, int]]()
+    for moment, following in itertools.pairwise(moments):
+        for kind, change in changes[moment]:
+            active[kind] += change
+        found.append((next((kind for kind in _BY_RANK if active[kind]), "waiting"), following))
+    return [(kind, end) for (kind, _), (*_, (_, end)) in _runs(found)]
 
 
-def _length(spans: Iterable[tuple[int, int]], end: int) -> int:
-    """How long at least one of these goes on."""
-    length, reached = 0, 0
-    for begin, until in sorted(spans):
-        until = min(until, end)
-        length += max(0, until - max(begin, reached))
-        reached = max(reached, until)
-    return length
+def _runs(stretches: Stretches) -> Iterable[tuple[tuple[str, int], Stretches]]:
+    """Neighbours of one kind together: the first of them, and all."""
+    for _, own in itertools.groupby(stretches, key=lambda each: each[0]):
+        together = list(own)
+        yield together[0], together
+
+
+def _last(schedule: Schedule, rows: list[Row], worker: int) -> int:
+    """Until when it is known what a worker does."""
+    known = [schedule.end_ns if schedule.standstill else 0]
+    known += [end for what, _, end, _, own, _ in zip(*schedule.intervals, strict=True) if what == What.AWAY and own == worker]
+    known += [moment for row in rows if row.worker == worker for moment in (row.time_ns, row.end_ns)]
+    return max(min(int(moment), schedule.end_ns) for moment in known)
+
+
+def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[str, int, int]]:
+    """What of a worker goes on from when to when."""
+    intervals = [tuple(map(int, each)) for each in zip(*schedule.intervals, strict=True)]
+    crashes = [begin for what, begin, _, _, own, _ in intervals if what == What.AWAY and own == worker]
+    for row in (row for row in rows if row.worker == worker):
+        if row.verb in (Verb.PUSH, Verb.ADD):
+            yield "computing", row.begin_ns, row.end_ns
+        if row.verb == Verb.DROP:
+            yield "in_vain", row.begin_ns, row.end_ns
+        if row.verb == Verb.PULL:
+            yield "network", row.begin_ns, min([row.end_ns, *(each for each in crashes if each >= row.begin_ns)])
+        elif row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC) and row.messages and row.replica in schedule.on_servers:
+            yield "network", row.end_ns, row.time_ns
+    for what, begin, end, _, own, other in intervals:
+        if what == What.TRIP and worker in (own, other):
+            yield "network", begin, end
+        elif own == worker and what in _OF_INTERVALS:
+            yield _OF_INTERVALS[what], begin, end
 
 
 def _check_end(outcome: Outcome, summary: dict[str, Any]) -> None:

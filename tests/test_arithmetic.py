@@ -18,11 +18,12 @@ from fred.learning.problem import Loss
 from fred.learning.server import Message, Scalar, Server, State
 from fred.learning.servers.plain import ASGD
 from fred.learning.servers.sgp import SGP
+from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import Hooks
 from fred.replay.machine import compiled
 from fred.replay.stack import rounded
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from tests import users
 from tests.recompute import PlainSGD, gradient, largest_relative_error, recompute
 from tests.successors import DCASGD, Averaged, BlockMomentum, FedBuff, Quantised, TopK

@@ -7,9 +7,10 @@ import pytest
 
 from fred import batch_indices
 from fred.errors import FredError
+from fred.outcomes.outcome import Outcome
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.result import Result
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.schedule import Verb
 from fred.specification.shape import Scenario
 from tests.worlds import COMPUTE, make_run

@@ -17,10 +17,10 @@ import pytest
 
 from fred import cli
 from fred.errors import FredError
+from fred.outcomes.outcome import digest
 from fred.results import figures, folder, verify
 from fred.results.experiment import run as fred_run
 from fred.running import work
-from fred.running.execution import digest
 from fred.schedule import Schedule
 from fred.specification.loading import load
 from tests.conftest import ROOT
@@ -299,7 +299,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 6}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 7}'), "Manifest fred: Field required"),
             (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
@@ -335,7 +335,7 @@ class TestVerify:
     def test_another_format_is_refused(self, copy, capsys):
         (copy / "manifest.json").write_text('{"format": 99}')
         assert cli.main(["verify", str(copy)]) == 2
-        assert "this version reads format 6" in capsys.readouterr().err
+        assert "this version reads format 7" in capsys.readouterr().err
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
 from fred.results import experiment, report
-from fred.results.measures import summarise
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.specification.shape import Scenario
 from tests.worlds import COMPUTE, make_run, same
 

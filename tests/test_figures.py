@@ -4,6 +4,7 @@ import bisect
 import dataclasses
 import math
 import statistics
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from fred.results import experiment, folder
 from fred.results.figures import Picture
 from fred.results.result import Result
 from fred.specification.shape import Scenario
+from tests.laws import stretches
 from tests.worlds import COMPUTE, make_run, stale_gradients
 
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}
 CLUSTER = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
-BLUE, RED, GREY = "#56b4e9", "#d55e00", "#b0b0b0"  # computing, in vain, on the network
+BLUE, RED, PURPLE, GREY, DARK = "#56b4e9", "#d55e00", "#cc79a7", "#d0d0d0", "#5b5b5b"
+COLOURS_OF_TIME = {"computing": BLUE, "in_vain": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
 
 
 def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:
@@ -222,20 +225,23 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     assert (axis.get_title(), axis.get_xlabel(), axis.get_ylabel()) == ("run", "virtual time, s", "worker")
     assert axis.get_xlim() == (0, 6.0), "the median of 1, 1, 1 and 2 s"
     quarters = [
-        *((GREY, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17, 18)),
+        *((PURPLE, 0, start, start + 1) for start in (0, 5, 6, 11, 12, 17)),
+        (PURPLE, 0, 18, 18.4),
         *((BLUE, 0, start, start + 4) for start in (1, 7, 13)),
-        *((GREY, 1, start, start + 1) for start in (0, 9, 10)),
+        *((PURPLE, 1, start, start + 1) for start in (0, 9, 10)),
         (BLUE, 1, 1, 9),
     ]
     quarter = 250_000_000
-    assert bars_of(axis) == sorted((colour, who, begin * quarter, end * quarter) for colour, who, begin, end in quarters)
+    assert bars_of(axis) == sorted((colour, who, begin * quarter, round(end * quarter)) for colour, who, begin, end in quarters)
     assert ticks_of(axis) == [6 * quarter, 10 * quarter, 12 * quarter, 18 * quarter]
     (legend,) = picture.legends
     colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
     assert dict(zip([text.get_text() for text in legend.get_texts()], colours, strict=True)) == {
         "computing": BLUE,
-        "computed in vain": RED,
-        "sending or waiting": GREY,
+        "in vain": RED,
+        "network": PURPLE,
+        "waiting": GREY,
+        "away": DARK,
         "update": "#222222",
     }
 
@@ -249,23 +255,16 @@ def test_timelines_show_what_the_first_seeds_schedule_says(untrained):
         lengths = [row.end_ns - row.begin_ns for row in rows if row.verb in ("PUSH", "ADD", "DROP")]
         ends.append(6 * statistics.median(lengths) / 1e9)
         end = axis.get_xlim()[1] * 1e9
-        expected, updates = [], []
-        for row in rows:
-            if row.verb in ("PUSH", "COMMIT") and row.time_ns < end:
-                updates.append(row.time_ns)
-            if row.begin_ns >= end:
-                continue
-            if row.verb in ("PUSH", "ADD"):
-                expected.append((BLUE, row.worker, row.begin_ns, row.end_ns))
-                expected += [(GREY, row.worker, row.end_ns, row.time_ns)] if row.time_ns > row.end_ns else []
-            elif row.verb == "DROP":
-                expected.append((RED, row.worker, row.begin_ns, row.end_ns))
-            elif row.verb == "PULL" and row.end_ns > row.begin_ns:
-                expected.append((GREY, row.worker, row.begin_ns, row.end_ns))
-        assert bars_of(axis) == sorted(expected)
-        assert ticks_of(axis) == updates
-        assert {worker for _, worker, *_ in expected} == {0, 1, 2, 3}
-        assert any(colour == RED for colour, *_ in expected) == (run == "backup")
+        schedule, bars = untrained.outcome(run, 3).schedule, bars_of(axis)
+        for worker in range(4):
+            own = sorted((begin, stop, colour) for colour, who, begin, stop in bars if who == worker)
+            assert [stop for _, stop, _ in own[:-1]] == [begin for begin, *_ in own[1:]], "each moment once"
+            drawn = [(colour, [stop for _, stop, _ in some][-1]) for colour, some in groupby(own, lambda bar: bar[2])]
+            expected = [(COLOURS_OF_TIME[kind], stop) for kind, stop in stretches(schedule, list(schedule), worker)]
+            assert [bar for bar in drawn if bar[1] < end] == [bar for bar in expected if bar[1] < end]
+        assert ticks_of(axis) == [row.time_ns for row in rows if row.verb in ("PUSH", "COMMIT") and row.time_ns < end]
+        assert {worker for _, worker, *_ in bars} == {0, 1, 2, 3}
+        assert any(colour == RED for colour, *_ in bars) == (run == "backup")
     assert {axis.get_xlim() for axis in axes} == {(0, max(ends))}, "one scale of time"
 
 
@@ -277,7 +276,10 @@ def test_a_timeline_shows_the_first_fault():
     assert axis.get_xlim() == (8.5, 14.5)
     begins = {0: [8, 9, 10, 11, 12, 13, 14], 1: [8, 9, 10, 12, 13, 14]}
     bars = {(who, begin / 1e9): (colour, end / 1e9) for colour, who, begin, end in bars_of(axis) if who < 2}
-    assert bars == {(who, b): (BLUE, b + 1) for who, own in begins.items() for b in own} | {(1, 10): (RED, 10.5)}
+    assert bars == {(who, b): (BLUE, b + 1) for who, own in begins.items() for b in own} | {
+        (1, 10): (RED, 10.5),
+        (1, 10.5): (DARK, 12),
+    }
     assert set(ticks_of(axis)) == {second * 10**9 for second in range(9, 15)}
 
 

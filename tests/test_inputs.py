@@ -23,14 +23,15 @@ from fred.errors import FredError
 from fred.learning.data import cifar10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.mnist import MNIST
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
-from fred.results import figures, stored
+from fred.results import figures
 from fred.results.folder import load_result
 from fred.results.planning import _pairs
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
-from fred.running.units import Unit
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
 from fred.timing.cluster import Cluster
@@ -219,14 +220,14 @@ class TestCheckpoints:
         unit = Unit("fasgd", run, 5)
         own = tmp_path / work.folder_of(unit)
         own.mkdir(parents=True)
-        whole = execute("fasgd", run, 5, False, Following(keep=lambda each: checkpoints.save(own, unit.identity, each)))
+        whole = execute("fasgd", run, 5, False, Following(save=lambda each: checkpoints.save(own, unit.identity, each)))
         file = own / checkpoints.FILE
         assert checkpoints.load(own, unit.identity) is not None
         assert capsys.readouterr().err == ""
         content = bytearray(file.read_bytes())
         content[content.index(b"PK\x01\x02") + 2 + place] ^= 1
         file.write_bytes(content)
-        work.do(unit, tmp_path, stored.STORE)
+        work.do(unit, tmp_path)
         assert "checkpoint.npz is damaged" in capsys.readouterr().err
         found = stored.whole(unit, tmp_path / unit.folder)
         assert found is not None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fred import batch_indices
 from fred.errors import FredError
-from fred.results import staleness
+from fred.outcomes import staleness
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.timing.cluster import Cluster

@@ -14,7 +14,8 @@ from fred.errors import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule
 from fred.learning.server import Server
-from fred.running.execution import Outcome, execute
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
 from fred.running.problem import Problem, _judged
 from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, largest_relative_error
 from tests.test_recompute import by_plain

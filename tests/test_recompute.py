@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import fred
 from fred import batch_indices, registry
+from fred.outcomes.outcome import Outcome
 from fred.results import experiment, folder
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run
 from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, largest_relative_error, recompute

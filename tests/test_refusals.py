@@ -12,7 +12,7 @@ from fred.errors import FredError
 from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
-from fred.running.execution import execute
+from fred.running.execution import check, execute
 from fred.specification.shape import Scenario, Stop
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
@@ -51,7 +51,7 @@ def test_outputs_must_fit_the_classes(name, found):
     run = make_run("asgd", task={"data": data, "model": f"{__name__}:{name}"})
     expected = rf"run `run`: .*{name}` gives {found} for 2 examples; expected \[2, 4\]: one number for each of the 4 classes"
     with pytest.raises(FredError, match=expected):
-        execute("run", run, 0)
+        check("run", run, 0)
 
 
 class StandsStill(Server):
@@ -112,7 +112,7 @@ class Widens(Server):
 )
 def test_updates_must_return_a_state_a_step_later(name, message):
     with pytest.raises(FredError, match=message):
-        execute("run", make_run(own(name)), 0)
+        check("run", make_run(own(name)), 0)
 
 
 class Scaled(Server):
@@ -131,7 +131,27 @@ def test_messages_of_another_shape_cannot_be_divided_among_servers():
     with pytest.raises(
         FredError, match=r"messages of .*Scaled` are not shaped like the parameters.*`cluster.servers` must be 1"
     ):
-        execute("run", several, 0)
+        check("run", several, 0)
+
+
+class Halves(Server):
+    """Says that half a byte is sent."""
+
+    def sent_bytes(self, message):
+        return 0.5
+
+
+def test_a_size_that_cannot_be_one_is_refused_before_anything_runs():
+    with pytest.raises(FredError, match=r"`sent_bytes` of `.*Halves` says that something has 0.5 bytes; expected a whole"):
+        check("run", make_run(own("Halves")), 0)
+
+
+def test_more_servers_than_layers_are_refused_before_anything_runs():
+    one = make_run(
+        "asgd", cluster={"workers": 2, "servers": 3}, protocol={"name": "asynchronous", "clocks": "each", "cut": "layers"}
+    )
+    with pytest.raises(FredError, match=r"the model's layers .* are fewer than 3 servers"):
+        check("run", one, 0)
 
 
 class Partly(Protocol):

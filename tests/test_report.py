@@ -13,9 +13,10 @@ import pytest
 
 from fred import registry
 from fred.errors import FredError
+from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import digest
 from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
-from fred.running.execution import Outcome, digest
 from fred.schedule import Schedule
 from fred.specification import loading
 from fred.specification.shape import Scenario
@@ -46,7 +47,7 @@ def measured(outcome: Result, *points: dict[str, list], evaluate: dict | None = 
     """The same, if these losses and errors had been measured, for each run and seed."""
     outcomes = []
     for each, point in zip(outcome.outcomes, points, strict=True):
-        assert isinstance(each, Outcome)
+        assert isinstance(each, Computed)
         count = len(point["loss"])
         times = {"updates": [1000 * i for i in range(count)], "virtual_seconds": [1.5 * i for i in range(count)]}
         frame = pd.DataFrame({**times, "gradients": times["updates"], "error": point["loss"], **point})

@@ -16,10 +16,11 @@ import fred
 from fred import registry
 from fred.component import OneOf
 from fred.errors import FredError
+from fred.outcomes.computed import Computed
+from fred.outcomes.measures import summarise
 from fred.results import experiment
-from fred.results.measures import summarise
 from fred.results.result import Result
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.schedule import NONE, Verb
 from fred.specification.shape import Run, Scenario
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
@@ -33,7 +34,7 @@ def timed(protocol: Any, cluster: dict, **stop: float) -> dict[str, Any]:
     return summarise(execute("run", make_run(task=None, protocol=protocol, cluster=cluster, stop=stop), 0))
 
 
-def counted(outcome: Outcome, protocol: str) -> dict[str, Any]:
+def counted(outcome: Computed, protocol: str) -> dict[str, Any]:
     """The summary's counts, from the schedule's table, row by row."""
     used: set[tuple] = set()
     applied: set[tuple] = set()
@@ -180,7 +181,7 @@ def learned() -> Result:
     return experiment.run(Scenario(title="three", seeds=(4, 2), runs=runs))
 
 
-def with_metrics(outcome: Outcome, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
+def with_metrics(outcome: Computed, metrics: dict[str, list], evaluate: dict | None = None, **stop: Any) -> dict[str, Any]:
     """The summary of a run in which this was measured, and these targets were set."""
     changes = {"evaluate": evaluate or {}, "stop": {"updates": 5, **stop}}
     frame = pd.DataFrame(metrics)
@@ -240,11 +241,15 @@ def test_a_run_diverged_where_its_last_finite_loss_was_followed_by_none(learned,
 def test_the_digests_are_sha_256_of_what_their_documentation_names(learned):
     for outcome, (_, row) in zip(learned.outcomes, learned.summary.iterrows(), strict=True):
         schedule = outcome.schedule
-        facts = (schedule.workers, schedule.replicas, schedule.blocks, schedule.started, schedule.end_ns)
-        timing = hashlib.sha256(" ".join(map(str, facts)).encode())
-        for name, column in schedule.columns.items():
+        where = schedule.on_servers
+        timing = hashlib.sha256(
+            f'{{"blocks": {schedule.blocks}, "end_ns": {schedule.end_ns}, "on_servers": [{where.start}, {where.stop}], '
+            f'"replicas": {schedule.replicas}, "standstill": "", "started": {schedule.started}, '
+            f'"workers": {schedule.workers}}}'.encode()
+        )
+        for name, column in (*schedule.columns.items(), *schedule.intervals._asdict().items()):
             form = "d" if name in ("weight", "keep") else "q"
-            timing.update(name.encode() + struct.pack(f"<{len(column)}{form}", *column.tolist()))
+            timing.update(f"{name} {len(column)}".encode() + struct.pack(f"<{len(column)}{form}", *column.tolist()))
         assert row["digests_schedule"] == timing.hexdigest()
         params = hashlib.sha256()
         for path in sorted(outcome.final):

@@ -41,7 +41,7 @@ def from_a_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
 def test_resumed_equals_uninterrupted(name, inline, evaluate, tmp_path):
     run = make_run(**{"algorithm": name, "stop": {"gradients": 60}, "evaluate": evaluate, **RUNS[name]})
     checkpoints: list[Checkpoint] = []
-    whole = execute("run", run, 3, inline, Following(keep=checkpoints.append))
+    whole = execute("run", run, 3, inline, Following(save=checkpoints.append))
     assert len(checkpoints) >= 3
     assert same(whole, execute("run", run, 3, inline)), "keeping checkpoints changes nothing"
     for checkpoint in (checkpoints[0], checkpoints[len(checkpoints) // 2]):
@@ -56,7 +56,7 @@ def test_resumed_equals_uninterrupted(name, inline, evaluate, tmp_path):
 def test_a_target_is_reached_where_it_would_have_been(inline):
     run = make_run("asgd", stop={"gradients": 400, "target_loss": 0.4}, evaluate={"every_seconds": 0.1})
     checkpoints: list[Checkpoint] = []
-    whole = execute("run", run, 3, inline, Following(keep=checkpoints.append))
+    whole = execute("run", run, 3, inline, Following(save=checkpoints.append))
     assert 2 < len(whole.metrics) < 30
     assert same(whole, execute("run", run, 3, inline, Following(resumed=checkpoints[1])))
 
@@ -81,7 +81,7 @@ def test_an_interpreted_run_of_any_system_goes_on_from_a_file(path, name, tmp_pa
     short = {"task": task, "stop": {"gradients": 60}, "evaluate": {"every_gradients": 15}}
     run: Run = load(path).replace(short).runs[name]
     kept: list[Checkpoint] = []
-    whole = execute(name, run, 3, True, Following(keep=kept.append))
+    whole = execute(name, run, 3, True, Following(save=kept.append))
     middle = kept[1]
     assert 1 < len(middle.measured) < len(whole.metrics)
     assert same(whole, execute(name, run, 3, True, Following(resumed=from_a_file(middle, tmp_path))))

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fred.errors import FredError
+from fred.outcomes.measures import copies, run_times, summarise
+from fred.outcomes.staleness import by_block, of_gradients
 from fred.results import experiment
-from fred.results.measures import copies, run_times, summarise
 from fred.results.report import print_summary
-from fred.results.staleness import by_block, of_gradients
 from fred.running.execution import execute
 from fred.schedule import Schedule, Verb
 from fred.specification.loading import validated

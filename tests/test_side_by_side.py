@@ -21,7 +21,7 @@ import fred
 from fred import cli, registry
 from fred.errors import FredError
 from fred.held import held
-from fred.results import stored
+from fred.outcomes import stored
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
 from fred.running import side_by_side, work
@@ -137,8 +137,9 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
 
 def test_what_dask_itself_cannot_do_is_told(tmp_path):
     """What the scheduler takes for FRED is something else."""
-    (tmp_path / "fred").mkdir()
-    (tmp_path / "fred" / "__init__.py").touch()
+    (tmp_path / "fred" / "running").mkdir(parents=True)
+    for name in ("__init__.py", "running/__init__.py", "running/side_by_side.py"):
+        (tmp_path / "fred" / name).touch()
     with cluster(tmp_path, 1, tmp_path) as address, pytest.raises(FredError, match=r"^--dask tcp://.*: "):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
 
@@ -233,7 +234,7 @@ def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies
     lock = os.open(own, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with pytest.raises(work.TakenError, match="another process is still at work"):
-        work.do(units[1], tmp_path, stored.STORE, patience=0)
+        work.do(units[1], tmp_path, patience=0)
     seen: list[bool] = []
 
     def let_go() -> None:
@@ -245,7 +246,7 @@ def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies
 
     other = threading.Thread(target=let_go)
     other.start()
-    side_by_side.in_processes(units, tmp_path, stored.STORE, lambda *_: None, 2)
+    side_by_side.in_processes(units, tmp_path, lambda *_: None, 2)
     other.join()
     assert seen == [False]
     assert all(stored.whole(unit, tmp_path / unit.folder) for unit in units)
@@ -255,7 +256,7 @@ def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies
 def test_what_a_process_of_another_run_has_left_is_not_taken_for_ones_own(tmp_path):
     old, new = (units_of(fred.scenario({**SETTINGS, "stop": {"gradients": number}}))[0] for number in (10, 20))
     for unit in (old, new):
-        work.do(unit, tmp_path, stored.STORE)
+        work.do(unit, tmp_path)
     assert stored.read(tmp_path / new.folder, new.run).about.summary["gradients"]["applied"] == 20
 
 

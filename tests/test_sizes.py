@@ -13,7 +13,7 @@ from fred import registry
 from fred.errors import FredError
 from fred.layout import Layout, Size, Sizes
 from fred.learning.server import Server
-from fred.results.measures import traffic
+from fred.outcomes.measures import traffic
 from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.running.recording import Recording

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from fred import batch_indices, streams
+from fred.outcomes.measures import summarise
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.staleness import of_gradients
 from fred.replay.arithmetic import Arithmetic
 from fred.results.b_staleness import b_staleness
-from fred.results.measures import summarise
-from fred.results.staleness import of_gradients
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.schedule import Verb
 from fred.specification.shape import Run
 from fred.timing.cluster import Cluster

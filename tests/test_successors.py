@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fred import batch_indices, registry
-from fred.running.execution import Outcome, execute
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
 from fred.schedule import NONE, Verb
 from tests.recompute import PlainEqual, PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.worlds import COMPUTE, LAYERS, TASK, make_run, same

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from fred.errors import FredError
 from fred.learning.problem import initial_params
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.staleness import of_models
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
 from fred.results import experiment
-from fred.results.staleness import of_models
-from fred.running.execution import Outcome, execute
+from fred.running.execution import execute
 from fred.running.problem import Problem, _initial_seeds
 from fred.schedule import Verb
 from fred.specification.loading import validated

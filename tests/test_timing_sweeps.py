@@ -10,8 +10,8 @@ import pytest
 import fred
 from fred import cli
 from fred.errors import FredError
+from fred.outcomes.measures import summarise
 from fred.results import experiment, report
-from fred.results.measures import summarise
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule import Verb

@@ -16,12 +16,14 @@ import pytest
 import fred
 from fred import cli
 from fred.errors import FredError
-from fred.results import place, report, stored
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit
+from fred.results import place, report
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
-from fred.running.units import Unit, units_of
+from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.worlds import make_run, same
 
@@ -248,7 +250,7 @@ class TestCheckpoints:
             kept[-1].mkdir()
             checkpoints.save(kept[-1], "unit", checkpoint)
 
-        whole = execute(name, run, 3, inline, Following(keep=keep))
+        whole = execute(name, run, 3, inline, Following(save=keep))
         assert len(kept) >= 4
         for folder in (kept[0], kept[len(kept) // 2], kept[-1]):
             assert checkpoints.load(folder, "another") is None
@@ -271,10 +273,10 @@ class TestCheckpoints:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            work.do(unit, tmp_path, stored.STORE, stopped)
+            work.do(unit, tmp_path, stopped)
         assert work.begun(unit, tmp_path)
         shares: list[float] = []
-        work.do(unit, tmp_path, stored.STORE, shares.append)
+        work.do(unit, tmp_path, shares.append)
         assert min(shares) > told[2]
         found = stored.whole(unit, tmp_path / unit.folder)
         assert found is not None
@@ -287,7 +289,7 @@ class TestCheckpoints:
     )
     def test_a_damaged_one_is_no_one(self, tmp_path, damage):
         run = make_run("fasgd", stop={"updates": 8}, evaluate={"points": 4})
-        execute("fasgd", run, 5, False, Following(keep=lambda each: checkpoints.save(tmp_path, "unit", each)))
+        execute("fasgd", run, 5, False, Following(save=lambda each: checkpoints.save(tmp_path, "unit", each)))
         file = tmp_path / checkpoints.FILE
         file.write_bytes(damage(file.read_bytes()))
         assert checkpoints.load(tmp_path, "unit") is None

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fred import registry
 from fred.layout import Sizes
-from fred.results.stored import Stored
-from fred.running.execution import Outcome
+from fred.outcomes.outcome import Outcome
 from fred.schedule import Schedule
 from fred.specification.loading import validated
 from fred.specification.shape import Run
@@ -55,7 +54,7 @@ def stale_gradients(schedule: Schedule) -> list[int]:
     return stale
 
 
-def same(a: Outcome | Stored, b: Outcome | Stored) -> bool:
+def same(a: Outcome, b: Outcome) -> bool:
     """Whether two runs agree to the last bit."""
     return a.schedule.digest() == b.schedule.digest() and a.params_digest == b.params_digest and a.metrics.equals(b.metrics)
 
@@ -122,7 +121,7 @@ def record(
     simulation = Simulation(cluster, recorder, seed, sizes)
     protocol.start(simulation)
     simulation.run(seconds)
-    return recorder.schedule(simulation.now, simulation.standstill)
+    return simulation.schedule()
 
 
 def fitting(name: str, cluster: Cluster) -> Protocol:

@@ -19,7 +19,8 @@ from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import padded
-from fred.replay.memory import Joined, Memory
+from fred.replay.memory import Joined, Memory, restored
+from fred.replay.snapshot import Snapshot
 from fred.schedule import NONE, Row, Verb, message_key
 
 
@@ -33,12 +34,13 @@ class Interpreter:
         replicas: int,
         examples: Arrays,
         batches: Minibatches,
-        resumed: Memory | None = None,
+        resumed: Snapshot | None = None,
     ):
         self._arithmetic, self._do = arithmetic, jitted(arithmetic)
         self._examples, self._batches = examples, batches
         remembered = [arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.hooks.remembers else 1)
-        self.memory = resumed.copy() if resumed else Memory(arithmetic.start(models, replicas), remembered)
+        start = Memory(arithmetic.start(models, replicas), remembered)
+        self.memory = restored(resumed, start, arithmetic, examples) if resumed else start
         self._passed_over = self.memory.rows  # rows
         self._told = 0  # statistics
         self._row = 0

@@ -15,7 +15,7 @@ from fred.learning.server import Message, State
 from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
-from fred.replay.snapshot import array
+from fred.replay.snapshot import Restoring, Snapshot, Taking
 from fred.replay.stack import Stack, rounded
 
 Operands = dict[str, Any]
@@ -39,9 +39,10 @@ class Mark(NamedTuple):
     phase: int
     carry: Carry
 
-    def copy(self) -> "Mark":
-        """One whose arrays stay."""
-        return Mark(self.phase, jax.tree.map(jnp.copy, self.carry))
+    def snapshot(self) -> Snapshot:
+        """Where it has got to, in arrays that stay."""
+        taking = Taking()
+        return Snapshot({"phase": self.phase, "carry": taking.leaves(self.carry)}, taking.arrays)
 
 
 def replay(
@@ -50,35 +51,23 @@ def replay(
     models: Sequence[Params],
     examples: Arrays,
     batches: Minibatches,
-    resumed: Mark | None = None,
+    resumed: Snapshot | None = None,
     passed: int = 0,
 ) -> Iterator[Mark]:
     """Execute the program from these models on; yields each of its marks. Or from where another replay had `passed` so many.
 
-    A mark's arrays are given away when the next one is asked for: copy what is to stay.
+    A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
     """
     run = compiled(arithmetic, program.kinds)
-    phase, carry = resumed.copy() if resumed else Mark(0, start(program, arithmetic, models, examples))
+    phase, carry = 0, start(program, arithmetic, models, examples)
+    if resumed:
+        phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
     for mark in program.marks[passed:].tolist():
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
             carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
         yield Mark(phase, carry)
-
-
-def restored(
-    program: Program,
-    arithmetic: Arithmetic,
-    models: Sequence[Params],
-    examples: Arrays,
-    phase: int,
-    leaves: Sequence[np.ndarray],
-) -> Mark:
-    """The mark whose arrays these were, in the order of the tree. ValueError if they are another program's."""
-    like, structure = jax.tree.flatten(start(program, arithmetic, models, examples))
-    found = [array(leaf, each) for leaf, each in zip(leaves, like, strict=True)]
-    return Mark(phase, jax.tree.unflatten(structure, found))
 
 
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:

@@ -1,11 +1,14 @@
-"""What an interpreted run has come to: everything that rows read and write, by number."""
+"""What an interpreted run has come to: everything that rows read and write, by number; as a snapshot, and back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fred.learning.models.model import Params
+from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.snapshot import Leaves, Restoring, Snapshot, Taking
 from fred.schedule import NONE, Row
 
 
@@ -25,7 +28,7 @@ class Joined(NamedTuple):
 
 @dataclass
 class Memory:
-    """Everything that rows read and write. Arrays are never changed, so a shallow copy is a snapshot."""
+    """Everything that rows read and write."""
 
     states: list[State]  # of each block of each replica
     workers: list[Any]  # what each worker remembers
@@ -37,15 +40,74 @@ class Memory:
     statistics: list[float] = field(default_factory=list)  # that timing has asked for
     rows: int = 0  # executed
 
-    def copy(self) -> "Memory":
-        """A snapshot."""
-        return replace(
-            self,
-            states=list(self.states),
-            workers=list(self.workers),
-            mailboxes={number: dict(blocks) for number, blocks in dict(self.mailboxes).items()},
-            messages=dict(self.messages),
-            rounds={cell: list(joined) for cell, joined in self.rounds.items()},
-            ordinals=dict(self.ordinals),
-            statistics=list(self.statistics),
+    def snapshot(self) -> Snapshot:
+        """Where it has got to."""
+        taking = Taking()
+        leaves = taking.leaves
+
+        def joined(each: Joined) -> dict[str, Any]:
+            message = None if each.message is None else leaves(each.message)
+            sources = [leaves(source) for source in each.sources]
+            return {"message": message, "row": list(each.row), "ordinal": each.ordinal, "sources": sources}
+
+        facts = {
+            "states": [[leaves(state.params), leaves(state)] for state in self.states],
+            "workers": [leaves(worker) for worker in self.workers],
+            "mailboxes": [
+                [number, [[block, leaves(part)] for block, part in blocks.items()]] for number, blocks in self.mailboxes.items()
+            ],
+            "messages": [[list(key), leaves(message)] for key, message in self.messages.items()],
+            "rounds": [[cell, [joined(each) for each in members]] for cell, members in self.rounds.items()],
+            "ordinals": [[list(key), ordinal] for key, ordinal in self.ordinals.items()],
+            "used": self.used,
+            "statistics": [statistic.hex() for statistic in self.statistics],
+            "rows": self.rows,
+        }
+        return Snapshot(facts, taking.arrays)
+
+
+def restored(snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays) -> Memory:
+    """The memory that a snapshot was taken of, by an interpreter that begins with `start`. ValueError if it was of another."""
+    return _Restoring(snapshot, start, do, examples).memory(snapshot.facts)
+
+
+class _Restoring:
+    """Parameters that were one tree are one again: rounds ask whether they are."""
+
+    def __init__(self, snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays):
+        self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, do.blocks
+        _, self._message, self._joining = do.shapes(do.blocks.like, examples)  # of a model: states may add to theirs
+        self._params: dict[tuple[int, ...], Params] = {}
+
+    def memory(self, facts: dict[str, Any]) -> Memory:
+        """All of it."""
+        start = self._start
+        return Memory(
+            states=[
+                self._tree(whole, like).replace(params=self._part(cell, params))
+                for cell, (like, (params, whole)) in enumerate(zip(start.states, facts["states"], strict=True))
+            ],
+            workers=[self._tree(own, like) for own, like in zip(facts["workers"], start.workers, strict=True)],
+            mailboxes={
+                number: {block: self._part(block, part) for block, part in blocks} for number, blocks in facts["mailboxes"]
+            },
+            messages={tuple(key): self._tree(message, self._message) for key, message in facts["messages"]},
+            rounds={cell: [self._joined(cell, each) for each in members] for cell, members in facts["rounds"]},
+            ordinals={tuple(key): ordinal for key, ordinal in facts["ordinals"]},
+            used=facts["used"],
+            statistics=[float.fromhex(statistic) for statistic in facts["statistics"]],
+            rows=facts["rows"],
         )
+
+    def _joined(self, cell: int, each: dict[str, Any]) -> Joined:
+        like = self._joining[self._blocks.place(cell % self._blocks.count)[0]]
+        message = None if each["message"] is None else self._tree(each["message"], like)
+        sources = [self._part(block, source) for block, source in enumerate(each["sources"])]
+        return Joined(message, Row(*each["row"]), each["ordinal"], sources)
+
+    def _part(self, cell: int, leaves: Leaves) -> Params:
+        """A block of parameters."""
+        key = tuple(leaves)
+        if key not in self._params:
+            self._params[key] = self._tree(leaves, self._start.states[cell % self._blocks.count].params)
+        return self._params[key]

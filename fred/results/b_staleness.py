@@ -12,17 +12,16 @@ from fred import remembered
 from fred.errors import FredError
 from fred.learning.models.model import Params
 from fred.learning.problem import Arrays
+from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
-from fred.results.stored import Stored
-from fred.running.execution import Outcome
 from fred.running.problem import Problem
 from fred.schedule import NONE, Schedule, Verb, message_key
 
 Blocks = Sequence[Params]
 
 
-def b_staleness(outcome: Outcome | Stored, every: int = 1) -> pd.DataFrame:
+def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
     """|g(theta_read) - g(theta_now)| of every so many-th gradient that was used, both over its minibatch; Euclidean.
 
     One row for each row of the schedule that uses one (of several servers: each, of its own block): row, worker, staleness

@@ -1,16 +1,15 @@
 """Several result folders side by side: their numbers, which digests agree, and where two schedules first differ."""
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fred.errors import FredError
+from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.results.stored import Stored
 from fred.results.verify import first_row
 
 _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "target_seconds")
@@ -27,12 +26,7 @@ class Compared:
     def together(self) -> Result:
         """All outcomes in one result, each run named after its folder too."""
         first = next(iter(self.results.values()))
-        outcomes = [
-            replace(each, about=each.about.model_copy(update={"name": f"{label}: {each.name}"}))
-            for label, result in self.results.items()
-            for each in result.outcomes
-            if isinstance(each, Stored)
-        ]
+        outcomes = [each.renamed(f"{label}: {each.name}") for label, result in self.results.items() for each in result.outcomes]
         scenario = first.scenario.model_copy(update={"title": " / ".join(self.results), "points": {}})
         return Result(scenario, outcomes)
 
@@ -66,16 +60,12 @@ class Compared:
         return lines
 
 
-def _digests(outcome: object) -> dict[str, str | None]:
-    assert isinstance(outcome, Stored)
-    digests: dict[str, str | None] = outcome.summary["digests"]
-    return digests
+def _digests(outcome: Outcome) -> tuple[str, str | None]:
+    return outcome.schedule_digest, outcome.params_digest
 
 
-def _difference(mine: object, their: object) -> str:
-    assert isinstance(mine, Stored)
-    assert isinstance(their, Stored)
-    if _digests(mine)["schedule"] != _digests(their)["schedule"]:
+def _difference(mine: Outcome, their: Outcome) -> str:
+    if mine.schedule_digest != their.schedule_digest:
         return first_row(mine.schedule, their.schedule)
     old, new = mine.metrics, their.metrics
     rows = min(len(old), len(new))

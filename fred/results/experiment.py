@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fred.errors import FredError
+from fred.outcomes import stored
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.unit import Unit
 from fred.progress import in_notebook
-from fred.results import folder, ownership, place, report, stored
+from fred.results import folder, ownership, place, report
 from fred.results.result import Result
 from fred.running import side_by_side, work
-from fred.running.execution import Following, Outcome, execute
+from fred.running.execution import Following, execute
 from fred.running.side_by_side import Progress
-from fred.running.units import Unit, units_of, wanted_runs
+from fred.running.units import units_of, wanted_runs
 from fred.specification.loading import validated_anew
 from fred.specification.shape import Scenario
 
@@ -82,7 +85,7 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
             _work([unit for unit in units if unit not in kept], stage, how)
             done = [stored.read(stage / unit.folder, unit.run) for unit in units]
             ownership.keep_only(stage, _files_of(units, stage))
-            folder.complete(stage, Result(scenario, done), about)
+            folder.complete(stage, scenario, done, about)
             place.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
             word = _what_is_kept(units, stage, path) or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
@@ -111,14 +114,12 @@ def _in_memory(unit: Unit, progress: Progress) -> Outcome:
 
 
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
-    for unit in units:
-        assert unit.identity  # found here and sent along: another process may not have loaded the same modules
     if how.dask:
-        side_by_side.on_dask(units, stage, stored.STORE, how.progress, how.dask)
+        side_by_side.on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
-        side_by_side.in_processes(units, stage, stored.STORE, how.progress, min(how.jobs, len(units)))
+        side_by_side.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
     else:
-        side_by_side.one_by_one(units, stage, stored.STORE, how.progress)
+        side_by_side.one_by_one(units, stage, how.progress)
 
 
 def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
-OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#B0B0B0"}
+OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
 BEST, _TARGET = "_best", "_target"  # labels of stars and lines that no legend names
 _ROOM = 18  # lines of a legend of the usual size
 _STYLE: Any = {
@@ -169,7 +169,7 @@ def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[st
         axis.grid(axis="y", visible=False)
         axis.invert_yaxis()
         if left.any():
-            figure.legend(loc="outside lower right", ncols=4)
+            figure.legend(loc="outside lower right", ncols=len(OF_TIME))
     return figure
 
 

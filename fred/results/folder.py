@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred import environment, inputs
 from fred.errors import FredError
-from fred.results import ownership, place, stored
+from fred.outcomes import stored
+from fred.outcomes.stored import Stored, digest_of, write_json
+from fred.outcomes.unit import Unit
+from fred.results import ownership, place
 from fred.results.ownership import MANIFEST
-from fred.results.result import Result, summary_of
-from fred.results.stored import Stored, digest_of, write_json
-from fred.running.execution import Outcome
-from fred.running.units import Unit
+from fred.results.result import Result
 from fred.specification.loading import validated
+from fred.specification.shape import Scenario
 from fred.version import __version__
 
-FORMAT = 6  # of the folder, raised when a reader would have to change
+FORMAT = 7  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
@@ -70,29 +72,29 @@ class About:
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
-    """Write what is in memory; an older result there is replaced once the new one is complete. Raises FredError."""
+    """Write what runs came to; an older result there is replaced once the new one is complete. Raises FredError."""
     with place.opened(path) as stage, place.said(path):
         ownership.keep_only(stage, [])
-        kept = []
+        done = []
         for outcome in result.outcomes:
-            assert isinstance(outcome, Outcome)
             unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
-            kept.append(stored.read(stage / unit.folder, outcome.run))
-        complete(stage, Result(result.scenario, kept), About("", inline))
+            done.append(stored.read(stage / unit.folder, outcome.run))
+        complete(stage, result.scenario, done, About("", inline))
         place.publish(stage, path)
 
 
-def complete(stage: Path, result: Result, about: About) -> None:
+def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> None:
     """What a folder holds beside its units: summary, figures and, last, the manifest."""
-    write_json(stage / "summary.json", [summary_of(each) for each in result.outcomes])
+    result = Result(scenario, units)
+    write_json(stage / "summary.json", [each.summary for each in units])
     result.summary.to_csv(stage / "summary.csv", index=False)
     if result.swept:
         result.sweep.to_csv(stage / "sweep.csv", index=False)
         result.best.to_csv(stage / "best.csv", index=False)
     _save_figures(result, stage / "figures")
-    write_json(stage / MANIFEST, _manifest(stage, result, about))
+    write_json(stage / MANIFEST, _manifest(stage, scenario, units, about))
 
 
 def load_result(path: str | Path) -> Result:
@@ -137,12 +139,10 @@ def changed(path: Path, manifest: Manifest) -> str:
     return ""
 
 
-def _manifest(stage: Path, result: Result, about: About) -> dict[str, Any]:
-    names = {each.name for each in result.outcomes}
-    scenario = result.scenario.model_dump(mode="json")
+def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> dict[str, Any]:
+    names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
     for part in ("runs", "points"):
-        scenario[part] = {name: each for name, each in scenario[part].items() if name in names}
-    units = [each for each in result.outcomes if isinstance(each, Stored)]
+        resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
     manifest = {
         "format": FORMAT,
         "fred": __version__,
@@ -151,7 +151,7 @@ def _manifest(stage: Path, result: Result, about: About) -> dict[str, Any]:
         "environment": environment.describe(),
         "written_by": written_by(),
         "data": {each.folder.relative_to(stage).as_posix(): each.data_digest for each in units},
-        "scenario": scenario,
+        "scenario": resolved,
         "files": {name: digest_of(stage / name) for name in written(stage)},
         "date": stored.now(),
         "seconds": round(sum(each.about.seconds for each in units), 3),

@@ -17,7 +17,7 @@ from fred.places import check_places
 from fred.prediction.planning import Plan, mean_arrivals, plan
 from fred.results import figures
 from fred.results.folder import load_result
-from fred.results.result import Result, summary_of
+from fred.results.result import Result
 from fred.schedule import Schedule, Verb
 from fred.timing.durations import NANOSECONDS
 from fred.timing.protocols.synchronous import Synchronous
@@ -104,7 +104,7 @@ def iterations_of(result: Result) -> dict[int, float]:
     """Updates to the target by how many gradients each averages, mean over runs and seeds. Raises FredError."""
     counted: dict[int, list[int]] = defaultdict(list)
     for each in result.outcomes:
-        protocol, target = each.run.protocol, summary_of(each)["target"]
+        protocol, target = each.run.protocol, each.summary["target"]
         if not isinstance(protocol, Synchronous) or target is None:
             continue
         if target["updates"] is None:

@@ -12,16 +12,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fred import environment, registry, remembered
-from fred.results import folder, stored
+from fred.outcomes import stored
+from fred.outcomes.outcome import Named, Outcome, digest
+from fred.outcomes.stored import ABOUT
+from fred.outcomes.unit import Unit
+from fred.results import folder
 from fred.results.folder import Manifest
-from fred.results.measures import summarise
 from fred.results.ownership import MANIFEST
-from fred.results.result import Result
-from fred.results.stored import ABOUT, Stored
-from fred.running.execution import Following, Named, Outcome, digest, execute
+from fred.running.execution import Following, execute
 from fred.running.side_by_side import Progress
-from fred.running.units import Unit
 from fred.schedule import Schedule
+from fred.specification.blame import own_classes
 
 
 class Verdict(IntEnum):
@@ -61,11 +62,9 @@ def verify(path: Path, imports: Iterable[str] = (), progress: Progress = lambda 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: Progress) -> tuple[Verdict, str]:
     """Run all, and write it to `scratch`; the verdict, and the first difference."""
     result, anew = folder.load_result(path), []
-    units = [Unit(each.name, each.run, each.seed, manifest.inline) for each in result.outcomes]
-    remembered.forget(compiled=any(unit.own for unit in units))
-    for each, unit in zip(result.outcomes, units, strict=True):
-        assert isinstance(each, Stored)
-        began = time.monotonic()
+    remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
+    for each in result.outcomes:
+        unit, began = Unit(each.name, each.run, each.seed, manifest.inline), time.monotonic()
         outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(partial(progress, unit.name, unit.seed)))
         progress(unit.name, unit.seed, 1.0)
         if outcome.data_digest != manifest.data[unit.folder] or outcome.data_digest != each.data_digest:
@@ -76,7 +75,7 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: Progress) ->
         (scratch / unit.folder).mkdir(parents=True)
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew.append(stored.read(scratch / unit.folder, unit.run))
-    folder.complete(scratch, Result(result.scenario, anew), folder.About(manifest.file, manifest.inline))
+    folder.complete(scratch, result.scenario, anew, folder.About(manifest.file, manifest.inline))
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)
@@ -110,16 +109,15 @@ def _first_line(old: Path, new: Path) -> str:
     return ""
 
 
-def difference_of(old: Stored, new: Outcome | Stored) -> str:
+def difference_of(old: Outcome, new: Outcome) -> str:
     """What differs between two outcomes of a run, and where first; nothing if nothing does."""
-    digests = old.summary["digests"]
-    if old.schedule.digest() != digests["schedule"] or new.schedule.digest() != digests["schedule"]:
+    if not (old.schedule.digest() == old.schedule_digest == new.schedule_digest):
         return f"timing differs: {first_row(old.schedule, new.schedule)}"
-    if not (digest(old.final) == digests["params"] == new.params_digest) or not _same(old.initial, new.initial):
+    if not (digest(old.final) == old.params_digest == new.params_digest) or not _same(old.initial, new.initial):
         return f"arithmetic differs, timing is the same: {_first_value(old, new)}"
     if not old.metrics.equals(new.metrics):
         return f"metrics differ, digests are the same: {_first_value(old, new)}"
-    summary = new.summary if isinstance(new, Stored) else json.loads(json.dumps(summarise(new)))
+    summary = json.loads(json.dumps(new.summary))
     unlike = next((name for name in summary if summary[name] != old.summary.get(name)), "")
     if unlike:
         return f"the summary's `{unlike}` differs: recorded {old.summary.get(unlike)}, now {summary[unlike]}"
@@ -130,14 +128,14 @@ def _same(old: Named, new: Named) -> bool:
     return old.keys() == new.keys() and all(np.array_equal(old[name], new[name], equal_nan=True) for name in old)
 
 
-def _first_value(stored: Stored, outcome: Outcome | Stored) -> str:
+def _first_value(recorded: Outcome, outcome: Outcome) -> str:
     """The first evaluation point in which two runs differ, else the first parameter."""
-    old, new = stored.metrics, outcome.metrics
+    old, new = recorded.metrics, outcome.metrics
     for i in range(min(len(old), len(new))):
         if not old.iloc[i].equals(new.iloc[i]):
             return f"first at evaluation {i}\n  recorded {old.iloc[i].to_dict()}\n  now      {new.iloc[i].to_dict()}"
     for when in ("initial", "final"):
-        before, after = getattr(stored, when), getattr(outcome, when)
+        before, after = getattr(recorded, when), getattr(outcome, when)
         for path in after:
             if not np.array_equal(before.get(path, np.nan), after[path], equal_nan=True):
                 return f"first in parameters {when}/{path}"

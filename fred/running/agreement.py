@@ -1,7 +1,7 @@
 """Whether another process would come to the same bits: by FRED's code, the user's own, and the numeric environment."""
 
 from fred import environment, own_code
-from fred.running.units import code_of_fred
+from fred.outcomes.unit import code_of_fred
 
 
 def here() -> dict[str, str]:

@@ -3,17 +3,13 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 from fred import inputs
 from fred.errors import FredError
-from fred.replay.machine import Mark
-from fred.replay.memory import Memory
-from fred.replay.snapshot import plain, taken
-from fred.running.execution import Checkpoint, Kept
+from fred.replay.snapshot import Snapshot
+from fred.running.execution import Checkpoint
 
 EVERY = 30.0  # seconds, at least, between two of a unit
 FILE = "checkpoint.npz"
@@ -21,7 +17,7 @@ FILE = "checkpoint.npz"
 
 def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
     """Replace the unit's checkpoint."""
-    facts, arrays = _taken(checkpoint.reached)
+    facts, arrays = checkpoint.reached
     about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
     named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
     inputs.write_arrays(folder / FILE, {"about": np.frombuffer(json.dumps(about).encode(), np.uint8), **named})
@@ -39,18 +35,11 @@ def load(folder: Path, identity: str) -> Checkpoint | None:
         if about["identity"] != identity:
             return None
         measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
-        return Checkpoint(measured, Kept(about["facts"], leaves))
+        return Checkpoint(measured, Snapshot(about["facts"], leaves))
     except (FredError, ValueError, KeyError, TypeError, AttributeError):
         print(f"fred: {file} is damaged, or another version's: this run is computed from its start", file=sys.stderr)
         file.unlink()
         return None
-
-
-def _taken(reached: Mark | Kept | Memory) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """What JSON holds, and arrays."""
-    if isinstance(reached, Mark):
-        return {"phase": reached.phase}, [plain(leaf) for leaf in jax.tree.leaves(reached.carry)]
-    return taken(reached) if isinstance(reached, Memory) else reached
 
 
 def _hexed(point: dict[str, float]) -> dict[str, str]:

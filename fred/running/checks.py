@@ -1,4 +1,4 @@
-"""What is refused before anything runs: a model, or an algorithm, of the user's own that does not do what it must."""
+"""What is refused before anything runs: data, models and algorithms that do not fit each other, or do not do what they must."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,13 +7,48 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import registry
+from fred import registry, remembered
 from fred.errors import FredError
-from fred.learning.data.dataset import Dataset
+from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.models.model import Model, Params
+from fred.learning.problem import Loss, check_memory, initial_params
 from fred.learning.server import Server, State
+from fred.replay.arithmetic import Arithmetic
+from fred.specification.shape import Run, Task
 
 _CLOCK = 7  # any number of updates
+
+
+def check_task(task: Task, run: Run, seed: int) -> None:
+    """Whether a run's data, model, algorithm and blocks fit each other. Raises FredError.
+
+    Nothing is made for it that runs will make again: shapes tell, and what is more than shapes is remembered.
+    """
+    data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
+    _check_model(task.model, task.data, seed, layout.replicas)
+    params = initial_params(task.model, data, seed)
+    check_server(run.algorithm, params, run.cluster.size)
+    if layout.blocks > 1:
+        check_divisible(run.algorithm, params)
+    check_division(task, data, run.cluster.size)
+    loss = Loss(task.model, data.classifies)
+    do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
+    _ = do.sizes  # as an algorithm says them
+
+
+@remembered.data(8)  # for the points of a sweep, which mostly have both in common
+def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
+    arrays = loaded(data, seed)
+    check_memory(model, arrays, replicas)
+    check_outputs(model, initial_params(model, arrays, seed), arrays)
+
+
+def check_division(task: Task, data: Dataset, workers: int) -> None:
+    """Examples that are divided are enough for all workers, and have the labels that they are divided by. Raises FredError."""
+    if task.division != "shared" and len(data.train) < workers:
+        raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
+    if task.division == "by-label" and not data.classifies:
+        raise FredError("`division: by-label` needs classes, and these data are values to predict: take `divided`")
 
 
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:

@@ -1,26 +1,24 @@
 """Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
 
-import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from fred import environment
 from fred.learning.models.model import Params
 from fred.learning.server import State
-from fred.replay import snapshot
+from fred.outcomes.computed import Computed
+from fred.outcomes.outcome import Named
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
-from fred.replay.machine import Mark, replay, restored, states_at
-from fred.replay.memory import Memory
+from fred.replay.machine import replay, states_at
+from fred.replay.snapshot import Snapshot
 from fred.running.cadence import Points
+from fred.running.checks import check_task
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
 from fred.schedule import Schedule
@@ -29,73 +27,35 @@ from fred.specification.shape import Run
 from fred.timing.durations import NANOSECONDS
 
 Progress = Callable[[float], None]  # told the fraction done
-Named = dict[str, NDArray]  # parameters by path
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run with one seed came to."""
-
-    name: str
-    seed: int
-    run: Run
-    schedule: Schedule
-    metrics: pd.DataFrame  # one row per evaluation point
-    initial: Named  # parameters before the first update
-    final: Named
-    data_digest: str | None
-
-    @property
-    def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters: the identity of the arithmetic."""
-        return digest(self.final)
-
-
-def digest(params: Named) -> str | None:
-    """SHA-256 of parameters; None if there are none."""
-    if not params:
-        return None
-    sha = hashlib.sha256()
-    for path, array in sorted(params.items()):
-        sha.update(f"{path} {array.dtype.str} {array.shape}".encode())
-        sha.update(np.ascontiguousarray(array).tobytes())
-    return sha.hexdigest()
 
 
 def check(name: str, run: Run, seed: int) -> None:
-    """Find out before anything runs whether the data are there and the model fits them. Raises FredError."""
+    """Find out before anything runs whether the data are there, and model and algorithm fit them. Raises FredError."""
     environment.check()
     with blamed(name, run):
         if run.task is not None:
-            Problem(run.task, run, seed)
-
-
-class Kept(NamedTuple):
-    """A replay's mark, or an interpreter's memory, as it comes from a file."""
-
-    facts: dict[str, Any]
-    arrays: list[NDArray]
+            check_task(run.task, run, seed)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run had got to at an evaluation point: from there it goes on to the same bits."""
+    """Where a run had got to at an evaluation point, in memory or from a file: from there it goes on to the same bits."""
 
     measured: Measured  # up to there
-    reached: Mark | Kept | Memory  # what the rest needs: of a replay, or of an interpreter
+    reached: Snapshot  # what the rest needs
 
 
 @dataclass(frozen=True)
 class Following:
-    """Who follows a run: told the fraction done, given checkpoints; and where it goes on from, if not from the start."""
+    """Who follows a run: told the fraction done, saving checkpoints; and where it goes on from, if not from the start."""
 
     progress: Progress = lambda _: None
-    keep: Callable[[Checkpoint], None] | None = None
+    save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
     due: Callable[[], bool] = lambda: True  # whether a checkpoint is wanted now
 
 
-def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Outcome:
+def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Computed:
     """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
@@ -104,17 +64,17 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
         return _execute(name, run, seed, inline, following)
 
 
-def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Outcome:
+def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Computed:
     if run.task is None:
         recording = Recording(run, seed)
         schedule = recording.schedule()
-        return Outcome(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
+        return Computed(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
     problem = Problem(run.task, run, seed)
     recording = Recording(run, seed, problem.sizes)
     compute = _inline if inline or run.protocol.needs_values else _replayed
     schedule, measured, params = compute(run, recording, problem, following)
     metrics = _metrics(run, recording.cadence.points(schedule), measured)
-    return Outcome(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
+    return Computed(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
 
 
 def _replayed(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
@@ -122,12 +82,9 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
     schedule = recording.schedule()
     points, do, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
     program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
-    measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
-    assert not isinstance(start, Memory), "a checkpoint of a run that was computed inline"
-    if isinstance(start, Kept):
-        start = restored(program, do, problem.models, problem.examples, start.facts["phase"], start.arrays)
+    measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
-    marks = replay(program, do, problem.models, problem.examples, problem.batches, start, passed)
+    marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)
     for number, mark in enumerate(marks, start=passed):
         states = states_at(program, number, mark, do, problem.layout.answer)
         measured.append(problem.measure(states))
@@ -137,20 +94,16 @@ def _replayed(run: Run, recording: Recording, problem: Problem, following: Follo
             if rows < len(schedule) or at < schedule.end_ns / NANOSECONDS:
                 schedule = recording.up_to(at) if recording.cadence.unit == "seconds" else recording.up_to(rows=rows)
             break
-        if following.keep and len(measured) < len(points.rows) and following.due():
-            following.keep(Checkpoint(list(measured), mark.copy()))
+        if following.save and len(measured) < len(points.rows) and following.due():
+            following.save(Checkpoint(list(measured), mark.snapshot()))
     return schedule, measured, do.answer(states)
 
 
 def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
     """Record and compute at once. If the target is reached at some moment, the schedule is recorded again up to then."""
-    resumed, replicas = following.resumed, problem.layout.replicas
-    measured, start = (list(resumed.measured), resumed.reached) if resumed else ([], None)
-    assert not isinstance(start, Mark), "a checkpoint of a run that was replayed"
-    begin = partial(Interpreter, problem.arithmetic, problem.models, replicas, problem.examples, problem.batches)
-    if isinstance(start, Kept):
-        start = snapshot.restored(*start, begin().memory, problem.arithmetic, problem.examples)
-    interpreter = begin(start)
+    do, resumed, replicas = problem.arithmetic, following.resumed, problem.layout.replicas
+    measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
+    interpreter = Interpreter(do, problem.models, replicas, problem.examples, problem.batches, reached)
     looks = itertools.count(1)  # at points, also at those that were measured before
     states: list[State] = []  # at the last point
 
@@ -160,10 +113,10 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
         states[:] = interpreter.states(problem.layout.answer)
         measured.append(problem.measure(states))
         following.progress(fraction)
-        reached = _target_reached(run, measured)
-        if following.keep and not reached and fraction < 1.0 and following.due():
-            following.keep(Checkpoint(list(measured), interpreter.memory.copy()))
-        return reached
+        enough = _target_reached(run, measured)
+        if following.save and not enough and fraction < 1.0 and following.due():
+            following.save(Checkpoint(list(measured), interpreter.memory.snapshot()))
+        return enough
 
     look(0.0)
     schedule = recording.watched(interpreter, look)
@@ -175,7 +128,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
         del measured[len(points.rows) - 1 :]  # the end is looked at when all that happens then has happened
         while len(measured) < len(points.rows):
             look(1.0)
-    return schedule, measured, problem.arithmetic.answer(states)
+    return schedule, measured, do.answer(states)
 
 
 def _target_reached(run: Run, measured: Measured) -> bool:

@@ -4,14 +4,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import own_code, remembered, streams
-from fred.errors import FredError
-from fred.learning.data.dataset import Data, Dataset
-from fred.learning.problem import Arrays, Loss, check_memory, initial_params, on_device
+from fred import remembered, streams
+from fred.learning.data.dataset import Dataset, loaded
+from fred.learning.problem import Arrays, Loss, initial_params, on_device
 from fred.learning.server import State
 from fred.minibatches import Minibatches, Parts, divide
 from fred.replay.arithmetic import Arithmetic
-from fred.running.checks import check_divisible, check_outputs, check_server
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point
@@ -19,19 +17,14 @@ Measured = list[dict[str, float]]  # what was measured at each point
 
 
 class Problem:
-    """A task, for one run with one seed. Raises FredError for data that are not there, and models that do not fit."""
+    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data."""
 
     def __init__(self, task: Task, run: Run, seed: int):
-        self.data = _load(task.data, seed if task.data.generated else 0)
+        self.data = loaded(task.data, seed)
         self.loss = Loss(task.model, self.data.classifies)
         self.layout = run.protocol.layout(run.cluster)
-        check_memory(task.model, self.data, self.layout.replicas)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
-        check_outputs(task.model, self.params, self.data)
-        check_server(run.algorithm, self.params, run.cluster.size)
-        if self.layout.blocks > 1:
-            check_divisible(run.algorithm, self.params)
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.sizes = self.arithmetic.sizes  # bytes of what is sent
         self.examples, self.evaluation = _arrays(self.data)
@@ -62,13 +55,9 @@ def _judged(examples: int, replicas: int) -> NDArray[np.int32]:
 
 
 def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
-    """Each worker's part of the examples, if they are divided. Raises FredError where they cannot be."""
+    """Each worker's part of the examples, if they are divided."""
     if task.division == "shared":
         return None
-    if len(data.train) < workers:
-        raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
-    if task.division == "by-label" and not data.classifies:
-        raise FredError("`division: by-label` needs classes, and these data are values to predict: take `divided`")
     return divide(seed, len(data.train), workers, data.train.answers if task.division == "by-label" else None)
 
 
@@ -81,19 +70,6 @@ def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
 def plain(array: jax.Array) -> NDArray:
     """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands."""
     return np.where(np.isnan(array), np.float32(np.nan), array)
-
-
-def data_digest(data: Data) -> str | None:
-    """SHA-256 of what the files hold; None for data that follow from the options and a seed. Raises FredError."""
-    return None if data.generated else _load(data, 0).digest
-
-
-@remembered.data(4)
-def _load(data: Data, seed: int) -> Dataset:
-    if data.generated:
-        return data.load(seed)
-    with own_code.covered():  # by the data's digest
-        return data.load(seed)
 
 
 @remembered.data(4)

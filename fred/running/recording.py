@@ -52,7 +52,7 @@ class Recording:
             simulation = Simulation(self._run.cluster, recorder, self._seed, self._sizes)
             self._run.protocol.start(simulation)
             simulation.run(math.inf if seconds is None else seconds)
-            return recorder.schedule(simulation.now, simulation.standstill)
+            return simulation.schedule()
 
 
 class _Told(Listener):

@@ -19,23 +19,24 @@ from typing import Any, NamedTuple
 
 from fred import own_code, registry, remembered
 from fred.errors import FredError
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit, code_of_fred
 from fred.running import agreement, work
-from fred.running.units import Unit, code_of_fred
-from fred.running.work import Store
+from fred.running.execution import Following
 
 Progress = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _LOOK = 0.2  # seconds between two looks at what the others have done
 
 
-def one_by_one(units: Sequence[Unit], stage: Path, store: Store, progress: Progress) -> None:
+def one_by_one(units: Sequence[Unit], stage: Path, progress: Progress) -> None:
     """In this process."""
     for unit in units:
         progress(unit.name, unit.seed, 0.0)
-        work.do(unit, stage, store, partial(progress, unit.name, unit.seed))
+        work.do(unit, stage, partial(progress, unit.name, unit.seed))
         progress(unit.name, unit.seed, 1.0)
 
 
-def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, jobs: int) -> None:
+def in_processes(units: Sequence[Unit], stage: Path, progress: Progress, jobs: int) -> None:
     """In so many processes; the first failure ends them all."""
     import cloudpickle
     import joblib
@@ -45,7 +46,7 @@ def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Pro
         get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
     order, parent = _order(units, {"FRED": code_of_fred()}), os.getpid()
     with _Watched(units, stage, progress), warnings.catch_warnings():
-        packed = [cloudpickle.dumps((_from(units, k / jobs), store)) for k in range(jobs)]
+        packed = [cloudpickle.dumps(_from(units, k / jobs)) for k in range(jobs)]
         shares = (joblib.delayed(_share)(order, each, stage, parent) for each in packed)
         with _deaf_to_the_terminal():
             told = joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)
@@ -53,10 +54,10 @@ def in_processes(units: Sequence[Unit], stage: Path, store: Store, progress: Pro
             for error in filter(None, errors):
                 warnings.simplefilter("ignore")  # joblib's, that what is cancelled is cancelled
                 raise FredError(error)
-    one_by_one([unit for unit in units if not store.holds(unit, stage / unit.folder)], stage, store, progress)
+    one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
 
 
-def on_dask(units: Sequence[Unit], stage: Path, store: Store, progress: Progress, address: str) -> None:
+def on_dask(units: Sequence[Unit], stage: Path, progress: Progress, address: str) -> None:
     """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
     try:
         import cloudpickle
@@ -69,7 +70,7 @@ def on_dask(units: Sequence[Unit], stage: Path, store: Store, progress: Progress
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
     order = _order(units, agreement.here())
     with client:
-        packed = [cloudpickle.dumps((unit, store)) for unit in units]  # which the scheduler need not understand
+        packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
         keys = [f"fred-{unit.identity}" for unit in units]
         futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
         for future in as_completed(list(futures)):
@@ -142,10 +143,9 @@ def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     _end_with(parent)
     try:
-        units, store = order.unpacked(packed)
-        for unit in units:
+        for unit in order.unpacked(packed):
             with suppress(work.TakenError):
-                work.do(unit, stage, store, patience=0)
+                work.do(unit, stage, patience=0)
     except FredError as error:
         return str(error)
     return ""
@@ -153,14 +153,12 @@ def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
 
 def _remote(order: _Order, packed: bytes) -> dict[str, bytes] | str:
     """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
         try:
-            unit, store = order.unpacked(packed)
-            work.do(unit, Path(folder), store)
+            work.compute(order.unpacked(packed), Path(folder), Following())
         except FredError as error:
             return str(error)
-        place = Path(folder) / unit.folder
-        return {file.name: file.read_bytes() for file in place.iterdir()}
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
 
 
 def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""One unit's work, in a folder of its own: it says how far it has got, keeps checkpoints, and goes on from the last one."""
+"""One unit's work, in a folder of its own: it says how far it has got, saves checkpoints, and goes on from the last one."""
 
 import gc
 import os
@@ -7,27 +7,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from fred import own_code
 from fred.errors import FredError
 from fred.held import held
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit
 from fred.running import checkpoints
-from fred.running.execution import Checkpoint, Following, Outcome, execute
-from fred.running.units import Unit
+from fred.running.execution import Checkpoint, Following, execute
 
 AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done
 _EVERY = 0.2  # seconds between two words on progress
 _LONG = 100_000  # rows of a schedule from which on what simulated processes leave behind, in cycles, is collected at once
 _PATIENCE = 10.0  # seconds, for somebody's process that is about to end
-
-
-class Store(NamedTuple):
-    """How outcomes are written."""
-
-    write: Callable[[Outcome, Unit, Path, float], None]  # into a folder; when the work on it began, by the monotonic clock
-    holds: Callable[[Unit, Path], bool]  # whether that has been done there, of this very unit
 
 
 def folder_of(unit: Unit) -> str:
@@ -42,7 +35,6 @@ class TakenError(FredError):
 def do(
     unit: Unit,
     stage: Path,
-    store: Store,
     tell: Callable[[float], None] = lambda share: None,
     patience: float = _PATIENCE,
 ) -> None:
@@ -51,26 +43,31 @@ def do(
     Raises FredError; TakenError if another process is at it for longer than `patience`, s.
     """
     own, place = stage / folder_of(unit), stage / unit.folder
-    if store.holds(unit, place):
+    if stored.holds(unit, place):
         return
     with _alone(own, patience):
-        if not store.holds(unit, place):
+        if not stored.holds(unit, place):
             with _leaving_checkpoints_only(own):
-                _compute(unit, own, place, store, tell)
+                _compute(unit, own, place, tell)
         shutil.rmtree(own, ignore_errors=True)
 
 
-def _compute(unit: Unit, own: Path, place: Path, store: Store, tell: Callable[[float], None]) -> None:
-    began = time.monotonic()
-    (own / _TOLD).write_text("0")
-    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, _Diary(unit, own, tell).following())
-    if unit.data not in (None, outcome.data_digest):
-        raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
+def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None]) -> None:
     done = own / "done"
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
-    store.write(outcome, unit, done, began)
+    (own / _TOLD).write_text("0")
+    compute(unit, done, _Diary(unit, own, tell).following())
     put(done, place)
+
+
+def compute(unit: Unit, folder: Path, following: Following) -> None:
+    """Compute a unit and write what it came to into an empty folder. Raises FredError."""
+    began = time.monotonic()
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following)
+    if unit.data not in (None, outcome.data_digest):
+        raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
+    stored.write(outcome, unit, folder, began)
     if len(outcome.schedule) > _LONG:
         gc.collect()
 
@@ -100,11 +97,11 @@ class _Diary:
 
     def __init__(self, unit: Unit, folder: Path, tell: Callable[[float], None]):
         self._unit, self._folder, self._listener = unit, folder, tell
-        self._told = self._kept = time.monotonic()
+        self._told = self._saved = time.monotonic()
 
     def following(self) -> Following:
         """What `execute` tells, and goes on from."""
-        return Following(self._tell, self._keep, checkpoints.load(self._folder, self._unit.identity), self._due)
+        return Following(self._tell, self._save, checkpoints.load(self._folder, self._unit.identity), self._due)
 
     def _tell(self, fraction: float) -> None:
         self._listener(fraction)
@@ -114,11 +111,11 @@ class _Diary:
 
     def _due(self) -> bool:
         known = not (self._unit.own and own_code.late())  # else nobody could go on from it
-        return known and time.monotonic() - self._kept > checkpoints.EVERY
+        return known and time.monotonic() - self._saved > checkpoints.EVERY
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
+    def _save(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)
-        self._kept = time.monotonic()
+        self._saved = time.monotonic()
 
 
 @contextmanager

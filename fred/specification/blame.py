@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from fred.component import Component, options_of
 from fred.errors import FredError
 from fred.specification.shape import Run
 
@@ -23,7 +24,7 @@ def blamed(name: str, run: Run) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # Python's or XLA's
             raise FredError(f"run `{name}`: not enough memory; take fewer workers, or smaller data, model or batch") from error
-        own = sorted(_own_classes(run.model_dump()))
+        own = sorted(own_classes(run))
         if not own:
             raise
         modules = {target.split(":")[0] for target in own}
@@ -40,10 +41,10 @@ def _steps(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
         error = error.__cause__
 
 
-def _own_classes(options: Any) -> set[str]:
-    """The `module:Class` names in a resolved run."""
-    if isinstance(options, dict):
-        name = options.get("name")
-        here = {name} if isinstance(name, str) and ":" in name else set()
-        return here.union(*map(_own_classes, options.values()))
-    return set().union(*map(_own_classes, options)) if isinstance(options, (list, tuple)) else set()
+def own_classes(part: Any) -> set[str]:
+    """The classes of the user's own, as `module:Class`, that take part in a run."""
+    if isinstance(part, Component):
+        cls = type(part)
+        here = set() if cls.__module__.startswith("fred.") else {f"{cls.__module__}:{cls.__qualname__}"}
+        return here.union(*map(own_classes, options_of(part).values()))
+    return set().union(*map(own_classes, part)) if isinstance(part, tuple | list) else set()

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.schedule import What
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Load
 from fred.timing.durations import NANOSECONDS
@@ -17,6 +18,7 @@ from fred.timing.network import Network, Within, mean_latency
 from fred.timing.simulation import Simulation
 
 _GONE = 1 << 61  # ns: an array's NEVER
+_AT_ONCE = 1 << 20  # messages
 
 Deliver = Callable[[int, int, Copy], None]  # number, sender, model
 
@@ -47,15 +49,15 @@ class Exchanges:
         known = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
         if len(known):
             iteration.known[known] = True
-            ends = messages.ends(iteration.begun)
+            ends, moving = messages.ends(iteration.begun)
             for each in known.tolist():
-                end = int(ends[each])
-                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, partial(self._end, each, number, iteration))
+                end, action = int(ends[each]), partial(self._end, each, number, iteration, int(moving[each]))
+                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, action)
         if iteration.known.all():
             del self._iterations[number]
 
-    @staticmethod
-    def _end(worker: int, number: int, iteration: "_Iteration") -> None:
+    def _end(self, worker: int, number: int, iteration: "_Iteration", moving: int) -> None:
+        self._sim.record.beside(What.TRIP, self._sim.now - moving, self._sim.now, other=worker)
         for sender in iteration.senders[worker]:
             iteration.deliver[worker](number, sender, iteration.models[sender])
 
@@ -100,18 +102,38 @@ class _Messages:
         self._slow = any(slow.of == "workers" for slow in network.contention)
         receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
         self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
+        self._own = np.zeros(len(graph), np.int64)  # until a worker's last model is there, at full speed, ns
+        np.maximum.at(self._own, sender, self._lasts)
         self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # message of each receiver
         self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
         self._everybody = exchanges == "global"
         self.within_reach = self._reach(receiver, len(graph))
 
-    def ends(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[workers]: when the last exchange is over, ns, where all within reach have begun."""
+    def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[workers]: when the last exchange is over, ns, where all within reach have begun; how long models were moving.
+
+        In an exchange a worker's models are moving while its own ones are on their way, and from when the last of those that
+        it hears from has begun it; in between it waits for these.
+        """
         times = np.full_like(begun, begun.max()) if self._everybody else begun
+        begins, over = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
         for _ in range(self._rounds):
             ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            begins.append(times)
+            over.append(ends)
             times = ends if self._sim.faultless else self._back(ends)
-        return np.full_like(times, times.max()) if self._everybody else times
+        moving, some = np.zeros_like(begun), max(1, _AT_ONCE // len(self._sender))
+        for first in range(0, self._rounds, some):
+            moving += self._moving(np.stack(begins[first : first + some]), np.stack(over[first : first + some]))
+        if not self._everybody:
+            return times, moving
+        return np.full_like(times, times.max()), np.full_like(times, moving.max())
+
+    def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[workers]: how long models were moving in some exchanges, of which these are [exchanges, workers]."""
+        there = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
+        moving: NDArray[np.int64] = (ends - begins - (there - begins - self._own).clip(0)).sum(axis=0)
+        return moving
 
     def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
         """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""

@@ -6,7 +6,7 @@ When they strike follows from the seed alone, whatever the protocol does; what c
 from abc import abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -211,6 +211,15 @@ class Faults:
         span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
         return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
 
+    def absences(self, kind: Kind, number: int, until: int) -> Iterator[Span]:
+        """All times away that begin before then, ns."""
+        begin, end = self.away(kind, number, 0)
+        while begin < until:
+            yield begin, end
+            if end >= until:
+                return
+            begin, end = self.away(kind, number, end)
+
     def back(self, kind: Kind, number: int, now: int) -> int:
         """When it is there: now, unless it is away; NEVER: never again."""
         for _ in range(MOST_TRIES):
@@ -231,16 +240,23 @@ class Faults:
         self._lost.append(f"a message {_WAYS[way]} worker {worker} was lost at {now / NANOSECONDS:g} s")
         return NEVER, 0
 
-    def undisturbed(self, workers: Collection[int], begin: int, lasts: Callable[[int], int]) -> Span:
+    def undisturbed(
+        self,
+        workers: Collection[int],
+        begin: int,
+        lasts: Callable[[int], int],
+        lost: Callable[[Span], object] = lambda _: None,
+    ) -> Span:
         """When what needs all these workers, and starts anew whenever one crashes, begins for the last time, and ends.
 
-        `lasts` says how long it takes if it begins then, ns.
+        `lasts` says how long it takes if it begins then, ns; `lost` is told of each attempt that a crash ends.
         """
         for _ in range(MOST_TRIES):
             begin = max(self.back("worker", worker, begin) for worker in workers)
             end = begin + lasts(begin)
             if begin >= NEVER or end <= (away := min(self.away("worker", worker, begin)[0] for worker in workers)):
                 return begin, end
+            lost((begin, away))
             begin = max(begin, away)
         lasting = f"{lasts(begin) / NANOSECONDS:g} s: give longer times between crashes"
         if len(workers) == 1:

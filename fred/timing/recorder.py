@@ -3,8 +3,7 @@
 import math
 import struct
 import weakref
-from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +11,14 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.layout import Layout
-from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Ints, Row, Schedule, Verb, message_key
+from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
 from fred.timing.held import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
 _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
+_INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
+_pack_interval = _INTERVAL.pack
 _TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
@@ -64,7 +65,7 @@ class Recorder:
         self._blocks = layout.blocks
         self._changes_wanted, self._gradients_wanted = updates * layout.blocks, gradients
         self._bytes_wanted = rows * _ROW.size
-        self._end: tuple[int, int] | None = None  # rows and gradients begun when it became full
+        self._end: tuple[int, int, int] | None = None  # rows, intervals' bytes and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
         self.changes = 0  # updates, of all blocks of all replicas
@@ -73,8 +74,7 @@ class Recorder:
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
         self._rows = bytearray()
-        self._collectives = array("q")  # row, when the operation began and ended, ns
-        self._unfinished = array("q")  # row and end of gradients that were still being computed
+        self._intervals = bytearray()
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
 
@@ -158,16 +158,17 @@ class Recorder:
         if self.listener is not None:
             self._tell()
 
-    def moving(self, begin: int, end: int) -> None:
-        """The next row is part of a collective operation in which models are on their way from then to then."""
-        if end > begin:
-            self._collectives.extend((len(self), begin, end))
+    def beside(self, what: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
+        """What takes from then to then, ns, and makes no row of its own; see `Intervals`."""
+        if end > UNENDING:
+            begin, end = min(begin, UNENDING), UNENDING
+        self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
     def stop(self) -> None:
         """The schedule ends here."""
         if not self.full:
             self.full = True
-            self._end = len(self), self.started
+            self._end = len(self), len(self._intervals), self.started
 
     def statistic(self, replica: int, block: int) -> float:
         """What the algorithm lets timing depend on, of a block's present state: only known where there is a listener."""
@@ -187,9 +188,12 @@ class Recorder:
         """Time of the last row."""
         return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
 
-    def schedule(self, end_ns: int, standstill: str = "") -> Schedule:
-        """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end."""
-        rows, started = self._end or (len(self), self.started)
+    def schedule(self, end_ns: int, standstill: str = "", absences: Iterable[tuple[int, ...]] = ()) -> Schedule:
+        """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end.
+
+        Absences are intervals, too, of which nobody had to be told before.
+        """
+        rows, intervals, started = self._end or (len(self), len(self._intervals), self.started)
         for cell, joined in enumerate(self._joined):
             if len(joined) > _MANY_JOINED + 10 * self.workers and not self.clocks[cell]:
                 raise FredError(
@@ -197,11 +201,11 @@ class Recorder:
                     "the protocol must call `commit` when a round is complete"
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
-        unfinished = {row: end for row, end in zip(self._unfinished[::2], self._unfinished[1::2], strict=True) if row < rows}
-        collectives = np.array(self._collectives, np.int64).reshape(-1, 3)
-        collectives = collectives[collectives[:, 0] < rows]
-        facts = self.workers, self.layout.replicas, self._blocks, started, end_ns
-        return Schedule(columns, *facts, unfinished, standstill, collectives)
+        kept = self._intervals[:intervals]
+        for absence in absences:
+            kept += _pack_interval(*absence)
+        facts = self.workers, self.layout.replicas, self._blocks, started, end_ns, self.layout.on_servers, standstill
+        return Schedule(columns, *facts, Intervals.of(np.frombuffer(kept, np.int64)))
 
     def __len__(self) -> int:
         """Rows written so far."""
@@ -247,7 +251,7 @@ class Recorder:
     ) -> None:
         source, end = gradient.source, gradient.end
         if end > now:
-            self._unfinished.extend((len(self), min(end, UNENDING)))
+            self.beside(What.UNFINISHED, gradient.begin, end, len(self), gradient.worker)
         read = gradient.copy if source is None else source
         clock = read.at(block) if read.timestamps else read.timestamp
         self._rows += _pack(

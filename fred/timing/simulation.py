@@ -8,10 +8,11 @@ from typing import Any
 import simpy
 
 from fred.layout import Size, Sizes, size_in_bytes
-from fred.schedule import NONE, UNENDING
+from fred.schedule import NONE, UNENDING, What
 from fred.timing.cluster import Cluster
 from fred.timing.contention import Loads
 from fred.timing.durations import NANOSECONDS, durations
+from fred.timing.faults import Span
 from fred.timing.held import Copy, Gradient
 from fred.timing.links import Links
 from fred.timing.loop import After
@@ -19,6 +20,8 @@ from fred.timing.network import NOTHING, Collective, Cost, Network, mean_latency
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process as Process  # protocols find it here
 from fred.timing.world import World
+
+_COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)  # plain integers, as in the recorder
 
 
 class Simulation(World):
@@ -41,6 +44,8 @@ class Simulation(World):
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps = [0] * self.workers  # gradients begun by each worker
+        self._published = [NONE] * self.workers  # row in which each worker's model was published last
+        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost ones, of gradients that are begun anew
 
     # What a worker does, network included.
 
@@ -91,8 +96,20 @@ class Simulation(World):
     def _delay(self, gradient: Gradient) -> None:
         """Begin a gradient anew after each time away."""
         assert self._faults is not None
-        work = gradient.end - gradient.begin  # contention included
-        gradient.begin, gradient.end = self._faults.undisturbed((gradient.worker,), gradient.begin, lambda _: work)
+        work, attempts = gradient.end - gradient.begin, list[Span]()  # contention included
+        gradient.begin, gradient.end = self._faults.undisturbed(
+            (gradient.worker,), gradient.begin, lambda _: work, attempts.append
+        )
+        if attempts:
+            self._attempts[gradient.worker, gradient.step] = attempts
+
+    def _settle(self, gradient: Gradient) -> None:
+        """It has reached a server, or is dropped: so many attempts at it have been lost."""
+        assert self._lives is not None
+        self._lives.used(gradient)
+        for begin, end in self._attempts.pop((gradient.worker, gradient.step), ()):
+            if begin < self.now:
+                self.record.beside(What.LOST, begin, min(end, self.now), worker=gradient.worker)
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""
@@ -122,8 +139,10 @@ class Simulation(World):
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """A model, or something of another `size`, on its way from a worker to another; happens when it has arrived."""
         if self.links is None:
+            self._travelled(worker, receiver, self.now)
             return self.env.after(0)
-        return self.process(self.links.across(worker, receiver, _said(size, self.sizes.model.whole)))
+        way = self.links.across(worker, receiver, _said(size, self.sizes.model.whole))
+        return self.process(self._travel(worker, receiver, way))
 
     def allreduce(
         self,
@@ -187,6 +206,7 @@ class Simulation(World):
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
         size, messages = (copies + again) * _said(size, self.sizes.model.blocks[block]), copies * parts + again
+        self._published[worker] = len(self.record)
         return self.record.pull(now, worker, worker, block, self._steps[worker], now, size, messages)
 
     def read_block(self, worker: int, server: int, sent: bool = True, size: int | None = None) -> tuple[Copy, int]:
@@ -211,7 +231,7 @@ class Simulation(World):
             raise gradient.unfinished(now, block)
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
@@ -221,7 +241,7 @@ class Simulation(World):
             raise gradient.unfinished(now, block)
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
@@ -244,7 +264,7 @@ class Simulation(World):
     ) -> None:
         """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
         replica = worker if replica is None else replica
-        self.record.moving(self.env._now - cost.moving, self.env._now)
+        self._together(worker, cost, self.env._now)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
@@ -253,7 +273,7 @@ class Simulation(World):
         end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
         size, messages = self._charged(gradient, block, cost, end)
         if self._lives is not None:
-            self._lives.used(gradient)
+            self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
 
@@ -263,11 +283,25 @@ class Simulation(World):
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
+    def _travel(self, worker: int, receiver: int, way: Process) -> Process:
+        """A model's way from a worker to another, known once it has arrived."""
+        begin = self.now
+        yield from way
+        self._travelled(worker, receiver, begin)
+
+    def _travelled(self, worker: int, receiver: int, begin: int) -> None:
+        self.record.beside(_TRIP, begin, self.now, self._published[worker], worker, receiver)
+
+    def _together(self, worker: int, cost: Cost, end: int) -> None:
+        """The next row is what a worker has of a collective operation that ends then, ns, if it is of one."""
+        if cost.messages or cost.moving:
+            self.record.beside(_COLLECTIVE, end - cost.moving, end, len(self.record), worker)
+
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""
         if cost is None:
             return gradient.sent.get(block, self._up[block])
-        self.record.moving(end - cost.moving, end)
+        self._together(gradient.worker, cost, end)
         return cost.bytes, cost.messages
 
     def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:

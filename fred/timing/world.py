@@ -2,12 +2,13 @@
 
 import gc
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import simpy
 
 from fred.errors import FredError
+from fred.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.cluster import Cluster
 from fred.timing.durations import NANOSECONDS
 from fred.timing.faults import Faults
@@ -107,6 +108,21 @@ class World:
                 self._go_on(seconds)
         finally:
             gc.set_threshold(*thresholds)
+
+    def schedule(self) -> Schedule:
+        """What has happened until now."""
+        return self.record.schedule(self.now, self.standstill, self._absences())
+
+    def _absences(self) -> Iterator[tuple[int, ...]]:
+        """When workers, and servers, have been away until now: intervals."""
+        if self._faults is None:
+            return
+        for worker in range(self.workers):
+            for begin, end in self._faults.absences("worker", worker, self.now):
+                yield What.AWAY, begin, min(end, UNENDING), NONE, worker, NONE
+        for server in range(self.servers):
+            for begin, end in self._faults.absences("server", server, self.now):
+                yield What.SERVER_AWAY, begin, min(end, UNENDING), NONE, NONE, server
 
     def _go_on(self, seconds: float) -> None:
         """Many events. Raises FredError if nothing comes of them."""

@@ -3,8 +3,8 @@
 import pandas as pd
 
 import fred
+from fred.outcomes.staleness import by_block
 from fred.results import figures
-from fred.results.staleness import by_block
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, quiet, run
 

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 import fred
+from fred.outcomes.measures import copies
 from fred.results import figures
-from fred.results.measures import copies
 from reproductions.common import RESULTS, ROOT, run
 
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs

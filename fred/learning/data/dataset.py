@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fred import own_code, remembered
 from fred.component import Component
 from fred.errors import FredError
 
@@ -88,3 +89,21 @@ class Data(Component):
     @abstractmethod
     def load(self, seed: int) -> Dataset:
         """Read or generate the arrays; only generated data depend on the seed. Raises FredError where files are missing."""
+
+
+def loaded(data: Data, seed: int) -> Dataset:
+    """The arrays, read or generated once for all runs that share them. Raises FredError where files are missing."""
+    return _loaded(data, seed if data.generated else 0)
+
+
+def data_digest(data: Data) -> str | None:
+    """SHA-256 of what the files hold; None for data that follow from the options and a seed. Raises FredError."""
+    return None if data.generated else loaded(data, 0).digest
+
+
+@remembered.data(4)
+def _loaded(data: Data, seed: int) -> Dataset:
+    if data.generated:
+        return data.load(seed)
+    with own_code.covered():  # by the data's digest
+        return data.load(seed)

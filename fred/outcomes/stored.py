@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,8 @@ from pydantic import BaseModel, ValidationError
 
 from fred import inputs, own_code
 from fred.errors import FredError
-from fred.results.measures import run_times, summarise
-from fred.running.execution import Named, Outcome
-from fred.running.units import Unit
-from fred.running.work import Store
+from fred.outcomes.outcome import Named, Outcome
+from fred.outcomes.unit import Unit
 from fred.schedule import Schedule
 from fred.specification.shape import Run
 
@@ -48,7 +46,7 @@ class About(BaseModel):
 
 @dataclass(frozen=True)
 class Stored:
-    """What one run with one seed came to, as an `Outcome` but for where it is: whatever is asked for is read then."""
+    """What one run with one seed came to, an `Outcome`: whatever is asked for is read then."""
 
     folder: Path
     run: Run
@@ -75,9 +73,14 @@ class Stored:
         return self.about.data
 
     @property
+    def schedule_digest(self) -> str:
+        """SHA-256 of the schedule, as it was written."""
+        return str(self.summary["digests"]["schedule"])
+
+    @property
     def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters."""
-        digest: str | None = self.about.summary["digests"]["params"]
+        """SHA-256 of the final parameters, as they were written."""
+        digest: str | None = self.summary["digests"]["params"]
         return digest
 
     @property
@@ -105,6 +108,11 @@ class Stored:
         """Parameters after the last one."""
         return self._params("final/")
 
+    def renamed(self, name: str) -> "Stored":
+        """The same under another name."""
+        changed = {"name": name, "summary": self.summary | {"name": name}}
+        return replace(self, about=self.about.model_copy(update=changed))
+
     def _params(self, when: str) -> Named:
         if "params.npz" not in self.about.files:
             return {}
@@ -122,7 +130,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
     """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock."""
     outcome.schedule.save(folder / "schedule.parquet")
     if outcome.run.protocol.has_clock:
-        run_times(outcome).to_parquet(folder / "run-times.parquet", index=False)
+        outcome.run_times.to_parquet(folder / "run-times.parquet", index=False)
     outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
     outcome.metrics.to_csv(folder / "metrics.csv", index=False)
     if outcome.final:
@@ -133,7 +141,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
         name=unit.name,
         seed=unit.seed,
         data=outcome.data_digest,
-        summary=summarise(outcome),
+        summary=outcome.summary,
         files={file.name: digest_of(file) for file in sorted(folder.iterdir())},
         finished=now(),
         seconds=round(time.monotonic() - began, 3),
@@ -160,9 +168,6 @@ def read(folder: Path, run: Run) -> Stored:
 def holds(unit: Unit, folder: Path) -> bool:
     """Whether this unit's outcome has been written there."""
     return _found(unit, folder) is not None
-
-
-STORE = Store(write, holds)
 
 
 def lasting(unit: Unit, folder: Path) -> bool:

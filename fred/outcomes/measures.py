@@ -7,9 +7,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fred import registry
-from fred.results import staleness, worker_time
-from fred.running.execution import Outcome
-from fred.schedule import NONE, UNENDING, Schedule, Verb, exact_sum
+from fred.outcomes import spans, staleness
+from fred.outcomes.outcome import Outcome
+from fred.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Evaluate, Run
 from fred.timing.durations import NANOSECONDS
 
@@ -45,14 +45,14 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
         **traffic(outcome),
         "copies": _copies(schedule, layout.on_servers),
-        "workers_time": _workers_time(schedule, run, layout.on_servers),
+        "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
         "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
         "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
         "diverged": _diverged(metrics) if measured else None,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
-        "digests": {"schedule": schedule.digest(), "params": outcome.params_digest},
+        "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
     }
 
 
@@ -71,10 +71,8 @@ def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
     return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
 
 
-def _workers_time(schedule: Schedule, run: Run, on_servers: range) -> dict[str, float | None]:
-    if not run.protocol.has_clock:
-        return dict.fromkeys(worker_time.KINDS)
-    return worker_time.shares(schedule, on_servers)
+def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
+    return spans.shares(spans.spans(schedule)) if run.protocol.has_clock else dict.fromkeys(spans.KINDS)
 
 
 def run_times(outcome: Outcome) -> pd.DataFrame:
@@ -85,8 +83,8 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     workers may end before others.
     """
     schedule = outcome.schedule
-    ends = schedule["end_ns"].copy()
-    ends[list(schedule.unfinished)] = list(schedule.unfinished.values())
+    ends, unfinished = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
+    ends[unfinished.row] = unfinished.end_ns
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & (ends[rows] < UNENDING)]
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)

@@ -1,0 +1,241 @@
+"""What each worker does when: one account, from which shares of time, timelines and exports are made."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
+
+KINDS = ("computing", "in_vain", "network", "waiting", "away")
+OTHERS = ("", "worker", "server", "collective")  # with whom a worker is on the network; for whom it waits
+_COMPUTING, _IN_VAIN, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
+_FIRST = (_AWAY, _COMPUTING, _IN_VAIN, _NETWORK)  # of what happens at once, the first counts; waiting is all that is left
+_NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(OTHERS))
+
+
+def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
+    """What all workers, or the first so many, do when: each moment of each belongs to exactly one row, by worker and time.
+
+    Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of OTHERS), number (whose; NONE: not
+    known, or several). A worker's time goes until the last row about it or the end of its last time away or, where nothing
+    can happen any more, until the end of the run: what it was at beyond that nobody knows.
+
+    Of what happens at once the first of these counts: being away; computing a gradient; computing one in vain, which was
+    dropped, or lost in a crash; being on the network; waiting, which is all that is left. Messages of servers are on the
+    network from being sent to their arrival, those to servers from the end of the gradient, models between workers for who
+    sends and who receives; collectives from when all are there that they wait for. Who waits, waits for what ends it: the
+    server that sends next, the worker whose model is sent next, or a collective operation that begins.
+    """
+    table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
+    free, pieces = table.whole(), list[_Pieces]()
+    for kind in _FIRST:
+        taken = _taken(table.candidates(kind), free)
+        free = _without(free, taken)
+        pieces.append(taken)
+    pieces.append(table.waiting(free))
+    return table.frame(_Pieces.joined(pieces))
+
+
+def shares(account: pd.DataFrame) -> dict[str, float | None]:
+    """The share of all workers' time that went to each of KINDS, of their spans. None where no time passed."""
+    lengths, kinds = (account["end_ns"] - account["begin_ns"]).to_numpy(), account["kind"].cat.codes.to_numpy()
+    parts = [exact_sum(lengths[kinds == kind]) for kind in range(len(KINDS))]
+    whole = sum(parts)
+    return {name: part / whole if whole else None for name, part in zip(KINDS, parts, strict=True)}
+
+
+_Each = Ints | int
+
+
+class _Pieces(NamedTuple):
+    """Stretches of a line on which all workers' times lie one after the other, each from one point to another."""
+
+    begin: Ints
+    end: Ints
+    kind: Ints
+    row: Ints
+    other: Ints
+    number: Ints
+
+    @classmethod
+    def of(
+        cls, begin: Ints, end: Ints, kind: int, row: _Each = NONE, other: _Each = _NOBODY, number: _Each = NONE
+    ) -> "_Pieces":
+        """What is the same for all is given once."""
+        return cls(begin, end, *(np.broadcast_to(each, begin.shape) for each in (np.int64(kind), row, other, number)))
+
+    @classmethod
+    def joined(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
+        """All of these, in this order."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def only(self, which: NDArray) -> "_Pieces":
+        """Those of a mask, or at these positions."""
+        return _Pieces(*(column[which] for column in self))
+
+
+def _taken(candidates: _Pieces, free: _Pieces) -> _Pieces:
+    """What of the candidates lies in free stretches, which are in order and apart; of two at once, who was there first."""
+    order = np.argsort(candidates.begin, kind="stable")
+    begin, end = candidates.begin[order], candidates.end[order]
+    reached = np.maximum.accumulate(end)
+    begin[1:] = np.maximum(begin[1:], reached[:-1])
+    real = np.flatnonzero(end > begin)
+    begin, end = begin[real], end[real]
+    first = np.searchsorted(free.end, begin, "right")
+    count = np.searchsorted(free.begin, end, "left") - first
+    which = np.repeat(np.arange(len(count)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count - first, count)
+    begin, end = np.maximum(begin[which], free.begin[within]), np.minimum(end[which], free.end[within])
+    return candidates.only(order[real[which]])._replace(begin=begin, end=end)
+
+
+def _without(free: _Pieces, taken: _Pieces) -> _Pieces:
+    """What is left of free stretches."""
+    begin = np.sort(np.concatenate((free.begin, taken.end)), kind="stable")
+    end = np.sort(np.concatenate((taken.begin, free.end)), kind="stable")
+    return _Pieces.of(begin[end > begin], end[end > begin], _WAITING)
+
+
+class _Table:
+    """A schedule's rows and intervals as pieces of the line."""
+
+    def __init__(self, schedule: Schedule, workers: int):
+        self._schedule, self._workers = schedule, workers
+        self._away = schedule.intervals.only(What.AWAY)
+        self._stride = schedule.end_ns + 1  # from one worker's beginning to the next one's
+        self._ticks = np.zeros(0, np.int64)  # what points of time are numbered by where the line would be too long otherwise
+        if self._stride * workers >= 2**63:
+            names = ("time_ns", "begin_ns", "end_ns")
+            times = [schedule[name] for name in names] + [schedule.intervals.begin_ns, schedule.intervals.end_ns]
+            self._ticks = np.unique(np.concatenate([[0, schedule.end_ns], *(each.clip(0, schedule.end_ns) for each in times)]))
+            self._stride = len(self._ticks)
+
+    def whole(self) -> _Pieces:
+        """Each worker's time, until the last that is known of it."""
+        schedule, last = self._schedule, np.zeros(self._workers, np.int64)
+        if schedule.standstill:
+            last[:] = schedule.end_ns
+        known = (schedule["worker"] >= 0) & (schedule["worker"] < self._workers)
+        for name in ("time_ns", "end_ns"):
+            np.maximum.at(last, schedule["worker"][known], schedule[name][known].clip(max=schedule.end_ns))
+        shown = self._away.worker < self._workers
+        np.maximum.at(last, self._away.worker[shown], self._away.end_ns[shown].clip(max=schedule.end_ns))
+        everybody = np.flatnonzero(last)
+        return _Pieces.of(self._at(everybody, np.zeros_like(everybody)), self._at(everybody, last[everybody]), _WAITING)
+
+    def candidates(self, kind: int) -> _Pieces:
+        """What is of a kind if nothing comes before it."""
+        schedule = self._schedule
+        if kind == _AWAY:
+            return self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
+        if kind == _COMPUTING:
+            return self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
+        if kind == _IN_VAIN:
+            lost = schedule.intervals.only(What.LOST)
+            dropped = self._of_rows(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
+            return _Pieces.joined((dropped, self._placed(lost.worker, lost.begin_ns, lost.end_ns, kind)))
+        return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))
+
+    def _down(self) -> _Pieces:
+        """Messages of servers, which nobody hears of any more who has crashed."""
+        down = self._of_rows(self._schedule.rows(Verb.PULL), "begin_ns", "end_ns", _NETWORK, _SERVER)
+        crashes = np.sort(self._at(self._away.worker, self._away.begin_ns))
+        if not len(crashes):
+            return down
+        following = np.searchsorted(crashes, down.begin)
+        crash = np.append(crashes, np.iinfo(np.int64).max)[following]
+        return down._replace(end=np.minimum(down.end, crash))
+
+    def _up(self) -> _Pieces:
+        """Messages to servers."""
+        schedule = self._schedule
+        rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
+        rows = rows[(schedule["messages"][rows] > 0) & self._on_servers(rows)]
+        return self._of_rows(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
+
+    def _together(self) -> _Pieces:
+        """Collective operations."""
+        found = self._schedule.intervals.only(What.COLLECTIVE)
+        return self._placed(found.worker, found.begin_ns, found.end_ns, _NETWORK, found.row, _COLLECTIVE)
+
+    def _trips(self) -> tuple[_Pieces, _Pieces]:
+        """Models between workers, for who receives and who sends."""
+        _, begin, end, row, sender, receiver = self._schedule.intervals.only(What.TRIP)
+        return (
+            self._placed(receiver, begin, end, _NETWORK, row, _WORKER, sender),
+            self._placed(sender, begin, end, _NETWORK, row, _WORKER, receiver),
+        )
+
+    def waiting(self, free: _Pieces) -> _Pieces:
+        """What is left of the line: waiting, each for what comes next."""
+        if not len(free.begin):
+            return free
+        coming = _Pieces.joined((self._trips()[0], self._together(), self._rows()))  # the first of what comes at once
+        coming = coming.only(np.argsort(coming.begin, kind="stable"))
+        next_ = np.searchsorted(coming.begin, free.end).clip(max=max(0, len(coming.begin) - 1))
+        if not len(coming.begin):
+            return free._replace(other=np.full_like(free.other, self._usual()))
+        own = (coming.begin[next_] >= free.end) & (coming.begin[next_] // self._stride == free.begin // self._stride)
+        other, number = np.where(own, coming.other[next_], self._usual()), np.where(own, coming.number[next_], NONE)
+        return free._replace(other=other, number=number)
+
+    def frame(self, pieces: _Pieces) -> pd.DataFrame:
+        """The account, in order."""
+        pieces = pieces.only(np.argsort(pieces.begin, kind="stable"))
+        worker, begin = np.divmod(pieces.begin, self._stride)
+        end = pieces.end - worker * self._stride
+        if len(self._ticks):
+            begin, end = self._ticks[begin], self._ticks[end]
+        kind, other = by_name(pieces.kind, KINDS), by_name(pieces.other, OTHERS)
+        columns = {"worker": worker, "begin_ns": begin, "end_ns": end, "kind": kind, "row": pieces.row, "other": other}
+        return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
+
+    def _rows(self) -> _Pieces:
+        """When rows begin, with whom each is about."""
+        schedule = self._schedule
+        rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
+        served = self._on_servers(rows)
+        begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
+        other = np.where(served, _SERVER, self._usual())
+        number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
+        return self._placed(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
+
+    def _usual(self) -> int:
+        """Whom a worker waits for where nothing says it."""
+        if len(self._schedule.on_servers):
+            return _SERVER
+        return _COLLECTIVE if self._schedule.replicas == 1 else _WORKER
+
+    def _on_servers(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        replica, where = self._schedule["replica"][rows], self._schedule.on_servers
+        return (replica >= where.start) & (replica < where.stop)
+
+    def _of_rows(self, rows: NDArray[np.intp], begin: str, end: str, kind: int, other: int = _NOBODY) -> _Pieces:
+        schedule = self._schedule
+        number = schedule["block"][rows] if other and schedule.blocks > 1 else NONE
+        return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
+
+    def _placed(
+        self,
+        worker: Ints,
+        begin: Ints,
+        end: Ints,
+        kind: int,
+        row: _Each = NONE,
+        other: _Each = _NOBODY,
+        number: _Each = NONE,
+    ) -> _Pieces:
+        """Where on the line something lies, if it is about one of these workers."""
+        pieces = _Pieces.of(self._at(worker, begin), self._at(worker, end), kind, row, other, number)
+        return pieces.only((worker >= 0) & (worker < self._workers))
+
+    def _at(self, worker: Ints, time: Ints) -> Ints:
+        """Points of the line."""
+        time = time.clip(0, self._schedule.end_ns)
+        if len(self._ticks):
+            time = np.searchsorted(self._ticks, time)
+        return worker * self._stride + time

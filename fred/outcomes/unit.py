@@ -1,0 +1,75 @@
+"""The unit of work: one run with one seed, with an identity that tells whether it has been done before."""
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from fred import environment, own_code, registry
+from fred.learning.data.dataset import data_digest
+from fred.specification.blame import blamed, own_classes
+from fred.specification.shape import Run
+from fred.version import __version__
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run with one seed. Raises FredError where its data cannot be read."""
+
+    name: str
+    run: Run
+    seed: int
+    inline: bool = False
+    data: str | None = field(init=False, compare=False)  # SHA-256; None: there are none, or they follow from options and seed
+    identity: str = field(init=False, compare=False)  # SHA-256 of everything that its outcome depends on
+
+    def __post_init__(self) -> None:
+        """Found out now, and sent along: later, or in another process, other modules of the user's may be loaded."""
+        with blamed(self.name, self.run):
+            object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
+        object.__setattr__(self, "identity", self._identity())
+
+    @property
+    def folder(self) -> str:
+        """Where, in a result folder, its files lie."""
+        return f"{self.name}/seed-{self.seed}"
+
+    @property
+    def own(self) -> bool:
+        """Whether classes of the user's own take part."""
+        return bool(own_classes(self.run))
+
+    @property
+    def unknown(self) -> str:
+        """Why it cannot be known whether it has been done before, if so."""
+        return own_code.unknown() if self.own else ""
+
+    def _identity(self) -> str:
+        facts = {
+            "name": self.name,
+            "run": self.run.model_dump(mode="json"),
+            "seed": self.seed,
+            "inline": self.inline,
+            "data": self.data,
+            "environment": environment.describe(),
+            "fred": code_of_fred(),
+            "own": own_code.facts() if self.own or registry.imported() else {},
+            "installed": own_code.installed() if self.own else [],
+            "unknown": uuid.uuid4().hex if self.unknown else "",
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def code_of_fred() -> str:
+    """FRED's version, and SHA-256 of its sources."""
+    return f"{__version__} {_digest_of_fred()}"
+
+
+@cache
+def _digest_of_fred() -> str:
+    sha, folder = hashlib.sha256(), Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*.py")):
+        sha.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return sha.hexdigest()

@@ -1,0 +1,157 @@
+"""One outcome, in memory or on disk: the same answers, and what follows from it computed once."""
+
+import hashlib
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+import pytest
+
+import fred
+from fred.errors import FredError
+from fred.outcomes import computed, stored
+from fred.outcomes.outcome import digest
+from fred.outcomes.unit import Unit
+from fred.results import folder, report
+from fred.results.result import Result
+from fred.running import checkpoints, side_by_side
+from fred.running.problem import Problem
+from fred.running.units import units_of
+from fred.schedule import Schedule
+from tests.worlds import TASK
+
+SETTINGS: dict[str, Any] = {
+    "seeds": [1, 2],
+    "task": TASK,
+    "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
+    "stop": {"gradients": 30},
+    "evaluate": {"points": 3},
+    "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+}
+OTHERS = ("schedule", "metrics", "initial", "final", "data_digest", "schedule_digest", "params_digest", "run_times", "summary")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> tuple[Result, Result]:
+    """The same in memory and in a folder."""
+    scenario, out = fred.scenario(SETTINGS), tmp_path_factory.mktemp("outcomes") / "out"
+    return fred.run(scenario), fred.run(scenario, out=out)
+
+
+def plain(value: Any) -> Any:
+    """What can be compared."""
+    if isinstance(value, Schedule):
+        return plain(value.frame())
+    if isinstance(value, pd.DataFrame):
+        return value.to_csv()
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def test_memory_and_folder_give_the_same_answers(results):
+    for here, there in zip(*(result.outcomes for result in results), strict=True):
+        for name in (*OTHERS, "name", "seed", "run"):
+            assert plain(getattr(here, name)) == plain(getattr(there, name)), name
+
+
+def test_another_name_changes_nothing_else(results):
+    for result in results:
+        each = result.outcomes[0]
+        renamed = each.renamed("another")
+        assert (renamed.name, renamed.summary["name"]) == ("another", "another")
+        assert renamed.summary | {"name": each.name} == each.summary
+        assert each.name == "asgd"
+
+
+def test_digests_are_of_the_arrays(results):
+    """By what SHA-256 of their bytes is."""
+    each = results[0].outcomes[0]
+    sha = hashlib.sha256()
+    for path in sorted(each.final):
+        sha.update(f"{path} {each.final[path].dtype.str} {each.final[path].shape}".encode() + each.final[path].tobytes())
+    assert each.params_digest == digest(each.final) == sha.hexdigest()
+    assert digest({}) is None
+
+
+def test_each_outcome_is_summarised_and_digested_once(monkeypatch, tmp_path):
+    """However many tables and pictures are made of it; of what is on disk, nothing is computed at all."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, function: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            counted[name] += 1
+            return function(*arguments)
+
+        return called
+
+    monkeypatch.setattr(Schedule, "digest", counting("digest", Schedule.digest))
+    for name in ("summarise", "run_times", "digest"):
+        monkeypatch.setattr(computed, name, counting({"digest": "params"}.get(name, name), getattr(computed, name)))
+    result = fred.run(fred.scenario(SETTINGS))
+    folder.save(result, tmp_path / "out")
+    everything(result, tmp_path)
+    assert counted == {"digest": 4, "summarise": 4, "run_times": 4, "params": 4}
+    counted.clear()
+    everything(fred.load_result(tmp_path / "out"), tmp_path)
+    assert not counted
+
+
+def everything(result: Result, out: Path) -> None:
+    """Every table and every picture."""
+    for draw in result.pictures().values():
+        draw()
+    report.print_summary(result, out)
+    for name in ("asgd", "ssgd"):
+        result.run_times(name)
+
+
+def test_a_run_without_a_clock_has_no_times_wherever_it_is(tmp_path):
+    run = {"task": None, "cluster": {"workers": 2}, "algorithm": {"name": "asgd", "learning_rate": 0.1}}
+    scenario = fred.scenario({**run, "protocol": "dispatcher", "stop": {"updates": 5}})
+    for result in (fred.run(scenario), fred.run(scenario, out=tmp_path / "out")):
+        with pytest.raises(FredError, match=r"run `asgd` has no clock, so its gradients take no time"):
+            result.run_times("asgd")
+
+
+def test_a_units_identity_travels(monkeypatch):
+    """To a process that would find another one, such as where other modules are loaded."""
+    (unit, *_) = units_of(fred.scenario(SETTINGS))
+    sent = cloudpickle.dumps(unit)
+    monkeypatch.setattr("fred.outcomes.unit.code_of_fred", lambda: "another")
+    assert Unit(unit.name, unit.run, unit.seed).identity != unit.identity
+    assert pickle.loads(sent).identity == unit.identity
+
+
+def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(monkeypatch, tmp_path):
+    """Checkpoints would go to a folder that vanishes with it."""
+    saved: list[Any] = []
+    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoints, "save", lambda *what: saved.append(what))
+    (unit, *_) = units_of(fred.scenario(SETTINGS))
+    order = side_by_side._order([unit], {})
+    files = side_by_side._remote(order, cloudpickle.dumps(unit))
+    assert isinstance(files, dict)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    found = stored.whole(unit, tmp_path)
+    assert found is not None
+    assert files.keys() == {*found.about.files, stored.ABOUT}
+    assert not saved
+
+
+def test_a_problem_is_built_once_for_each_unit(monkeypatch):
+    built: list[int] = []
+    init = Problem.__init__
+
+    def counted(self: Problem, task: Any, run: Any, seed: int) -> None:
+        built.append(seed)
+        init(self, task, run, seed)
+
+    monkeypatch.setattr(Problem, "__init__", counted)
+    fred.run(fred.scenario(SETTINGS))
+    assert built == [1, 2, 1, 2]
