@@ -9,7 +9,7 @@ from typing import NamedTuple
 import fred
 from fred.results import report
 from fred.running.cores import cores
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "reproductions"
