@@ -7,7 +7,7 @@ from pathlib import Path
 import fred
 from fred.progress import of_runs
 from fred.running.cores import cores
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results" / "reproductions"

@@ -8,7 +8,8 @@ from typing import Any
 
 from fred import registry
 from fred.component import Component, options_of
-from fred.specification.shape import Run, Scenario
+from fred.specification.loading import Scenario
+from fred.specification.shape import Run
 from fred.timing.cluster import Cluster
 from tests.random_runs import ALGORITHMS, CLOCKLESS, PROTOCOLS
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from fred.errors import FredError
 from fred.learning.data.arrays import arrays
-from fred.specification.loading import load
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario, load
 from tests.draws import Draws
 from tests.random_clusters import latency
 from tests.random_runs import CLOCKLESS, random_specification, seen

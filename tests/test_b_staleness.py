@@ -12,7 +12,7 @@ from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule import Verb
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, make_run
 
 LINEAR: dict[str, Any] = {

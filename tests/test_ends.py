@@ -13,7 +13,7 @@ from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.results import experiment, report
 from fred.running.execution import execute
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, make_run, same
 
 EVEN = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}  # every update at a multiple of many spacings

@@ -13,7 +13,7 @@ from fred.replay.hooks import padded
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.schedule import Verb
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, TASK, make_run, same
 
 OPTIMIZERS = [

@@ -21,7 +21,7 @@ from fred.errors import FredError
 from fred.results import experiment, folder
 from fred.results.figures import Picture
 from fred.results.result import Result
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.laws import stretches
 from tests.worlds import COMPUTE, make_run, stale_gradients
 

@@ -22,7 +22,7 @@ from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.problem import Loss
 from fred.minibatches import Minibatches
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.recompute import gradient
 from tests.worlds import make_run
 

@@ -16,7 +16,7 @@ from fred.outcomes.measures import run_times
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule import Verb
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from fred.timing.cluster import Cluster
 from fred.timing.durations import durations
 from fred.timing.network import Network

@@ -13,7 +13,8 @@ from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
 from fred.running.execution import check, execute
-from fred.specification.shape import Scenario, Stop
+from fred.specification.loading import Scenario
+from fred.specification.shape import Stop
 from fred.timing.cluster import Cluster
 from fred.timing.protocol import Protocol
 from tests.worlds import make_run, record

@@ -20,7 +20,7 @@ from fred.results import experiment, folder, report, verify
 from fred.results.result import Result
 from fred.schedule import Schedule
 from fred.specification import loading
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.folders import resigned, resigned_manifest
 from tests.worlds import COMPUTE, make_run
 

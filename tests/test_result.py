@@ -22,7 +22,8 @@ from fred.results import experiment
 from fred.results.result import Result
 from fred.running.execution import execute
 from fred.schedule import NONE, Verb
-from fred.specification.shape import Run, Scenario
+from fred.specification.loading import Scenario
+from fred.specification.shape import Run
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
 SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "eager")

@@ -12,8 +12,7 @@ from fred import registry
 from fred.results import experiment, folder
 from fred.running.execution import execute
 from fred.schedule import Intervals, Schedule, What
-from fred.specification.loading import load
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario, load
 from tests.worlds import LAYERS, make_run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"

@@ -14,7 +14,7 @@ import pandas as pd
 from fred import cli
 from fred.results import experiment, folder
 from fred.results.result import Result
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from tests.laws import check_laws
 from tests.pairs import Features, features_of
 from tests.patience import within

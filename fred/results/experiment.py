@@ -19,8 +19,7 @@ from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
 from fred.running.units import units_of, wanted_runs
-from fred.specification.loading import validated_anew
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario, validated_anew
 
 
 def run(

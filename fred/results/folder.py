@@ -19,8 +19,7 @@ from fred.outcomes.unit import Unit
 from fred.results import ownership, place
 from fred.results.ownership import MANIFEST
 from fred.results.result import Result
-from fred.specification.loading import validated
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario, validated
 from fred.version import __version__
 
 FORMAT = 7  # of the folder, raised when a reader would have to change

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, word
 
 _OWN = ("run", "point", "mean", "least", "largest")  # columns of the table that nobody swept

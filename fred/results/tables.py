@@ -10,7 +10,7 @@ from fred import registry
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.results import sweeps
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from fred.errors import FredError
 from fred.outcomes.unit import Unit
 from fred.running.execution import check
 from fred.specification.blame import own_classes
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 
 
 def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:

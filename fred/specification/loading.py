@@ -1,17 +1,58 @@
-"""From a scenario file, or mappings, to a checked Scenario, or to a clear error."""
+"""A scenario: runs by name, with seeds; from a file, or mappings, to one that is checked whole, or to a clear error."""
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fred import registry
 from fred.component import Component, options_of
 from fred.errors import FredError
-from fred.specification.shape import Run, Scenario
+from fred.specification.names import Name
+from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, problems, setting
+from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
+
+
+class Scenario(Component):
+    """One experiment: named runs, each repeated with every seed."""
+
+    title: str = Field("", description="what the experiment shows")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
+    runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
+    points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
+    best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
+
+    def replace(self, settings: Mapping[str, Any]) -> "Scenario":
+        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
+        document = self.model_dump(mode="json", exclude={"points", "best"})
+        changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
+        source = Source(None, document, {(): 0}, changes, self.points)
+        changed = source.specification() | {"points": self.points, "best": self.best}
+        return _measurable(validated(changed, source.locate), source)
+
+    @property
+    def criterion(self) -> Criterion:
+        """What the best of a sweep's points is chosen by, where nothing was said, too."""
+        swept = [self.runs[name] for name in self.points if name in self.runs]
+        learned = any(run.task is not None for run in swept)
+        return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
+
+    @field_validator("title")
+    @classmethod
+    def _printable(cls, title: str) -> str:
+        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in title):
+            raise ValueError("expected text that can be printed; it has control characters")
+        return title
+
+    @model_validator(mode="after")
+    def _distinct_seeds(self) -> "Scenario":
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("`seeds` must differ from each other")
+        return self
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
@@ -58,15 +99,6 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {(): 0}, [])
     return _measurable(validated(source.specification(), source.locate), source)
-
-
-def replaced(original: Scenario, settings: Mapping[str, Any]) -> Scenario:
-    """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
-    document = original.model_dump(mode="json", exclude={"points", "best"})
-    changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
-    source = Source(None, document, {(): 0}, changes, original.points)
-    changed = source.specification() | {"points": original.points, "best": original.best}
-    return _measurable(validated(changed, source.locate), source)
 
 
 def _measurable(scenario: Scenario, source: Source) -> Scenario:

@@ -7,7 +7,8 @@ from pydantic.json_schema import models_json_schema
 
 from fred import registry
 from fred.component import ONE_OF
-from fred.specification.shape import Run, Scenario
+from fred.specification.loading import Scenario
+from fred.specification.shape import Run
 from fred.specification.sweep import Sweep
 
 _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}

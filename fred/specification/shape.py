@@ -1,18 +1,14 @@
-"""The shape of a scenario: shared settings, named runs that override what differs, seeds. Everything is checked here, early."""
+"""The shape of a run: what is learned, on which cluster, by which algorithm, until when. Everything is checked here, early."""
 
 import math
-import unicodedata
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from fred import registry
 from fred.component import Component, Count, OneOf
 from fred.errors import FredError
 from fred.minibatches import Division, Sampling
-from fred.specification.names import Name
-from fred.specification.sweep import Best, Criterion, Point
 from fred.timing.cluster import Cluster
 from fred.timing.durations import LONGEST
 from fred.timing.latency import Positive
@@ -159,42 +155,6 @@ class Run(Component):
                 f"`stop` lets workers compute about {number:.1g} gradients, more than {MOST_GRADIENTS:g}: give fewer "
                 "`gradients`, `updates` or `seconds` (compute times are in seconds)"
             )
-
-
-class Scenario(Component):
-    """One experiment: named runs, each repeated with every seed."""
-
-    title: str = Field("", description="what the experiment shows")
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
-    runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
-    points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
-    best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
-
-    def replace(self, settings: Mapping[str, Any]) -> "Scenario":
-        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
-        from fred.specification.loading import replaced  # which knows this class
-
-        return replaced(self, settings)
-
-    @property
-    def criterion(self) -> Criterion:
-        """What the best of a sweep's points is chosen by, where nothing was said, too."""
-        swept = [self.runs[name] for name in self.points if name in self.runs]
-        learned = any(run.task is not None for run in swept)
-        return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
-
-    @field_validator("title")
-    @classmethod
-    def _printable(cls, title: str) -> str:
-        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in title):
-            raise ValueError("expected text that can be printed; it has control characters")
-        return title
-
-    @model_validator(mode="after")
-    def _distinct_seeds(self) -> "Scenario":
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("`seeds` must differ from each other")
-        return self
 
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:

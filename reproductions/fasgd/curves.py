@@ -8,7 +8,7 @@ import pandas as pd
 
 import fred
 from fred.results import figures
-from fred.specification.shape import Scenario
+from fred.specification.loading import Scenario
 from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"

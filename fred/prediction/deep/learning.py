@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,6 @@ from fred import environment
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.network import Network, of_variant
-from fred.prediction.deep.rule import DeepMarkov
 from fred.timing import elementary
 from fred.timing.contention import NodeOf
 from fred.timing.cutoffs import Progress
@@ -22,7 +22,31 @@ _MORE = 0.3  # that the first rounds' mean may differ by
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
-def learn(rule: DeepMarkov, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
+class Learner(Protocol):
+    """What has to be known of training: rules have these among their options (`rule.py`)."""
+
+    @property
+    def variant(self) -> saved.Variant:
+        """Of the network."""
+
+    @property
+    def steps(self) -> int:
+        """Of training."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Adam's."""
+
+    @property
+    def window(self) -> int:
+        """Rounds that training sees at once."""
+
+    @property
+    def seed(self) -> int:
+        """Of training."""
+
+
+def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them."""
     environment.check()
     if len(seconds) < _FEWEST:
