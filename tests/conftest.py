@@ -24,6 +24,12 @@ SHARED = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Result folders without figures, which take longer than a small run."""
+    monkeypatch.setattr("fred.results.folder._save_figures", lambda *_: None)
+
+
+@pytest.fixture
 def data_folder() -> Path:
     """The shared data, which the project never contains."""
     if not SHARED.is_dir():

@@ -101,6 +101,7 @@ def test_running_again_gives_the_same_bytes_but_for_dates_and_times(done, tmp_pa
     assert all(first[name] == again[name] for name in ("scenario", "data", "environment", "fred", "inline"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_options_choose_seed_run_and_mode(done, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", str(done / "small.yaml"), "--seed", "2", "--only", "ssgd", "--inline", "--set", "title=x"]) == 0
@@ -137,6 +138,7 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml"], "something was written"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_divergence_is_told(done, tmp_path, capsys):
     rates = ["--set", "runs.asgd.algorithm.learning_rate=1e30"]
     assert cli.main(["run", str(done / "small.yaml"), "--seed", "1", *rates, "--out", str(tmp_path / "out")]) == 0
@@ -181,6 +183,7 @@ def test_an_error_in_the_middle_leaves_the_old_result_alone_and_keeps_what_is_do
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_odd_titles_names_and_places_are_taken_as_they_are(monkeypatch, tmp_path, capsys):
     (tmp_path / "small.yaml").write_text(SMALL)
     (tmp_path / "real").mkdir()

@@ -29,6 +29,8 @@ from fred.running.units import units_of
 from fred.schedule import Schedule
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],
     "cluster": {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}},
@@ -289,15 +291,14 @@ def test_each_process_begins_with_its_own_share():
     assert all(sorted(side_by_side._from(units, k / 4), key=units.index) == units for k in range(4))
 
 
-def _deaf() -> bool:
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
 def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
     """Which a terminal tells everybody, also those that are just being started."""
     joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)
     with side_by_side._deaf_to_the_terminal():
-        heard = joblib.Parallel(2, backend="loky")(joblib.delayed(_deaf)() for _ in range(2))
-    assert heard == [True, True]
-    assert not _deaf()
+        asked = joblib.delayed(signal.pthread_sigmask)(
+            signal.SIG_BLOCK, []
+        )  # a function that needs none of FRED's modules there
+        blocked = joblib.Parallel(2, backend="loky")([asked, asked])
+    assert [signal.SIGINT in each for each in blocked] == [True, True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)

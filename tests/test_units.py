@@ -27,6 +27,8 @@ from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.worlds import make_run, same
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RUNS: dict[str, Any] = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],
