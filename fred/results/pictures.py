@@ -13,7 +13,6 @@ from fred.outcomes.measures import WAYS, copies
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS
 from fred.results import figures, sweep_figures, sweeps, timeline
-from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.figures import Picture
 from fred.results.tables import Tables
 
@@ -88,12 +87,6 @@ def stale_gradients(tables: Tables) -> Picture:
             own = np.bincount(staleness.of_gradients(each.schedule)).tolist()
             counts[shared] = [sum(both) for both in zip_longest(own, counts.get(shared, []), fillvalue=0)]
     return figures.staleness({shared: np.array(own, np.int64) for shared, own in counts.items()})
-
-
-def b_stale_gradients(tables: Tables, every: int) -> Picture:
-    """The mean B-staleness of every so many-th gradient by its staleness, with the first seed."""
-    apart = {name: b_staleness(tables.outcome(name), every) for name in tables.scenario.runs}
-    return figures.b_staleness({name: by_staleness(own) for name, own in apart.items()})
 
 
 def first_moments(tables: Tables) -> Picture:

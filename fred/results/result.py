@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from fred.results import pictures
-from fred.results.b_staleness import b_staleness
+from fred.results import figures, pictures
+from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.figures import Picture
 from fred.results.tables import Tables
 
@@ -59,7 +59,8 @@ class Result(Tables):
 
     def plot_b_staleness(self, every: int = 1) -> Picture:
         """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew."""
-        return pictures.b_stale_gradients(self, every)
+        means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
+        return figures.b_staleness(means)
 
     def plot_timeline(self) -> Picture:
         """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
