@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from benchmarks.common import Row
-from fred.schedule import Verb
-from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.local_steps import LocalSteps
+from fred.cluster.cluster import Cluster
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.local_steps import LocalSteps
+from fred.protocols.protocol import Protocol
+from fred.schedule.schedule import Verb
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Row
 from benchmarks.recording import alone
-from fred import registry
+from fred.cluster.contention import NodeOf
+from fred.components import registry
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DeepMarkov
-from fred.timing.contention import NodeOf
-from fred.timing.protocols.cutoff import Cutoff
+from fred.protocols.cutoff import Cutoff
 
 SIZES = {158: ((40, 40, 40, 38), 5, 120), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
 CHEAP = ("elfving", "empirical", "ewma", "hmm")

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from benchmarks.common import Row, medians
-from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.protocols.group_averaging import GroupAveraging
-from fred.timing.protocols.synchronous import Synchronous
+from fred.cluster.cluster import Cluster
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.cutoff import Cutoff
+from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.protocol import Protocol
+from fred.protocols.synchronous import Synchronous
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Row, medians
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import RandomDelays
+from fred.learning.loss import Loss
 from fred.learning.models.mlp import MLP
-from fred.learning.problem import Loss
 from fred.learning.server import Server, State
 from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.fasgd import FASGD
@@ -20,25 +22,23 @@ from fred.learning.servers.plain import ADPSGD, WAGMASGD
 from fred.learning.servers.psp import PSPSGD
 from fred.learning.servers.sasgd import SASGD
 from fred.learning.servers.sgp import SGP
-from fred.minibatches import Minibatches
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.gated import Gated
+from fred.protocols.gossip import Gossip
+from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.pairwise import Pairwise
+from fred.protocols.partial import Partial
+from fred.protocols.protocol import Protocol
+from fred.protocols.topology import Exponential
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter, jitted
 from fred.replay.lower import lower
 from fred.replay.machine import Mark, compiled, replay
 from fred.replay.phases import Program
-from fred.schedule import Schedule
-from fred.timing.cluster import Cluster
-from fred.timing.contention import RandomDelays
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.gated import Gated
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.protocols.group_averaging import GroupAveraging
-from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.protocols.partial import Partial
+from fred.schedule.minibatches import Minibatches
+from fred.schedule.schedule import Schedule
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
-from fred.timing.topology import Exponential
 
 EXAMPLES = 4000  # random ones: their values make no difference to the time
 SMALL, LARGE, DEEP = (64, 32, 10), (784, 200, 10), (784, 200, 200, 200, 10)

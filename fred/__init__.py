@@ -6,16 +6,16 @@ Importing it sets the numeric environment, so import it before jax. `load` reads
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fred import environment
+from fred.process import environment
 from fred.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fred.errors import FredError as FredError
     from fred.learning.data.arrays import arrays as arrays
-    from fred.minibatches import batch_indices as batch_indices
     from fred.results.experiment import run as run
     from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
+    from fred.schedule.minibatches import batch_indices as batch_indices
     from fred.specification.loading import load as load
     from fred.specification.loading import scenario as scenario
 
@@ -25,7 +25,7 @@ _PUBLIC = {
     "arrays": "fred.learning.data.arrays",
     "FredError": "fred.errors",
     "Result": "fred.results.result",
-    "batch_indices": "fred.minibatches",
+    "batch_indices": "fred.schedule.minibatches",
     "load": "fred.specification.loading",
     "load_result": "fred.results.folder",
     "run": "fred.results.experiment",

@@ -3,13 +3,13 @@
 import sys
 from typing import NoReturn
 
-from fred import interruption
+from fred.process import interruption
 
 
 def program() -> NoReturn:
     """The command line as a program, which says its exit code."""
     interruption.at_once()
-    from fred.cli import main  # takes a moment
+    from fred.commands.cli import main  # takes a moment
 
     sys.exit(main())
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import fred
-from fred.progress import of_runs
-from fred.running.cores import cores
+from fred.process.cores import cores
+from fred.process.progress import of_runs
 from fred.specification.loading import Scenario
 
 ROOT = Path(__file__).parent.parent

@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.cluster.contention import NodeOf
 from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.comparison import compare, rule_named
-from fred.timing.contention import NodeOf
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from fred import registry
+from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import check, execute

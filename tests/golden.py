@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import fred
-from fred import environment
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DeepMarkov
+from fred.process import environment
 from fred.traces.reading import read
 from tests import shipped
 

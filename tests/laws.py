@@ -10,7 +10,7 @@ import numpy as np
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS, spans
-from fred.schedule import NONE, Row, Schedule, Verb, What
+from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 _BY_RANK = ("away", "computing", "in_vain", "network")  # of what happens at once the first counts

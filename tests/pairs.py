@@ -6,11 +6,11 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
-from fred import registry
-from fred.component import Component, options_of
+from fred.cluster.cluster import Cluster
+from fred.components import registry
+from fred.components.component import Component, options_of
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
-from fred.timing.cluster import Cluster
 from tests.random_runs import ALGORITHMS, CLOCKLESS, PROTOCOLS
 
 Features = frozenset[str]

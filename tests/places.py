@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fred.results import ownership, place
-from fred.results.ownership import MANIFEST
+from fred.files import ownership, staging
+from fred.files.ownership import MANIFEST
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
 NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}
@@ -29,10 +29,10 @@ def complete(folder: Path, files: dict[str, str]) -> None:
 
 def put(path: Path, files: dict[str, str]) -> None:
     """A run's way to its place."""
-    with place.opened(path) as stage:
+    with staging.opened(path) as stage:
         ownership.keep_only(stage, [])
         complete(stage, files)
-        place.publish(stage, path)
+        staging.publish(stage, path)
 
 
 def tree(path: Path) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
 from fred.specification.loading import validated
 from fred.specification.shape import Run
-from fred.timing.cluster import Cluster
 from tests.draws import Draws
 from tests.random_clusters import COLLECTIVES, latency, random_cluster
 

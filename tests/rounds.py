@@ -9,11 +9,11 @@ import numpy as np
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import run
+from fred.prediction.contract import CutoffRule
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.predictive import Predictor
-from fred.timing.cutoffs import CutoffRule
 
 NODES = np.arange(30) // 10
 RULES = {

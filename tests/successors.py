@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fred.layout import Layout
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
 from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
-from fred.timing.cluster import Cluster
-from fred.timing.held import Copy
-from fred.timing.network import NOTHING
-from fred.timing.protocol import Protocol
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from fred import batch_indices, registry
-from fred.layout import Layout
+from fred import batch_indices
+from fred.components import registry
+from fred.learning.loss import Loss
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model, Params
 from fred.learning.models.softmax import SoftmaxRegression
-from fred.learning.problem import Loss
 from fred.learning.server import Message, Scalar, Server, State
 from fred.learning.servers.plain import ASGD
 from fred.learning.servers.sgp import SGP
@@ -24,6 +24,7 @@ from fred.replay.hooks import Hooks
 from fred.replay.machine import compiled
 from fred.replay.stack import rounded
 from fred.running.execution import execute
+from fred.schedule.layout import Layout
 from tests import users
 from tests.recompute import PlainSGD, gradient, largest_relative_error, recompute
 from tests.successors import DCASGD, Averaged, BlockMomentum, FedBuff, Quantised, TopK

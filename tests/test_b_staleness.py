@@ -11,7 +11,7 @@ from fred.outcomes.outcome import Outcome
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, make_run
 

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fred.errors import FredError
-from fred.layout import Layout
 from fred.replay.blocks import Blocks
 from fred.replay.stack import Stack
+from fred.schedule.layout import Layout
 
 SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
 NAMES = st.text("abcde", min_size=1, max_size=2)

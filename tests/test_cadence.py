@@ -9,16 +9,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
-from fred.layout import Layout
+from fred.protocols.protocol import Protocol
 from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording
-from fred.schedule import NONE, Row, Schedule, Verb
+from fred.schedule.layout import Layout
+from fred.schedule.schedule import NONE, Row, Schedule, Verb
 from fred.specification.shape import Run, Unit
-from fred.timing.cluster import Cluster
-from fred.timing.held import Gradient
-from fred.timing.protocol import Protocol
+from fred.timing.copies import Gradient
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
 from tests.users import Anything

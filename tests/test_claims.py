@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import registry
+from fred.components import registry
+from fred.protocols.topology import Complete, Exponential, Ring
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import load
-from fred.timing.topology import Complete, Exponential, Ring
 from reproductions.common import RESULTS
 from reproductions.psp import errors as psp
 from reproductions.psp import times as psp_times

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.closed_loop import run
-from fred.timing.cluster import Cluster
-from fred.timing.cutoffs import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
-from fred.timing.protocols.cutoff import Cutoff
+from fred.prediction.contract import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
+from fred.protocols.cutoff import Cutoff
 from tests.rounds import NODES, rounds_of
 from tests.worlds import record
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import Network
 from fred.errors import FredError
-from fred.timing.cluster import Cluster
-from fred.timing.network import Network
-from fred.timing.protocols.allreduce import Allreduce
+from fred.protocols.allreduce import Allreduce
 from tests.worlds import record
 
 LATENCY, BANDWIDTH, SIZE = 0.01, 1e6, 500_000

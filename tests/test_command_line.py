@@ -15,14 +15,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import cli
+from fred.commands import cli
 from fred.errors import FredError
 from fred.outcomes.outcome import digest
-from fred.results import figures, folder, verify
+from fred.results import folder, verify
 from fred.results.experiment import run as fred_run
 from fred.running import work
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.loading import load
+from fred.views import figures
 from tests.conftest import ROOT
 from tests.folders import resigned
 
@@ -240,7 +241,7 @@ def test_interrupting_a_long_run_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["list"], ["run", "--help"], ["--version"]])
 def test_help_and_list_do_not_load_jax(arguments):
-    program = f"import sys, fred.cli\ntry: fred.cli.main({arguments})\nexcept SystemExit: pass\nprint('jax' in sys.modules)"
+    program = f"import sys, fred.commands.cli\ntry: fred.commands.cli.main({arguments})\nexcept SystemExit: pass\nprint('jax' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert finished.stdout.strip().endswith("False")
 

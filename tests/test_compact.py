@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fred.learning.loss import Loss
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model
 from fred.learning.models.softmax import SoftmaxRegression
-from fred.learning.problem import Loss
 from fred.replay.compact import Split, split
 from tests import users
 

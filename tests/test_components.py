@@ -13,13 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fred import registry
-from fred.component import Component, OneOf, options_of
+from fred.cluster.cluster import Cluster
+from fred.components import registry
+from fred.components.component import Component, OneOf, options_of
 from fred.errors import FredError
 from fred.running.execution import execute
 from fred.specification.blame import blamed
 from fred.specification.loading import validated_anew
-from fred.timing.cluster import Cluster
 from tests.worlds import COMPUTE, make_run
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
@@ -219,11 +219,11 @@ OWN = """
 import numpy as np
 from fred.errors import FredError
 from fred.learning.models.softmax import SoftmaxRegression
-from fred.timing.contention import Contention
-from fred.timing.latency import Constant, Latency
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocol import Protocol
-from fred.timing.topology import Ring
+from fred.cluster.contention import Contention
+from fred.cluster.latency import Constant, Latency
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.protocol import Protocol
+from fred.protocols.topology import Ring
 
 def helper(u):
     if u.size == 1:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import FOREVER, MarkovSwitching, RandomDelays
 from fred.errors import FredError
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.synchronous import Synchronous
 from fred.running.execution import execute
-from fred.schedule import Verb
-from fred.timing.cluster import Cluster
-from fred.timing.contention import FOREVER, MarkovSwitching, RandomDelays
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Verb
 from tests.worlds import make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}

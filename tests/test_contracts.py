@@ -13,12 +13,14 @@ import jax
 import numpy as np
 import pytest
 
-from fred import documentation, registry
-from fred.component import Component, OneOf
+from fred.commands import documentation
+from fred.components import registry
+from fred.components.component import Component, OneOf
 from fred.errors import FredError
 from fred.learning.server import Server
 from fred.running.execution import execute
 from fred.specification.shape import Run
+from tests import house
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run
 
@@ -124,7 +126,7 @@ NEW_LATENCY = '''
 
 from pydantic import Field
 
-from fred.timing.latency import Latency
+from fred.cluster.latency import Latency
 
 
 class Triangular(Latency):
@@ -190,76 +192,56 @@ def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind,
     assert ("FAILED", "new-wrong") in results, said
 
 
-WINGS = {  # wing -> what it must not know
-    "specification": ("jax", "optax", "fred.replay", "fred.running", "fred.outcomes", "fred.results"),
-    "traces": (
-        "jax",
-        "optax",
-        "simpy",
-        "fred.timing",
-        "fred.learning",
-        "fred.replay",
-        "fred.running",
-        "fred.outcomes",
-        "fred.results",
-    ),
-    "timing": (
-        "jax",
-        "optax",
-        "fred.prediction",
-        "fred.learning",
-        "fred.replay",
-        "fred.running",
-        "fred.outcomes",
-        "fred.results",
-        "fred.specification",
-    ),
-    "fitting": (
-        "jax",
-        "optax",
-        "simpy",
-        "fred.prediction",
-        "fred.learning",
-        "fred.replay",
-        "fred.outcomes",
-        "fred.running",
-        "fred.specification",
-    ),
-    "prediction": (
-        "simpy",
-        "fred.learning",
-        "fred.replay",
-        "fred.running",
-        "fred.outcomes",
-        "fred.results",
-        "fred.specification",
-    ),
-    "learning": ("simpy", "fred.timing", "fred.replay", "fred.running", "fred.outcomes", "fred.results", "fred.specification"),
-    "replay": ("simpy", "fred.timing", "fred.running", "fred.outcomes", "fred.results", "fred.specification"),
-    "outcomes": ("jax", "optax", "simpy", "fred.prediction", "fred.fitting", "fred.replay", "fred.running", "fred.results"),
-    "running": ("fred.results",),
+ROOMS = (  # from the top: each imports only from those below it
+    *("commands", "results", "views", "running", "replay", "outcomes", "fitting", "specification", "protocols", "prediction"),
+    *("learning", "timing", "cluster", "traces", "schedule", "files", "components", "process", "portable"),
+    *("streams", "version", "errors"),
+)
+UNKNOWN = {  # room -> libraries that it must not know
+    "specification": ("jax", "optax", "simpy"),
+    "outcomes": ("jax", "optax", "simpy"),
+    "traces": ("jax", "optax", "simpy"),
+    "cluster": ("jax", "optax", "simpy"),
+    "timing": ("jax", "optax"),
+    "protocols": ("jax", "optax"),
+    "fitting": ("jax", "optax", "simpy"),
+    "prediction": ("simpy",),
+    "learning": ("simpy",),
+    "replay": ("simpy",),
 }
 
 
-def test_each_wing_knows_only_what_it_may():
+def test_no_import_leads_upwards():
+    """By the text of every file, also of what is imported inside functions; the face and the program stand above all."""
+    found = house.imports()
+    assert {house.room_of(each.file).removesuffix(".py") for each in found} <= {*ROOMS, "__init__", "__main__"}
+    for each in found:
+        here, there = (house.room_of(module).removesuffix(".py") for module in (each.file, each.other))
+        if here in ROOMS and here != there and (here, there) != ("commands", "__init__"):
+            assert ROOMS.index(here) < ROOMS.index(there), f"{each.file} imports {each.other}"
+    assert not house.circles(house.of_files(found, lazy=True))
+
+
+def test_each_room_knows_only_the_libraries_it_may():
     """By the text of every file, and by what really is loaded."""
-    for folder, forbidden in WINGS.items():
-        for path in (ROOT / "fred" / folder).rglob("*.py"):
+    for room, forbidden in UNKNOWN.items():
+        for path in (ROOT / "fred" / room).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 assert not [name for name in names if name.startswith(forbidden)], path
     program = "import sys, importlib\nfor m in {modules}: importlib.import_module(m)\nprint('{other}' in sys.modules)"
-    for folder, other in (("timing", "jax"), ("learning", "simpy"), ("replay", "simpy"), ("outcomes", "jax")):
+    rooms = (("protocols", "jax"), ("specification", "jax"), ("outcomes", "jax"), ("learning", "simpy"), ("replay", "simpy"))
+    for room, other in rooms:
         modules = [
             ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            for path in (ROOT / "fred" / folder).rglob("*.py")
+            for path in (ROOT / "fred" / room).rglob("*.py")
             if path.name not in ("__init__.py", "adapters.py")
         ]
         loaded = subprocess.run(
             [sys.executable, "-c", program.format(modules=modules, other=other)], capture_output=True, text=True, check=True
         )
-        assert loaded.stdout.strip() == "False"
+        assert loaded.stdout.strip() == "False", room
 
 
 def test_files_and_functions_stay_short():
@@ -301,7 +283,7 @@ def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
 
 OWN = """
 from fred.learning.server import Server
-from fred.timing.latency import Latency
+from fred.cluster.latency import Latency
 X = 3
 class Mine(Server):
     "Fails."

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic
+from fred.prediction.contract import AllWorkers, Oracle, StaticCutoff
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
+from fred.protocols.cutoff import Cutoff
+from fred.protocols.synchronous import Synchronous
 from fred.running.execution import execute
-from fred.schedule import Verb
-from fred.timing.cluster import Cluster
-from fred.timing.cutoffs import AllWorkers, Oracle, StaticCutoff
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Verb
 from tests.worlds import COMPUTE, make_run, record
 
 RULES = {

@@ -12,21 +12,22 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.util import log_density
 from scipy import special, stats
 
-from fred.cli import main
+from fred.cluster.latency import Constant
+from fred.commands import train_cutoff
+from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.deep import command, model, saved
+from fred.prediction.contract import AllWorkers
+from fred.prediction.deep import programs, saved
 from fred.prediction.deep.filter import Filter, _resampled
 from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.network import Network, Plain, Printed, Sizes, key_of
+from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import load
 from fred.specification.shape import Run
-from fred.timing.cutoffs import AllWorkers
-from fred.timing.latency import Constant
 from fred.traces.reading import read
 from tests.rounds import check_dropped_times_do_not_matter
 from tests.worlds import make_run
@@ -75,10 +76,12 @@ class Chain:
         params["guide-scale"]["bias"] = np.full(LATENT, inverse_softplus(0.9))  # wide enough for every z that matters
         return network, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
 
-    def windows(self, network: Network) -> model.Windows:
+    def windows(self, network: Network) -> programs.Windows:
         y = jnp.asarray(self.x, jnp.float32)[:, None, None]
         nothing = jnp.zeros((ROUNDS, 1, 1, WORKERS, 3))
-        return model.Windows(y, nothing, network.inputs(y, jnp.zeros(()), jnp.ones((1, WORKERS), bool)), jnp.ones((1, WORKERS)))
+        return programs.Windows(
+            y, nothing, network.inputs(y, jnp.zeros(()), jnp.ones((1, WORKERS), bool)), jnp.ones((1, WORKERS))
+        )
 
     def log_likelihood(self) -> float:
         """By the Kalman filter."""
@@ -106,7 +109,7 @@ class TestExactly:
         chain = Chain()
         network, params = chain.network()
         arguments = network, params, chain.windows(network), False
-        density = jax.jit(lambda z: log_density(model.model, arguments, {}, {"z": z, "network": params})[0])
+        density = jax.jit(lambda z: log_density(programs.model, arguments, {}, {"z": z, "network": params})[0])
         for seed in range(5):
             z = np.random.default_rng(seed).normal(size=(ROUNDS, LATENT))
             seen = density(jnp.asarray(z, jnp.float32)[:, None, None])
@@ -117,10 +120,10 @@ class TestExactly:
         chain = Chain()
         network, params = chain.network()
         arguments = network, params, chain.windows(network), False
-        elbo = jax.jit(lambda key: -Trace_ELBO().loss(key, {"network": params}, model.model, model.guide, *arguments))
+        elbo = jax.jit(lambda key: -Trace_ELBO().loss(key, {"network": params}, programs.model, programs.guide, *arguments))
         for seed in range(3):
             _, guide_key = jax.random.split(jax.random.key(seed))
-            trace = handlers.trace(handlers.seed(model.guide, guide_key)).get_trace(*arguments)
+            trace = handlers.trace(handlers.seed(programs.guide, guide_key)).get_trace(*arguments)
             z = np.asarray(trace["z"]["value"])[:, 0, 0]
             summaries = np.asarray(network.summaries(params, arguments[2].inputs))[:, 0, 0]
             guided = 0.0
@@ -137,7 +140,7 @@ class TestExactly:
         arguments = network, params, chain.windows(network), False
 
         def bound(key):
-            return -Trace_ELBO().loss(key, {"network": params}, model.model, model.guide, *arguments)
+            return -Trace_ELBO().loss(key, {"network": params}, programs.model, programs.guide, *arguments)
 
         bounds = np.asarray(jax.jit(jax.vmap(bound))(jax.random.split(jax.random.key(seed), 200_000)), float)
         exact = chain.log_likelihood()
@@ -171,9 +174,9 @@ class TestExactly:
         chain, samples = Chain(), 200_000
         network, params = chain.network()
         z = np.random.default_rng(1).normal(size=(ROUNDS - 1, 1, 1, LATENT)).astype(np.float32)
-        monkeypatch.setattr(model, "_SAMPLES", samples)
+        monkeypatch.setattr(programs, "_SAMPLES", samples)
         with handlers.seed(rng_seed=0):
-            seen = np.asarray(model._predictive(network, params, jnp.asarray(z), chain.windows(network)))[:, 0, 0]
+            seen = np.asarray(programs._predictive(network, params, jnp.asarray(z), chain.windows(network)))[:, 0, 0]
         covariance = chain.s**2 * chain.c_matrix @ chain.c_matrix.T + chain.r**2 * np.eye(WORKERS)
         for t in range(ROUNDS - 1):
             mean = chain.c_matrix @ (chain.a_matrix @ z[t, 0, 0] + chain.a) + chain.c
@@ -273,8 +276,8 @@ class TestRule:
 class TestSaved:
     @pytest.fixture()
     def file(self, trained, tmp_path) -> Path:
-        trained._trained.save(tmp_path / "model.npz")
-        return tmp_path / "model.npz"
+        trained._trained.save(tmp_path / "programs.npz")
+        return tmp_path / "programs.npz"
 
     def test_it_is_the_same_when_it_is_read_again(self, trained, file):
         rule = DeepMarkov(model=file)
@@ -326,7 +329,7 @@ class TestSaved:
 
     def test_a_model_is_looked_for_beside_the_scenario(self, file):
         text = "cluster: {workers: 8}\nstop: {updates: 1}\nalgorithm: {name: cutoff-sgd, learning_rate: 0.1}\n"
-        text += "runs: {one: {protocol: {name: cutoff, rule: {name: dmm, model: model.npz}}}}\n"
+        text += "runs: {one: {protocol: {name: cutoff, rule: {name: dmm, model: programs.npz}}}}\n"
         file.with_name("scenario.yaml").write_text(text)
         protocol: Any = load(file.with_name("scenario.yaml")).runs["one"].protocol
         assert protocol.rule.model == file
@@ -350,8 +353,8 @@ class TestCommand:
             asked.append((rule, seconds.shape))
             return trained._trained
 
-        monkeypatch.setattr(command, "learn", learnt)
-        out = tmp_path / "model.npz"
+        monkeypatch.setattr(train_cutoff, "learn", learnt)
+        out = tmp_path / "programs.npz"
         assert main(["train-cutoff", "example", "--steps", "77", "--train", "50", "--out", str(out)]) == 0
         assert asked == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
         assert saved.load(out).digest == trained._trained.digest

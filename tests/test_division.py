@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.errors import FredError
-from fred.minibatches import Minibatches, Parts, Sampling, batch_indices, divide
 from fred.running.execution import check, execute
+from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide
 from tests.philox import plain_word
 from tests.recompute import PlainSGD, largest_relative_error, recompute
 from tests.worlds import TASK, make_run

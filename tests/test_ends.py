@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.commands import printing
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
-from fred.results import experiment, report
+from fred.results import experiment
 from fred.running.execution import execute
 from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, make_run, same
@@ -136,11 +137,11 @@ def test_it_is_printed_where_there_is_more_than_one(capsys):
     runs = {"sooner": {"stop": {"updates": 3, "seconds": 9.0}}, "later": {"stop": {"seconds": 2.0}}}
     for chosen, shown in ((["sooner", "later"], True), (["later"], False)):
         scenario = Scenario(runs={name: make_run(task=None, cluster=ALONE, **runs[name]) for name in chosen})
-        report.print_summary(experiment.run(scenario), Path("here"))
+        printing.print_summary(experiment.run(scenario), Path("here"))
         lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "later" in line or "sooner" in line]
         assert [cells[-1].strip() for cells in lines] == (["updates", "seconds"] if shown else ["0.0 / 0"])
 
 
 def test_seeds_that_ended_differently_are_counted():
     limits = ["seconds", "target_loss", "seconds"]
-    assert report._ended_by(pd.DataFrame({"ended_by": limits})) == "seconds (2), target loss (1)"
+    assert printing._ended_by(pd.DataFrame({"ended_by": limits})) == "seconds (2), target loss (1)"

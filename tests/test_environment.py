@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred import environment
+from fred.process import environment
 from tests.conftest import ROOT
 from tests.golden import GOLDEN, digests, locked, names, training
 

@@ -12,7 +12,7 @@ import fred.replay.phases
 from fred.replay.hooks import padded
 from fred.results import experiment
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import Scenario
 from tests.worlds import COMPUTE, TASK, make_run, same
 

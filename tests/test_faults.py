@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.faults import Faults, Outage
+from fred.components import registry
 from fred.errors import FredError
-from fred.schedule import Schedule, Verb
-from fred.timing.cluster import Cluster
-from fred.timing.durations import NANOSECONDS, NEVER
-from fred.timing.faults import Faults, Outage
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.protocols.eager import Eager
-from fred.timing.protocols.gated import Gated
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.protocols.group_averaging import GroupAveraging
-from fred.timing.protocols.local_steps import LocalSteps
-from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.protocols.partial import Partial
-from fred.timing.protocols.softsync import Softsync
-from fred.timing.protocols.synchronous import Synchronous
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.cutoff import Cutoff
+from fred.protocols.eager import Eager
+from fred.protocols.gated import Gated
+from fred.protocols.gossip import Gossip
+from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.local_steps import LocalSteps
+from fred.protocols.pairwise import Pairwise
+from fred.protocols.partial import Partial
+from fred.protocols.softsync import Softsync
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Schedule, Verb
 from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}

@@ -19,9 +19,9 @@ from matplotlib.patches import Rectangle
 
 from fred.errors import FredError
 from fred.results import experiment, folder
-from fred.results.figures import Picture
 from fred.results.result import Result
 from fred.specification.loading import Scenario
+from fred.views.figures import Picture
 from tests.laws import stretches
 from tests.worlds import COMPUTE, make_run, stale_gradients
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from fred import cli
+from fred.cluster.cluster import Cluster
+from fred.commands import cli
 from fred.errors import FredError
 from fred.fitting import judging
 from fred.fitting.candidates import Composed, fit_composed, fit_independent
@@ -18,9 +19,8 @@ from fred.fitting.filtering import Noise, Series, Switching, log_likelihood
 from fred.fitting.fit import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
 from fred.fitting.ranking import rank
-from fred.schedule import Verb
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.cutoff import Cutoff
+from fred.protocols.cutoff import Cutoff
+from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace
 from tests.worlds import make_run, record
 
@@ -97,7 +97,7 @@ def test_the_likelihood_of_two_states_is_the_sum_over_all_their_histories():
 
 @pytest.mark.parametrize("name", FITS)
 def test_latencies_are_recovered_and_their_densities_are_their_samplers(name):
-    from fred import registry
+    from fred.components import registry
 
     latency = registry.lookup("latency", name).example()
     times = latency.sample((np.arange(200_000) + 0.5) / 200_000)

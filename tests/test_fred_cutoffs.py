@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fred.cli import main
+from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.comparison import RULES, compare, rule_named
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
-from fred.results import cutoff_figures
 from fred.traces.reading import read
 from fred.traces.trace import Trace
+from fred.views import cutoff_figures
 from tests.rounds import NODES, clusters
 
 
@@ -115,13 +115,13 @@ def test_every_name_is_a_rule():
 
 
 def test_nothing_heavy_is_loaded_to_print_help():
-    program = "import sys; from fred.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('numpy' in sys.modules)"
+    program = "import sys; from fred.commands.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('numpy' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.strip().endswith("False")
 
 
 def test_jax_is_not_loaded_for_rules_that_do_not_need_it(trace):
-    program = "import sys; from fred.cli import main; main(sys.argv[1:]); print('jax' in sys.modules)"
+    program = "import sys; from fred.commands.cli import main; main(sys.argv[1:]); print('jax' in sys.modules)"
     arguments = ["cutoffs", str(trace), "--train", "150"]
     said = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True).stdout
     assert said.strip().endswith("False")

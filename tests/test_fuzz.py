@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fred import registry
+from fred.components import registry
 from fred.errors import FredError
+from fred.protocols.gossip import Gossip
 from fred.running.execution import execute
-from fred.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import load
-from fred.timing.protocols.gossip import Gossip
 from tests.draws import Draws
 from tests.fuzz import disagreement, refusal
 from tests.laws import check_laws

@@ -18,8 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import fred
-from fred import environment, inputs, registry
+from fred.cluster.cluster import Cluster
+from fred.commands.plan import _pairs
+from fred.components import registry
 from fred.errors import FredError
+from fred.files import inputs
 from fred.learning.data import cifar10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.mnist import MNIST
@@ -27,15 +30,14 @@ from fred.outcomes import stored
 from fred.outcomes.unit import Unit
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
-from fred.results import figures
+from fred.process import environment
 from fred.results.folder import load_result
-from fred.results.planning import _pairs
 from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
-from fred.timing.cluster import Cluster
 from fred.traces.reading import read
+from fred.views import figures
 from tests.conftest import ROOT
 from tests.worlds import make_run, record
 
@@ -426,7 +428,7 @@ class TestFaults:
         assert schedule.counts()["dropped"] > 50
 
     def test_a_server_that_is_asked_for_after_ages(self, monkeypatch):
-        monkeypatch.setattr("fred.timing.faults._MOST_CRASHES", 50_000)
+        monkeypatch.setattr("fred.cluster.faults._MOST_CRASHES", 50_000)
         cluster = {
             "workers": 4,
             "compute": self.LONG,

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred.layout import Layout
+from fred.learning.loss import Loss
 from fred.learning.models.model import Model
-from fred.learning.problem import Loss
 from fred.learning.servers.plain import ASGD
-from fred.minibatches import Minibatches
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
-from fred.schedule import NONE, Row, Schedule, Verb
+from fred.schedule.layout import Layout
+from fred.schedule.minibatches import Minibatches
+from fred.schedule.schedule import NONE, Row, Schedule, Verb
 
 
 class Line(Model):
@@ -132,6 +132,6 @@ def test_what_nobody_holds_is_forgotten():
 
 @pytest.mark.parametrize("verb", list(Verb))
 def test_every_verb_is_explained_in_the_table_of_verbs(verb):
-    import fred.schedule
+    import fred.schedule.schedule
 
-    assert f"| {verb.name}" in (fred.schedule.__doc__ or "")
+    assert f"| {verb.name}" in (fred.schedule.schedule.__doc__ or "")

@@ -13,8 +13,9 @@ from pathlib import Path
 import IPython.display
 import pytest
 
-from fred import cli, interruption, progress
-from fred.results import ownership, place, report
+from fred.commands import cli, printing
+from fred.files import ownership, staging
+from fred.process import interruption, progress
 from fred.specification import loading
 from tests.conftest import ROOT
 
@@ -77,7 +78,7 @@ class Striking:
     def find_spec(self, module, *_):
         if module == name:
             os.kill(os.getpid(), number)
-        if (name, module) == ("the end", "fred.cli"):
+        if (name, module) == ("the end", "fred.commands.cli"):
             atexit.register(os.kill, os.getpid(), number)
 if name == "the very end":
     atexit.register(os.kill, os.getpid(), number)
@@ -93,7 +94,7 @@ runpy.run_module("fred", run_name="__main__")
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        ("fred.cli", ["run", "x.yaml"], "nothing was begun"),
+        ("fred.commands.cli", ["run", "x.yaml"], "nothing was begun"),
         ("argparse", ["list"], "nothing was begun"),
         ("fred.results.experiment", ["run", "x.yaml"], "nothing was begun"),
         ("numpy", ["run", "x.yaml"], "nothing was begun"),
@@ -207,10 +208,10 @@ class TestWhatARunSays:
         assert cli.main(["run", "x.yaml", "--out", "out"]) == 130
         return capsys.readouterr().err.splitlines()[-1]
 
-    @pytest.mark.parametrize("where", [(loading, "load"), (place, "check_free"), (ownership, "cut_links")])
+    @pytest.mark.parametrize("where", [(loading, "load"), (staging, "check_free"), (ownership, "cut_links")])
     @pytest.mark.parametrize(("units", "words"), [(0, "nothing was written"), (1, "1 unit is kept"), (2, "2 units are kept")])
     def test_before_the_work(self, where, units, words, capsys, monkeypatch, tmp_path):
-        with place.opened(tmp_path / "out") as stage:
+        with staging.opened(tmp_path / "out") as stage:
             for seed in range(units):
                 (stage / f"asgd/seed-{seed}").mkdir(parents=True)
                 (stage / f"asgd/seed-{seed}/unit.json").touch()
@@ -228,9 +229,9 @@ class TestWhatARunSays:
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(report, "print_summary", interrupted)
+        monkeypatch.setattr(printing, "print_summary", interrupted)
         assert self.said(capsys) == "fred: interrupted; the result is complete: out"
-        assert place.is_result(Path("out"))
+        assert staging.is_result(Path("out"))
 
     def test_between_the_exchange_and_the_end(self, capsys, monkeypatch):
         def interrupted(*_):

@@ -9,16 +9,16 @@ import pytest
 from scipy import stats
 
 import fred
-from fred import registry
-from fred.component import OneOf
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import durations
+from fred.cluster.latency import Constant, Latency
+from fred.cluster.measured import Empirical
+from fred.components import registry
+from fred.components.component import OneOf
 from fred.errors import FredError
+from fred.protocols.asynchronous import Asynchronous
 from fred.running.cadence import Cadence
 from fred.running.execution import execute
-from fred.timing.cluster import Cluster
-from fred.timing.durations import durations
-from fred.timing.empirical import Empirical
-from fred.timing.latency import Constant, Latency
-from fred.timing.protocols.asynchronous import Asynchronous
 from tests.conftest import ROOT
 from tests.worlds import COMPUTE, make_run, record
 
@@ -140,8 +140,9 @@ def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
 def test_draws_do_not_depend_on_numpys_instruction_set():
     program = """
 import hashlib, itertools, numpy as np
-from fred import registry, streams
-from fred.timing.selection import Shifting
+from fred import streams
+from fred.components import registry
+from fred.protocols.selection import Shifting
 u = streams.uniforms(0, "test", 0, 0, 20_000)
 for name in registry.REGISTRY["latency"]:
     print(name, hashlib.sha256(registry.lookup("latency", name).example().sample(u).tobytes()).hexdigest())

@@ -17,11 +17,11 @@ from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits
 from fred.learning.data.mnist import MNIST
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
+from fred.learning.loss import Loss
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
-from fred.learning.problem import Loss
-from fred.minibatches import Minibatches
+from fred.schedule.minibatches import Minibatches
 from fred.specification.loading import Scenario
 from tests.recompute import gradient
 from tests.worlds import make_run

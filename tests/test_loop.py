@@ -12,14 +12,14 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
 from fred.errors import FredError
-from fred.layout import Layout
-from fred.schedule import NONE, Row, Verb
-from fred.timing.cluster import Cluster
-from fred.timing.held import Copy, Gradient
+from fred.protocols.asynchronous import Asynchronous
+from fred.schedule.layout import Layout
+from fred.schedule.schedule import NONE, Row, Verb
+from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import Loop
-from fred.timing.network import NOTHING
-from fred.timing.protocols.asynchronous import Asynchronous
 from fred.timing.recorder import Recorder
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 

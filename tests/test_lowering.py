@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.cluster.cluster import Cluster
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.dispatcher import Dispatcher
+from fred.protocols.gossip import Gossip
+from fred.protocols.pairwise import Pairwise
+from fred.protocols.synchronous import Synchronous
 from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
 from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
 from fred.replay.versions import assign_slots, trace
-from fred.schedule import NONE, Schedule, Verb
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.dispatcher import Dispatcher
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.protocols.synchronous import Synchronous
+from fred.schedule.schedule import NONE, Schedule, Verb
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fred import streams
+from fred.cluster.cluster import Cluster
 from fred.learning.data.synthetic import SyntheticClassification
-from fred.minibatches import Minibatches, Sampling, batch_indices
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.synchronous import Synchronous
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.minibatches import Minibatches, Sampling, batch_indices
 from tests.philox import plain_word
 from tests.worlds import COMPUTE, fitting, record
 

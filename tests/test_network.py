@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import simpy
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import Network
 from fred.errors import FredError
-from fred.schedule import Verb
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.gossip import Gossip
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Verb
 from fred.timing.cards import Card
-from fred.timing.cluster import Cluster
 from fred.timing.links import Links
 from fred.timing.loop import Loop
-from fred.timing.network import Network
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.protocols.synchronous import Synchronous
 from tests.worlds import make_run, record
 
 

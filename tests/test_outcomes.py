@@ -12,16 +12,17 @@ import pandas as pd
 import pytest
 
 import fred
+from fred.commands import printing
 from fred.errors import FredError
 from fred.outcomes import computed, stored
 from fred.outcomes.outcome import digest
 from fred.outcomes.unit import Unit
-from fred.results import folder, report
+from fred.results import folder
 from fred.results.result import Result
 from fred.running import checkpoints, side_by_side
 from fred.running.problem import Problem
 from fred.running.units import units_of
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from tests.worlds import TASK
 
 SETTINGS: dict[str, Any] = {
@@ -105,7 +106,7 @@ def everything(result: Result, out: Path) -> None:
     """Every table and every picture."""
     for draw in result.pictures().values():
         draw()
-    report.print_summary(result, out)
+    printing.print_summary(result, out)
     for name in ("asgd", "ssgd"):
         result.run_times(name)
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import fred
+from fred.cluster.latency import Latency
 from fred.learning.servers.plain import ASGD
-from fred.timing.latency import Latency
 from tests.conftest import ROOT
 from tests.folders import idx
 
 FORKS = """
 import json, os, runpy, sys
-import fred.cli, fred.results.experiment, fred.learning.servers.plain, fred.timing.protocols.asynchronous, scipy.special
+import fred.commands.cli, fred.results.experiment, fred.learning.servers.plain, fred.protocols.asynchronous, scipy.special
 fred.results.folder._save_figures = lambda result, folder: None
-sys.modules["__main__"].__file__ = fred.cli.__file__  # as with `python -m fred`
+sys.modules["__main__"].__file__ = fred.commands.cli.__file__  # as with `python -m fred`
 for line in sys.stdin:
     told = json.loads(line)
     if os.fork() == 0:
@@ -34,7 +34,7 @@ for line in sys.stdin:
         if told["script"]:
             runpy.run_path(told["script"], run_name="__main__")
         else:
-            fred.cli.main(told["arguments"])
+            fred.commands.cli.main(told["arguments"])
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -42,7 +42,7 @@ for line in sys.stdin:
 """
 OWN = """
 import numpy as np
-from fred.timing.latency import Latency
+from fred.cluster.latency import Latency
 {above}
 class Own(Latency):
     'Always the same.'

@@ -12,22 +12,22 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fred import batch_indices
+from fred.cluster.cluster import Cluster
+from fred.cluster.faults import Faults
+from fred.cluster.network import Network
 from fred.errors import FredError
 from fred.outcomes import staleness
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.eager import Eager
+from fred.protocols.gossip import Gossip
+from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.local_steps import LocalSteps
+from fred.protocols.pairwise import Pairwise
+from fred.protocols.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
 from fred.running.execution import execute
-from fred.schedule import Schedule, Verb
-from fred.timing.cluster import Cluster
-from fred.timing.faults import Faults
+from fred.schedule.schedule import Schedule, Verb
 from fred.timing.links import Links
 from fred.timing.loop import Loop
-from fred.timing.network import Network
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.eager import Eager
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.protocols.group_averaging import GroupAveraging
-from fred.timing.protocols.local_steps import LocalSteps
-from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
 from tests.recompute import gradient
 from tests.worlds import CLUSTERS, COMPUTE, fitting, make_run, record, rows_of, stale_gradients
 

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from fred import exchange
 from fred.errors import FredError
-from fred.results import place
-from fred.results.ownership import MANIFEST, REPLACED, UNFINISHED
+from fred.files import exchange, staging
+from fred.files.ownership import MANIFEST, REPLACED, UNFINISHED
 from tests.conftest import ROOT
 from tests.places import NEW, OLD, complete, fill, put, tree
 
 
 def without_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "exchanged", lambda *_: False)
+    monkeypatch.setattr(staging, "exchanged", lambda *_: False)
 
 
 @pytest.fixture
@@ -66,15 +65,15 @@ class TestWhatIsNotFredsOwn:
 
     @pytest.mark.parametrize("link", [".at-work", ".at-work/asgd.seed-0", "asgd", "asgd/seed-0", ".fred-old", "manifest.json"])
     def test_links_in_freds_own_folder_are_not_followed(self, link, elsewhere, tmp_path):
-        with place.opened(tmp_path / "r") as stage:
+        with staging.opened(tmp_path / "r") as stage:
             fill(stage, {"ssgd/seed-0/unit.json": "{}"})
         (stage / link).parent.mkdir(exist_ok=True)
         (stage / link).symlink_to(elsewhere)
-        with place.opened(tmp_path / "r") as stage:
+        with staging.opened(tmp_path / "r") as stage:
             assert not os.path.lexists(stage / link)
             assert (stage / "ssgd/seed-0/unit.json").exists()
             complete(stage, NEW)
-            place.publish(stage, tmp_path / "r")
+            staging.publish(stage, tmp_path / "r")
 
     def test_names_that_were_used_once_are_anybodys(self, elsewhere, tmp_path):
         (tmp_path / ".s.old").symlink_to("elsewhere")
@@ -213,16 +212,16 @@ def test_a_replacement_that_fails_leaves_the_old_result(tmp_path, monkeypatch):
 def test_a_result_that_may_not_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
     put(tmp_path / "r", OLD)
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(FredError, match=r"cannot write .*: Permission denied"), place.opened(tmp_path / "r"):
+    with pytest.raises(FredError, match=r"cannot write .*: Permission denied"), staging.opened(tmp_path / "r"):
         raise AssertionError("the work has begun")
 
 
 def test_what_has_come_into_the_place_meanwhile_stays(tmp_path):
-    with place.opened(tmp_path / "r") as stage:
+    with staging.opened(tmp_path / "r") as stage:
         complete(stage, NEW)
         fill(tmp_path / "r", {"notes.md": "mine"})
         with pytest.raises(FredError, match="exists and is not a result folder"):
-            place.publish(stage, tmp_path / "r")
+            staging.publish(stage, tmp_path / "r")
     assert tree(tmp_path / "r") == {"notes.md": "mine"}
     assert (stage / "sweep.csv").exists(), "what was done is kept"
 
@@ -230,8 +229,8 @@ def test_what_has_come_into_the_place_meanwhile_stays(tmp_path):
 _KILLED = '''
 import os, shutil, sys
 from pathlib import Path
-from fred.results import ownership, place
-from fred.results.ownership import MANIFEST
+from fred.files import ownership, staging
+from fred.files.ownership import MANIFEST
 from tests import places
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")
@@ -253,7 +252,7 @@ def killed_at(step, path):
 
 way, top = sys.argv[1], Path(sys.argv[2])
 if way != "exchange":
-    place.exchanged = lambda *_: False
+    staging.exchanged = lambda *_: False
 mine = {"notes.md": "mine", "asgd/seed-0/params.txt": "mine", "sweep.csv": "mine"}
 aside = {"notes.md": "mine", "asgd/seed-0/params.txt": "mine", "set-aside/sweep.csv": "mine", "empty": "empty"}
 step, seen, more = 0, set(), True
@@ -266,12 +265,12 @@ while more:
     more = killed_at(step, path)
     if way == "exchange":
         found = places.tree(path)
-        assert place.is_result(path), f"step {step}: neither the old result nor the new one is there"
+        assert staging.is_result(path), f"step {step}: neither the old result nor the new one is there"
         assert all(found.get(name) == "mine" for name in ("notes.md", "asgd/seed-0/params.txt")), (step, found)
         assert "mine" in (found["sweep.csv"], found.get("set-aside/sweep.csv")), (step, found)
         seen.add(found["summary.json"])
-    with place.opened(path) as stage:
-        assert place.is_result(path), f"step {step}: and nothing brings it back"
+    with staging.opened(path) as stage:
+        assert staging.is_result(path), f"step {step}: and nothing brings it back"
     places.put(path, places.NEW)
     found = places.tree(path)
     assert found == {**places.NEW, **aside, MANIFEST: "manifest"}, (step, found)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from fred.cli import main
+from fred.cluster.cluster import Cluster
+from fred.cluster.latency import Bimodal, Exponential, Pareto, Uniform
+from fred.commands.cli import main
+from fred.commands.plan import arrivals
 from fred.prediction.planning import expected_arrivals, iterations_at, mean_arrivals, plan
-from fred.results.planning import arrivals
-from fred.timing.cluster import Cluster
-from fred.timing.latency import Bimodal, Exponential, Pareto, Uniform
-from fred.timing.protocols.synchronous import Synchronous
+from fred.protocols.synchronous import Synchronous
 from tests.worlds import record
 
 RANKS = np.arange(1, 21)

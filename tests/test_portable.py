@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from fred import registry
+from fred.components import registry
 from fred.learning.data.digits import Digits
-from fred.learning.problem import Loss, initial_params, on_device
+from fred.learning.loss import Loss, initial_params, on_device
 from fred.portable import parts, products
 from tests import users
 

@@ -15,12 +15,12 @@ from fred.errors import FredError
 from fred.prediction import baum_welch, closed_loop, forward
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic
+from fred.prediction.contract import AllWorkers, Best, Objective, Oracle
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.lognormal import between_ranks, beyond, expected_order_statistics
-from fred.timing.cutoffs import AllWorkers, Best, Objective, Oracle
 from tests.conftest import ROOT
 from tests.rounds import NODES, RULES, check_dropped_times_do_not_matter, clusters, expectations, rounds_of
 from tests.worlds import make_run

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import Network
 from fred.errors import FredError
-from fred.schedule import NONE, Schedule, Verb
-from fred.timing.cluster import Cluster
-from fred.timing.network import Network
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.protocols.dispatcher import Dispatcher
-from fred.timing.protocols.eager import Eager
-from fred.timing.protocols.pairwise import Pairwise
-from fred.timing.protocols.synchronous import Synchronous
-from fred.timing.selection import Shifting, Softmax
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.cutoff import Cutoff
+from fred.protocols.dispatcher import Dispatcher
+from fred.protocols.eager import Eager
+from fred.protocols.pairwise import Pairwise
+from fred.protocols.protocol import Protocol
+from fred.protocols.selection import Shifting, Softmax
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.schedule import NONE, Schedule, Verb
 from fred.timing.simulation import Process, Simulation
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fred import registry
+from fred.components import registry
 from fred.errors import FredError
 from fred.learning import rates
 from fred.learning.rates import RateSchedule

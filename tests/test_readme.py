@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fred
-from fred import cli, registry
+from fred.commands import cli
+from fred.components import registry
 from fred.specification.loading import load
 from tests.conftest import ROOT
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fred
-from fred import batch_indices, registry
+from fred import batch_indices
+from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.results import experiment, folder
 from fred.running.execution import execute

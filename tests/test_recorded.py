@@ -9,22 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import registry
-from fred.cli import main
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import durations
+from fred.cluster.network import Network
+from fred.cluster.recorded import Recorded
+from fred.commands.cli import main
+from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.measures import run_times
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.synchronous import Synchronous
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import Scenario
-from fred.timing.cluster import Cluster
-from fred.timing.durations import durations
-from fred.timing.network import Network
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.synchronous import Synchronous
-from fred.timing.recorded import Recorded
 from fred.traces import reading
-from fred.traces.files import File, opened
+from fred.traces.columns import File, opened
 from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
 

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import pytest
 
 import fred
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
-from fred.layout import Layout
 from fred.learning.models.model import Model
 from fred.learning.server import Server
+from fred.protocols.protocol import Protocol
 from fred.running.execution import check, execute
+from fred.schedule.layout import Layout
 from fred.specification.loading import Scenario
 from fred.specification.shape import Stop
-from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
 from tests.worlds import make_run, record
 
 

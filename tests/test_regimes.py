@@ -5,13 +5,13 @@ import time
 import numpy as np
 import pytest
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import Load
+from fred.cluster.regimes import Diurnal, MovingJob, PersistentNoise, RareDelays
 from fred.errors import FredError
-from fred.schedule import Verb
-from fred.timing.cluster import Cluster
-from fred.timing.contention import Load
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.regimes import Diurnal, MovingJob, PersistentNoise, RareDelays
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.cutoff import Cutoff
+from fred.schedule.schedule import Verb
 from tests.worlds import make_run, record
 
 SECOND = 10**9

@@ -11,14 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import registry
+from fred.commands import printing
+from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import digest
-from fred.progress import of_runs
-from fred.results import experiment, folder, report, verify
+from fred.process.progress import of_runs
+from fred.results import experiment, folder, verify
 from fred.results.result import Result
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification import loading
 from fred.specification.loading import Scenario
 from tests.folders import resigned, resigned_manifest
@@ -36,7 +37,7 @@ def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str =
 def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
     """What is printed, and the table in it, a mapping from heading to cell for each line."""
     capsys.readouterr()
-    report.print_summary(outcome, out)
+    printing.print_summary(outcome, out)
     text = capsys.readouterr().out
     lines = [[cell.strip() for cell in line.strip("┃│ ").replace("┃", "│").split("│")] for line in text.splitlines()]
     headings = next(cells for cells in lines if cells[0] == "run")

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
-from fred import registry
-from fred.component import OneOf
+from fred.components import registry
+from fred.components.component import OneOf
 from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.measures import summarise
 from fred.results import experiment
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule import NONE, Verb
+from fred.schedule.schedule import NONE, Verb
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients

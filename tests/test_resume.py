@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fred import registry
+from fred.components import registry
 from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, execute
 from fred.specification.loading import load

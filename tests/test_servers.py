@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.cluster.cluster import Cluster
+from fred.commands.printing import print_summary
 from fred.errors import FredError
 from fred.outcomes.measures import copies, run_times, summarise
 from fred.outcomes.staleness import by_block, of_gradients
+from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.central import Central
+from fred.protocols.dispatcher import Dispatcher
+from fred.protocols.fixed_lag import FixedLag
+from fred.protocols.gated import Gated
+from fred.protocols.partial import Partial
+from fred.protocols.protocol import Protocol
+from fred.protocols.softsync import Softsync
+from fred.protocols.stale_synchronous import StaleSynchronous
+from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
-from fred.results.report import print_summary
 from fred.running.execution import execute
-from fred.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import validated
-from fred.timing.cluster import Cluster
 from fred.timing.links import Links
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.asynchronous import Asynchronous
-from fred.timing.protocols.central import Central
-from fred.timing.protocols.dispatcher import Dispatcher
-from fred.timing.protocols.fixed_lag import FixedLag
-from fred.timing.protocols.gated import Gated
-from fred.timing.protocols.partial import Partial
-from fred.timing.protocols.softsync import Softsync
-from fred.timing.protocols.stale_synchronous import StaleSynchronous
-from fred.timing.protocols.synchronous import Synchronous
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
 from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, by_plain, largest_relative_error

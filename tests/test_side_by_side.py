@@ -18,15 +18,16 @@ import joblib.externals.loky
 import pytest
 
 import fred
-from fred import cli, registry
+from fred.commands import cli
+from fred.components import registry
 from fred.errors import FredError
-from fred.held import held
+from fred.files.lock import held
 from fred.outcomes import stored
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
 from fred.running import side_by_side, work
 from fred.running.units import units_of
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("undrawn")

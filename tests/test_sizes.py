@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fred import registry
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.errors import FredError
-from fred.layout import Layout, Size, Sizes
 from fred.learning.server import Server
 from fred.outcomes.measures import traffic
+from fred.protocols.allreduce import Allreduce
+from fred.protocols.cutoff import Cutoff
+from fred.protocols.eager import Eager
+from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.running.recording import Recording
-from fred.schedule import Schedule, Verb
+from fred.schedule.layout import Layout, Size, Sizes
+from fred.schedule.schedule import Schedule, Verb
 from fred.specification.shape import Run
-from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
-from fred.timing.protocols.allreduce import Allreduce
-from fred.timing.protocols.cutoff import Cutoff
-from fred.timing.protocols.eager import Eager
 from fred.timing.simulation import Process, Simulation
 from tests.successors import Quantised, TopK
 from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record

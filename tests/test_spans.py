@@ -12,7 +12,7 @@ from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS, shares, spans
 from fred.running.execution import execute
-from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Schedule, Verb, What
+from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Schedule, Verb, What
 from fred.specification.loading import validated
 from fred.specification.shape import Run
 from tests.draws import Draws

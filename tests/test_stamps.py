@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from fred import batch_indices, streams
+from fred.cluster.cluster import Cluster
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_gradients
+from fred.protocols.dispatcher import Dispatcher
+from fred.protocols.gated import Gated
 from fred.replay.arithmetic import Arithmetic
 from fred.results.b_staleness import b_staleness
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.shape import Run
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.dispatcher import Dispatcher
-from fred.timing.protocols.gated import Gated
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import COMPUTE, make_run, record, same
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from fred import batch_indices, registry
+from fred import batch_indices
+from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
-from fred.schedule import NONE, Verb
+from fred.schedule.schedule import NONE, Verb
 from tests.recompute import PlainEqual, PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
 from tests.worlds import COMPUTE, LAYERS, TASK, make_run, same
 

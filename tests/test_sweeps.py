@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import fred
-from fred import cli
+from fred.commands import cli
 from fred.errors import FredError
-from fred.results import sweeps
+from fred.outcomes import sweeps
 from fred.specification.loading import load
 from tests.worlds import make_run
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.cluster.cluster import Cluster
 from fred.errors import FredError
-from fred.learning.problem import initial_params
+from fred.learning.loss import initial_params
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models
+from fred.protocols.group_averaging import GroupAveraging, differing, members
+from fred.protocols.partial import Partial
+from fred.protocols.stale_synchronous import StaleSynchronous
+from fred.protocols.synchronous import Synchronous
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.running.problem import Problem, _initial_seeds
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import validated
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.group_averaging import GroupAveraging, differing, members
-from fred.timing.protocols.partial import Partial
-from fred.timing.protocols.stale_synchronous import StaleSynchronous
-from fred.timing.protocols.synchronous import Synchronous
 from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, fitting, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 
 import fred
-from fred import cli
+from fred.commands import cli, printing
 from fred.errors import FredError
 from fred.outcomes.measures import summarise
-from fred.results import experiment, report
+from fred.results import experiment
 from fred.results.result import Result
 from fred.running.execution import execute
-from fred.schedule import Verb
+from fred.schedule.schedule import Verb
 from fred.specification.loading import load
 from fred.specification.sweep import COLUMNS
 from tests.worlds import COMPUTE, make_run
@@ -184,7 +184,7 @@ def test_runs_that_are_not_swept_are_shown_where_no_point_is_the_best(swept, cap
     scenario = fred.scenario(runs=runs).model_copy(update={"points": points, "best": "loss"})
     result = experiment.run(scenario)
     assert [each.name for each in result.with_its_best().outcomes] == ["plain"]
-    report.print_summary(result, Path("here"))
+    printing.print_summary(result, Path("here"))
     assert "plain" in capsys.readouterr().out
 
 

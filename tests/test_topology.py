@@ -2,10 +2,10 @@
 
 import pytest
 
+from fred.cluster.cluster import Cluster
 from fred.errors import FredError
-from fred.timing.cluster import Cluster
-from fred.timing.protocols.gossip import Gossip
-from fred.timing.topology import Complete, Edges, Exponential, Hypercube, Ring, Star, Topology
+from fred.protocols.gossip import Gossip
+from fred.protocols.topology import Complete, Edges, Exponential, Hypercube, Ring, Star, Topology
 from tests.worlds import make_run, record
 
 

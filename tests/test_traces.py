@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fred.cluster import durations
+from fred.commands.trace_options import add_options, from_options
 from fred.errors import FredError
-from fred.timing import durations
 from fred.traces import mending
-from fred.traces.options import add_options, from_options
 from fred.traces.reading import read
 
 LONG = "iteration,worker,seconds\n0,a,1.5\n0,b,2.5\n1,a,3.5\n1,b,4.5\n"

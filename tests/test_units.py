@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import fred
-from fred import cli
+from fred.commands import cli, printing
 from fred.errors import FredError
+from fred.files import staging
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit
-from fred.results import place, report
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
 from fred.running import checkpoints, work
@@ -184,7 +184,7 @@ class TestPlace:
     def test_a_damaged_file_of_a_unit_is_set_aside(self, scenario, tmp_path, capsys):
         fred.run(scenario, out=tmp_path / "out")
         (tmp_path / "out" / "asgd" / "seed-2" / "metrics.csv").write_text("mine")
-        report.print_summary(fred.run(scenario, out=tmp_path / "out"), tmp_path / "out")
+        printing.print_summary(fred.run(scenario, out=tmp_path / "out"), tmp_path / "out")
         assert (tmp_path / "out" / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
         assert "files of yours whose names the result needs" in capsys.readouterr().out
         assert not changed(tmp_path / "out", read_manifest(tmp_path / "out")[0])
@@ -221,7 +221,7 @@ class TestPlace:
         assert Path("results/same/manifest.json").read_bytes() == before
 
     def test_two_at_the_same_place_are_told_of_each_other(self, scenario, tmp_path):
-        with place.opened(tmp_path / "out"), pytest.raises(FredError, match=r"another run is at work on .*out"):
+        with staging.opened(tmp_path / "out"), pytest.raises(FredError, match=r"another run is at work on .*out"):
             fred.run(scenario, out=tmp_path / "out")
         fred.run(scenario, only="asgd", out=tmp_path / "out")
         assert names(tmp_path) == ["out"]

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred import registry
+from fred.components import registry
 from fred.results import experiment, folder
 from fred.running.execution import execute
-from fred.schedule import Intervals, Schedule, What
+from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification.loading import Scenario, load
 from tests.worlds import LAYERS, make_run
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from fred.layout import Layout
+from fred.cluster.cluster import Cluster
 from fred.learning.models.adapters import FlaxModel
 from fred.learning.models.model import Model, Params
-from fred.timing.cluster import Cluster
-from fred.timing.held import Copy, Gradient
-from fred.timing.protocol import Protocol
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 
-from fred import cli
+from fred.commands import cli
 from fred.results import experiment, folder
 from fred.results.result import Result
 from fred.specification.loading import Scenario

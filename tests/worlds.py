@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from fred import registry
-from fred.layout import Sizes
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.outcomes.outcome import Outcome
-from fred.schedule import Schedule
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Sizes
+from fred.schedule.schedule import Schedule
 from fred.specification.loading import validated
 from fred.specification.shape import Run
-from fred.timing.cluster import Cluster
-from fred.timing.protocol import Protocol
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 

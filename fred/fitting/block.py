@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from ruamel.yaml import YAML
 
-from fred.component import OneOf
+from fred.cluster.latency import LogNormal
+from fred.components.component import OneOf
 from fred.fitting.candidates import Composed, Groups, Independent
 from fred.fitting.delays import Delayed, Delays
 from fred.fitting.description import Matrix
 from fred.fitting.filtering import Noise
 from fred.fitting.ranking import Model
-from fred.timing.latency import LogNormal
 
 _PARTS = 4  # steps of the noise in a usual iteration: so that each iteration, a short one too, has a step of its own
 _DIGITS = 4  # significant

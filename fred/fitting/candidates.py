@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.latency import Latency, LogNormal
 from fred.fitting.description import group_means
 from fred.fitting.filtering import Matrix, Noise, Series, Switching, log_likelihood
 from fred.fitting.latencies import FITS, log_density
 from fred.fitting.moments import autocovariances, fit_noise
 from fred.fitting.switching import fit_switching
-from fred.timing.latency import Latency, LogNormal
 
 Groups = NDArray[np.int64]
 _LEAST_VARIANCE = 1e-8

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.latency import LogNormal
 from fred.fitting.candidates import Composed, Groups, fit_composed
 from fred.fitting.filtering import Matrix
 from fred.fitting.latencies import log_density, lognormal
-from fred.timing.latency import LogNormal
 
 _FAR = 4.0  # deviations above the node's median
 _FEWEST = 5  # delays that one can be fitted to; workers whose median tells what is usual

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from fred.cluster.cluster import Cluster
 from fred.fitting.block import Block, cluster_block
 from fred.fitting.candidates import Groups
 from fred.fitting.description import Description, Matrix, describe
 from fred.fitting.judging import Agreement, agreement
 from fred.fitting.ranking import Judged, Model, Progress, rank
-from fred.timing.cluster import Cluster
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 

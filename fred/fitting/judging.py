@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import Loads
+from fred.cluster.durations import NANOSECONDS, durations
 from fred.fitting.description import Matrix
-from fred.timing.cluster import Cluster
-from fred.timing.contention import Loads
-from fred.timing.durations import NANOSECONDS, durations
 
 _SEED = 0
 _MOST_GRADIENTS = 400_000  # simulated: a second or two

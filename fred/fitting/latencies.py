@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma
 from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
 
-from fred.timing.latency import Gamma, Latency, LogNormal, Normal, Pareto, ShiftedExponential, Weibull
+from fred.cluster.latency import Gamma, Latency, LogNormal, Normal, Pareto, ShiftedExponential, Weibull
 
 Times = NDArray[np.float64]
 _LEAST = 1e-6  # of any parameter that must be above 0, relative to the time's size

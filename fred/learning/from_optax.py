@@ -8,8 +8,8 @@ import numpy as np
 import optax
 from pydantic import BeforeValidator, ConfigDict, WithJsonSchema
 
-from fred.component import Component
-from fred.registry import nearest
+from fred.components.component import Component
+from fred.components.registry import nearest
 
 
 class FromOptax(Component):

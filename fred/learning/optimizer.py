@@ -8,8 +8,8 @@ import numpy as np
 import optax
 from pydantic import model_validator
 
+from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, refused
-from fred.registry import nearest
 
 _TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
 

@@ -20,8 +20,8 @@ import numpy as np
 import optax
 from pydantic import model_validator
 
+from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, refused
-from fred.registry import nearest
 
 _OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate; made of others, as lists are here
 _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from pydantic import Field, field_validator
 
-from fred.component import Component
+from fred.components.component import Component
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation

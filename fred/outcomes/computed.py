@@ -8,7 +8,7 @@ import pandas as pd
 
 from fred.outcomes.measures import run_times, summarise
 from fred.outcomes.outcome import Named, digest
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 

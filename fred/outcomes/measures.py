@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred import registry
+from fred.cluster.durations import NANOSECONDS
+from fred.components import registry
 from fred.outcomes import spans, staleness
 from fred.outcomes.outcome import Outcome
-from fred.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
+from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Evaluate, Run
-from fred.timing.durations import NANOSECONDS
 
 WAYS = ("to_workers", "to_servers", "between_workers")
 

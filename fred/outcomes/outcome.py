@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 Named = dict[str, NDArray]  # parameters by path, such as `layer0/weights`

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
 
 KINDS = ("computing", "in_vain", "network", "waiting", "away")
 OTHERS = ("", "worker", "server", "collective")  # with whom a worker is on the network; for whom it waits

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 
 def of_gradients(schedule: Schedule) -> Ints:

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
-from fred import inputs, own_code
+from fred.components import own_code
 from fred.errors import FredError
+from fred.files import inputs
 from fred.outcomes.outcome import Named, Outcome
 from fred.outcomes.unit import Unit
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 ABOUT = "unit.json"  # written last, so that a folder with one is complete

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fred import environment, own_code, registry
+from fred.components import own_code, registry
 from fred.learning.data.dataset import data_digest
+from fred.process import environment
 from fred.specification.blame import blamed, own_classes
 from fred.specification.shape import Run
 from fred.version import __version__

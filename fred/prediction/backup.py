@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.component import Count
+from fred.cluster.contention import NodeOf
+from fred.components.component import Count
+from fred.prediction.contract import Best, Chooser
 from fred.prediction.empirical import OfTheLastRounds
 from fred.prediction.lognormal import Floats
 from fred.prediction.predictive import Predictive
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Best, Chooser
 
 
 class DynamicBackup(Predictive):

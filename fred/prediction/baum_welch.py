@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fred.cluster.contention import NodeOf
 from fred.prediction import forward
+from fred.prediction.contract import Progress
 from fred.prediction.lognormal import Floats
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Progress
 
 _LEAST_DEVIATION = 1e-3
 _TAIL = 0.005  # the first levels are spread evenly between this quantile of the chains' means and its opposite

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.component import Count
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser, CutoffRule, Objective, Progress, StaticCutoff
+from fred.cluster.contention import NodeOf
+from fred.components.component import Count
+from fred.prediction.contract import Chooser, CutoffRule, Objective, Progress, StaticCutoff
 
 
 class BestStatic(CutoffRule):

@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import CutoffRule, Progress, Round, Times
-from fred.timing.durations import NANOSECONDS, nanoseconds
+from fred.cluster.contention import NodeOf
+from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.prediction.contract import CutoffRule, Progress, Round, Times
 
 WARM_UP = 20  # rounds
 

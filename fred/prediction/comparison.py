@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fred import registry
+from fred.components import registry
 from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
+from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
 from fred.prediction.ewma import EWMA
-from fred.progress import Show
-from fred.timing.cutoffs import AllWorkers, CutoffRule, Oracle, StaticCutoff
+from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 

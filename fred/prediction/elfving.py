@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import ndtri
 
-from fred.component import Count
+from fred.cluster.contention import NodeOf
+from fred.components.component import Count
+from fred.prediction.contract import Chooser, Objective
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser, Objective
 
 
 class Elfving(Predictive):

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.component import Count
+from fred.cluster.contention import NodeOf
+from fred.components.component import Count
+from fred.prediction.contract import Chooser, Times
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser, Times
 
 
 class Empirical(Predictive):

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.cluster.contention import NodeOf
+from fred.cluster.elementary import log
+from fred.prediction.contract import Chooser
 from fred.prediction.lognormal import Floats, beyond, expected_order_statistics
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser
-from fred.timing.elementary import log
 
 _LEAST_VARIANCE = 1e-6
 # A squared error counts at most so many variances, or changes of regime would pass for spread. Deviations of normal times come

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from fred.cluster.elementary import exp
 from fred.prediction.lognormal import Floats
-from fred.timing.elementary import exp
 
 
 def predicted(state: Floats, transition: Floats) -> Floats:

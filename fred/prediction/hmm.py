@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.special import log_ndtr, ndtr
 
-from fred.component import Count
+from fred.cluster.contention import NodeOf
+from fred.cluster.elementary import exp, log
+from fred.components.component import Count
 from fred.prediction import baum_welch, forward
+from fred.prediction.contract import Chooser, Progress
 from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser, Progress
-from fred.timing.elementary import exp, log
 
 _SETTLING = 20  # rounds that an untrained rule learns the workers' own medians and deviations from
 _REACH, _POINTS = 4.5, 256  # the grid of times: deviations beyond the outermost means; number

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import betainc, expit, gammaln
 
-from fred.timing.latency import Latency
+from fred.cluster.latency import Latency
 
 Floats = NDArray[np.float64]
 Curve = Literal["linear", "fitted"]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fred.timing.cutoffs import Best, Chooser, CutoffRule, Objective, Times
-from fred.timing.durations import NANOSECONDS
+from fred.cluster.durations import NANOSECONDS
+from fred.prediction.contract import Best, Chooser, CutoffRule, Objective, Times
 
 
 class Predictive(CutoffRule):

@@ -12,15 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import registry, remembered
-from fred.layout import Layout, Sizes, size_in_bytes
+from fred.components import registry
 from fred.learning import beside
+from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays, Loss
 from fred.learning.server import Message, Scalar, Server, State
+from fred.process import remembered
 from fred.replay.blocks import Blocks
 from fred.replay.compact import Split, split
 from fred.replay.hooks import Hooks
+from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
 _SMALL = 1 << 14  # numbers
 F = TypeVar("F", bound=Callable[..., Any])

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from fred.errors import FredError
-from fred.layout import Layout, Size
 from fred.learning.models.model import Params
 from fred.replay.stack import Stack
+from fred.schedule.layout import Layout, Size
 
 _ONE_LAYER = {("weights",), ("biases",)}  # a model that is nothing else
 

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import remembered
+from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
-from fred.minibatches import Minibatches
+from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import padded
 from fred.replay.memory import Joined, Memory, restored
 from fred.replay.snapshot import Snapshot
-from fred.schedule import NONE, Row, Verb, message_key
+from fred.schedule.minibatches import Minibatches
+from fred.schedule.schedule import NONE, Row, Verb, message_key
 
 
 class Interpreter:

@@ -11,7 +11,7 @@ from fred.replay.hooks import Hooks, padded
 from fred.replay.messages import Messages, Uses
 from fred.replay.phases import Code, How, Kind, Op, Program
 from fred.replay.versions import trace
-from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
 _READ_AT_ONCE = 4  # sources of a mix that are added up in one go; the others one by one

@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import remembered
+from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
-from fred.minibatches import Minibatches
+from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
 from fred.replay.snapshot import Restoring, Snapshot, Taking
 from fred.replay.stack import Stack, rounded
+from fred.schedule.minibatches import Minibatches
 
 Operands = dict[str, Any]
 _CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays
 from fred.learning.server import Message, State
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.snapshot import Leaves, Restoring, Snapshot, Taking
-from fred.schedule import NONE, Row
+from fred.schedule.schedule import NONE, Row
 
 
 class Joined(NamedTuple):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fred.replay.hooks import Hooks
 from fred.replay.versions import Versions, assign_slots
-from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 Bools = NDArray[np.bool_]
 

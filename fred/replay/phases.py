@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.schedule import Ints
+from fred.schedule.schedule import Ints
 
 Operands = dict[str, NDArray]
 LONGEST_PHASE = 256  # instructions

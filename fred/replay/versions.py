@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.replay.hooks import Hooks
-from fred.schedule import NONE, Ints, Schedule, Verb
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: an enum costs time in every row
 

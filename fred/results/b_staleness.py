@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred import remembered
 from fred.errors import FredError
+from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
-from fred.learning.problem import Arrays
 from fred.outcomes.outcome import Outcome
+from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
 from fred.running.problem import Problem
-from fred.schedule import NONE, Schedule, Verb, message_key
+from fred.schedule.schedule import NONE, Schedule, Verb, message_key
 
 Blocks = Sequence[Params]
 

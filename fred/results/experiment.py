@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fred.errors import FredError
+from fred.files import ownership, staging
 from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.unit import Unit
-from fred.progress import OfRuns, in_notebook, of_runs
-from fred.results import folder, ownership, place
+from fred.process.progress import OfRuns, in_notebook, of_runs
+from fred.results import folder
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
@@ -52,7 +53,7 @@ def run(
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
         return Result(scenario, [_in_memory(unit, progress) for unit in units_of(scenario, only, inline)])
-    place.check_free(Path(out))
+    staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     about = folder.About(_seen_from(path, file), inline)
     _check_same(path, about)
@@ -72,7 +73,7 @@ class _Manner(NamedTuple):
 
 def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About, how: _Manner) -> tuple[int, tuple[str, ...]]:
     """Do what is missing, and put a whole folder in its place; how many units were there before, and why not more."""
-    with place.opened(path) as stage:
+    with staging.opened(path) as stage:
         kept = _kept(units, stage, path) if not how.fresh else []
         anew = _anew([unit for unit in units if unit not in kept], stage, path) if not how.fresh else ()
         begun = [] if how.fresh else [work.folder_of(unit) for unit in units]
@@ -84,7 +85,7 @@ def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About
             done = [stored.read(stage / unit.folder, unit.run) for unit in units]
             ownership.keep_only(stage, _files_of(units, stage))
             folder.complete(stage, scenario, done, about)
-            place.publish(stage, path)
+            staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
             word = _what_is_kept(units, stage, path) or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
             if word:  # a refusal is one line, unless units are kept
@@ -181,7 +182,7 @@ def _seen_from(path: Path, file: str | Path) -> str:
 
 
 def _check_same(path: Path, about: folder.About) -> None:
-    file, title = place.title_of(path)
+    file, title = staging.title_of(path)
     if about.file and file and file != about.file:
         named = f", {title!r}" if title else ""
         raise FredError(

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from fred import environment, inputs
 from fred.errors import FredError
+from fred.files import inputs, ownership, staging
+from fred.files.ownership import MANIFEST
 from fred.outcomes import stored
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
-from fred.results import ownership, place
-from fred.results.ownership import MANIFEST
+from fred.process import environment
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
@@ -72,7 +72,7 @@ class About:
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
     """Write what runs came to; an older result there is replaced once the new one is complete. Raises FredError."""
-    with place.opened(path) as stage, place.said(path):
+    with staging.opened(path) as stage, staging.said(path):
         ownership.keep_only(stage, [])
         done = []
         for outcome in result.outcomes:
@@ -81,7 +81,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
         complete(stage, result.scenario, done, About("", inline))
-        place.publish(stage, path)
+        staging.publish(stage, path)
 
 
 def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from fred.results import figures, pictures
+from fred.outcomes.tables import Tables
 from fred.results.b_staleness import b_staleness, by_staleness
-from fred.results.figures import Picture
-from fred.results.tables import Tables
+from fred.views import figures, pictures
+from fred.views.figures import Picture
 
 
 @dataclass(frozen=True)

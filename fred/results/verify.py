@@ -11,17 +11,18 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fred import environment, registry, remembered
+from fred.components import registry
+from fred.files.ownership import MANIFEST
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
 from fred.outcomes.stored import ABOUT
 from fred.outcomes.unit import Unit
-from fred.progress import OfRuns
+from fred.process import environment, remembered
+from fred.process.progress import OfRuns
 from fred.results import folder
 from fred.results.folder import Manifest
-from fred.results.ownership import MANIFEST
 from fred.running.execution import Following, execute
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.blame import own_classes
 
 

@@ -1,7 +1,8 @@
 """Whether another process would come to the same bits: by FRED's code, the user's own, and the numeric environment."""
 
-from fred import environment, own_code
+from fred.components import own_code
 from fred.outcomes.unit import code_of_fred
+from fred.process import environment
 
 
 def here() -> dict[str, str]:

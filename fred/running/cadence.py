@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.errors import FredError
-from fred.schedule import Row, Schedule, Verb
+from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.shape import Unit
-from fred.timing.durations import NANOSECONDS, nanoseconds
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.world import MOST_POINTS
 

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred import registry, remembered
+from fred.components import registry
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
+from fred.learning.loss import Loss, check_memory, initial_params
 from fred.learning.models.model import Model, Params
-from fred.learning.problem import Loss, check_memory, initial_params
 from fred.learning.server import Server, State
+from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
 from fred.specification.shape import Run, Task
 

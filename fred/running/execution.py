@@ -8,11 +8,12 @@ import jax
 import numpy as np
 import pandas as pd
 
-from fred import environment
+from fred.cluster.durations import NANOSECONDS
 from fred.learning.models.model import Params
 from fred.learning.server import State
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import Named
+from fred.process import environment
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
@@ -21,10 +22,9 @@ from fred.running.cadence import Points
 from fred.running.checks import check_task
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
-from fred.schedule import Schedule
+from fred.schedule.schedule import Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
-from fred.timing.durations import NANOSECONDS
 
 Progress = Callable[[float], None]  # told the fraction done
 

@@ -4,12 +4,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import remembered, streams
+from fred import streams
 from fred.learning.data.dataset import Dataset, loaded
-from fred.learning.problem import Arrays, Loss, initial_params, on_device
+from fred.learning.loss import Arrays, Loss, initial_params, on_device
 from fred.learning.server import State
-from fred.minibatches import Minibatches, Parts, divide
+from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
+from fred.schedule.minibatches import Minibatches, Parts, divide
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point

@@ -5,12 +5,12 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from fred.cluster.durations import LONGEST
 from fred.errors import FredError
-from fred.layout import Sizes
 from fred.running.cadence import Cadence, Watch
-from fred.schedule import Schedule
+from fred.schedule.layout import Sizes
+from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
-from fred.timing.durations import LONGEST
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 

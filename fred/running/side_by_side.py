@@ -17,11 +17,12 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fred import own_code, registry, remembered
+from fred.components import own_code, registry
 from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
-from fred.progress import OfRuns
+from fred.process import remembered
+from fred.process.progress import OfRuns
 from fred.running import agreement, work
 from fred.running.execution import Following
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fred import own_code
+from fred.components import own_code
 from fred.errors import FredError
-from fred.held import held
+from fred.files.lock import held
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit
 from fred.running import checkpoints

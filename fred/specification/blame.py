@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from fred.component import Component, options_of
+from fred.components.component import Component, options_of
 from fred.errors import FredError
 from fred.specification.shape import Run
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fred import registry
-from fred.component import Component, options_of
+from fred.components import registry
+from fred.components.component import Component, options_of
 from fred.errors import FredError
 from fred.specification.names import Name
 from fred.specification.shape import Run

@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from fred import registry
-from fred.component import ONE_OF
+from fred.components import registry
+from fred.components.component import ONE_OF
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.sweep import Sweep

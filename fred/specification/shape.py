@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fred import registry
-from fred.component import Component, Count, OneOf
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import LONGEST
+from fred.cluster.latency import Positive
+from fred.components import registry
+from fred.components.component import Component, Count, OneOf
 from fred.errors import FredError
-from fred.minibatches import Division, Sampling
-from fred.timing.cluster import Cluster
-from fred.timing.durations import LONGEST
-from fred.timing.latency import Positive
-from fred.timing.protocol import Protocol
+from fred.protocols.protocol import Protocol
+from fred.schedule.minibatches import Division, Sampling
 from fred.timing.world import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fred.components.registry import nearest
 from fred.errors import FredError, quoted
-from fred.registry import nearest
 from fred.specification.names import is_usual
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of

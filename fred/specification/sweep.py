@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from fred.component import Component
-from fred.registry import nearest
+from fred.components.component import Component
+from fred.components.registry import nearest
 
 _MOST = 10_000  # points
 _LEARNED = ("loss", "error", "replicas_loss", "replicas_error", "diverged")  # numbers in a summary that need a task

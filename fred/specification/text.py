@@ -9,8 +9,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from fred import inputs
 from fred.errors import FredError, quoted
+from fred.files import inputs
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _MOST_VALUES = 1_000_000  # in one file, aliases written out

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from fred.timing.contention import Load, Loads
-from fred.timing.durations import NANOSECONDS, NEVER
+from fred.cluster.contention import Load, Loads
+from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.timing.loop import Loop
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import simpy
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import Load
+from fred.cluster.durations import durations
+from fred.cluster.faults import Faults, Way
+from fred.cluster.latency import Latency
+from fred.cluster.network import Network
 from fred.timing.cards import Card, OfServer, Shared, Slowness, card_of
-from fred.timing.cluster import Cluster
-from fred.timing.contention import Load
-from fred.timing.durations import durations
-from fred.timing.faults import Faults, Way
-from fred.timing.latency import Latency
 from fred.timing.loop import After, Loop
-from fred.timing.network import Network
 
 
 class Links:

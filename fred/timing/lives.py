@@ -5,10 +5,10 @@ from typing import Any
 
 import simpy
 
+from fred.cluster.durations import NEVER
+from fred.cluster.faults import MOST_TRIES, Faults
 from fred.errors import FredError
-from fred.timing.durations import NEVER
-from fred.timing.faults import MOST_TRIES, Faults
-from fred.timing.held import Gradient
+from fred.timing.copies import Gradient
 from fred.timing.loop import Loop
 
 _Process = Callable[[], Generator[Any, Any, Any]]

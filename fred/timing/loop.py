@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.events import NORMAL, URGENT
 
-from fred.timing.durations import NEVER
+from fred.cluster.durations import NEVER
 
 
 class Ends(Protocol):

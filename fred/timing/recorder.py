@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
-from fred.layout import Layout
-from fred.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
-from fred.timing.held import NOTHING_CUT, Copy, Gradient
+from fred.schedule.layout import Layout
+from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
+from fred.timing.copies import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")

@@ -7,12 +7,12 @@ from typing import Any
 
 import simpy
 
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.faults import Faults
 from fred.errors import FredError
-from fred.schedule import NONE, UNENDING, Schedule, What
-from fred.timing.cluster import Cluster
-from fred.timing.durations import NANOSECONDS
-from fred.timing.faults import Faults
-from fred.timing.held import Gradient
+from fred.schedule.schedule import NONE, UNENDING, Schedule, What
+from fred.timing.copies import Gradient
 from fred.timing.lives import Lives
 from fred.timing.loop import Loop
 from fred.timing.recorder import Recorder

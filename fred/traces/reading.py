@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from fred.component import Component
+from fred.components.component import Component
 from fred.errors import FredError
-from fred.traces.files import File, Labels, Numbers, listed, opened
+from fred.traces.columns import File, Labels, Numbers, listed, opened
 from fred.traces.mending import LONGEST, Absurd, Cells, Duplicates, Mender, Missing
 from fred.traces.trace import Trace
 

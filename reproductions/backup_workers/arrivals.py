@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.results import figures
-from fred.results.planning import arrivals
+from fred.commands.plan import arrivals
+from fred.views import figures
 from reproductions.common import RESULTS, ROOT, quiet
 
 SCENARIOS = ROOT / "scenarios" / "backup-workers"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.results import figures
+from fred.views import figures
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, run, say
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 import fred
+from fred.commands.plan import iterations_of
 from fred.prediction.planning import Plan, plan
-from fred.results import figures
-from fred.results.planning import iterations_of
+from fred.views import figures
 from reproductions.backup_workers.arrivals import SCENARIOS, means
 from reproductions.common import RESULTS, run
 

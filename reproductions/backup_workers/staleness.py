@@ -4,7 +4,7 @@ import pandas as pd
 
 import fred
 from fred.outcomes.staleness import by_block
-from fred.results import figures
+from fred.views import figures
 from reproductions.backup_workers.arrivals import SCENARIOS
 from reproductions.common import RESULTS, quiet, run
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 import fred
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import SCENARIOS
 

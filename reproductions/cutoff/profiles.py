@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fred.prediction.deep.rule import DeepMarkov
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import WARM_UP, Recorded, changing, record
 from reproductions.cutoff.regime import MODEL, SEEDS, TRAINING_SEED

@@ -4,15 +4,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
+from fred.prediction.contract import AllWorkers, CutoffRule
 from fred.prediction.deep.learning import learn
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
-from fred.results import figures
-from fred.timing.cutoffs import AllWorkers, CutoffRule
-from fred.timing.durations import NANOSECONDS
+from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.results import figures
 from fred.specification.loading import Scenario
+from fred.views import figures
 from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"

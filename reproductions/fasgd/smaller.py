@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb
 from reproductions.common import RESULTS, ROOT, run, say
 
 SCENARIOS = ROOT / "scenarios" / "fasgd"

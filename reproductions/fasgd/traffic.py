@@ -5,7 +5,7 @@ import pandas as pd
 
 import fred
 from fred.outcomes.measures import copies
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, ROOT, run
 
 KINDS = ("published-fetch", "read-fetch", "push")  # of gated runs

@@ -3,7 +3,7 @@
 import pandas as pd
 
 import fred
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, run
 from reproductions.psp.times import EVEN, LATE, SCENARIOS
 

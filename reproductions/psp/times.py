@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import fred
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, ROOT, quiet, say
 
 PAPER = {"sync": 199.97, "push-28": 164.97, "push-28-pull-90": 139.95, "push-20-pull-75": 136.54}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 
 import fred
-from fred.results import figures
+from fred.views import figures
 from reproductions.common import RESULTS, ROOT, quiet, say
 
 THROUGHPUT = RESULTS / "wagma-throughput.csv"

@@ -1,8 +1,8 @@
 """D-PSGD that communicates twice in each iteration [Li et al. 2021, section 5.2]."""
 
-from fred.timing.inbox import Inbox, Senders
-from fred.timing.network import NOTHING
-from fred.timing.protocols.gossip import Gossip
+from fred.cluster.network import NOTHING
+from fred.protocols.gossip import Gossip
+from fred.protocols.inbox import Inbox, Senders
 from fred.timing.simulation import Process, Simulation
 
 

@@ -1,0 +1,1 @@
+"""Data sets: a file for each, and how users' own are read."""

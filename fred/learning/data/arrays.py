@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, ValidationInfo, model_validator
 
-from fred import inputs
-from fred.component import beside_the_scenario
+from fred.components.component import beside_the_scenario
 from fred.errors import FredError
+from fred.files import inputs
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 _NAMES = tuple(f"{part}_{what}" for part in ("train", "evaluation") for what in ("inputs", "answers"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from fred.component import Count
+from fred.components.component import Count
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples

@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import own_code, remembered
-from fred.component import Component
+from fred.components import own_code
+from fred.components.component import Component
 from fred.errors import FredError
+from fred.process import remembered
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 
-from fred import inputs
 from fred.errors import FredError
+from fred.files import inputs
 
 Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes

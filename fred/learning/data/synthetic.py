@@ -8,7 +8,7 @@ from pydantic import Field
 from scipy import special
 
 from fred import streams
-from fred.component import Count
+from fred.components.component import Count
 from fred.learning.data.dataset import Data, Dataset, Examples
 
 

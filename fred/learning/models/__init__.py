@@ -1,0 +1,1 @@
+"""Models: a file for each, and adapters for Flax and Equinox."""

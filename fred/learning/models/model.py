@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import jax
 
-from fred.component import Component, Count
+from fred.components.component import Component, Count
 
 Params = Any  # pytree of float32 arrays
 

@@ -1,0 +1,1 @@
+"""Update rules: a file for each, or for several that share one."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fred.prediction.deep.history import History
-from fred.prediction.deep.network import Network, Params, key_of
+from fred.prediction.deep.networks import Network, Params, key_of
 from fred.prediction.deep.normal import above, log_density, log_survival
 
 _STREAMS = 10  # completions of what was seen at most; they have equally many particles

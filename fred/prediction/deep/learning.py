@@ -7,13 +7,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import environment
+from fred.cluster import elementary
+from fred.cluster.contention import NodeOf
+from fred.prediction.contract import Progress
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.network import Network, of_variant
-from fred.timing import elementary
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Progress
+from fred.prediction.deep.networks import Network, of_variant
+from fred.process import environment
 from fred.traces.trace import Trace
 from fred.version import __version__
 

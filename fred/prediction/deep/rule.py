@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
-from fred import environment
-from fred.component import Count, Whole, beside_the_scenario
+from fred.cluster.contention import NodeOf
+from fred.components.component import Count, Whole, beside_the_scenario
+from fred.prediction.contract import Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictive, Predictor
-from fred.timing.contention import NodeOf
-from fred.timing.cutoffs import Chooser, Objective, Progress
+from fred.process import environment
 
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter
@@ -143,7 +143,7 @@ class _Believing(Predictor):
                 self._believe(*each)
 
     def _begin(self, normaliser: float) -> None:
-        from fred.prediction.deep.network import key_of
+        from fred.prediction.deep.networks import key_of
 
         share, time = self._trained.about.pace
         self._best.came_to(_KNOWN * share * self.workers, _KNOWN * time * normaliser)
@@ -176,7 +176,7 @@ def _filter(trained: saved.Trained, node_of: bytes, particles: int) -> "Filter":
 
     environment.check()
     from fred.prediction.deep.filter import Filter
-    from fred.prediction.deep.network import of_variant
+    from fred.prediction.deep.networks import of_variant
 
     about, there = trained.about, jnp.asarray(Grid(np.frombuffer(node_of, np.int64)).there)
     params = {name: {part: jnp.asarray(a) for part, a in layer.items()} for name, layer in trained.params.items()}

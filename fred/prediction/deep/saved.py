@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fred import inputs
-from fred.component import Count, Whole
+from fred.components.component import Count, Whole
 from fred.errors import FredError
+from fred.files import inputs
 
 FORMAT = 1
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml

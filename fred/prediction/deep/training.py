@@ -17,8 +17,8 @@ from numpyro.optim import optax_to_numpyro
 
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.history import History
-from fred.prediction.deep.model import Windows, guide, model
-from fred.prediction.deep.network import Network, Params, key_of
+from fred.prediction.deep.networks import Network, Params, key_of
+from fred.prediction.deep.programs import Windows, guide, model
 
 _AT_ONCE = 50  # steps of one compiled call, at most
 _CLIP = 10.0  # norm of the gradient

@@ -1,0 +1,150 @@
+"""The simulated machines: how many workers, how fast each is, and how they reach the servers."""
+
+import math
+from collections import Counter
+from functools import cached_property
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fred.cluster.contention import Contention, Load, NodeOf
+from fred.cluster.durations import NANOSECONDS, check_median
+from fred.cluster.faults import Fault, Trouble
+from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
+from fred.cluster.network import Network
+from fred.components.component import Component, Count, OneOf
+
+MOST_WORKERS = 10_000_000
+MOST_SERVERS = 10_000
+
+
+class Group(Component):
+    """Workers of one kind."""
+
+    workers: Count = Field(examples=[4])
+    speed: Positive = Field(1.0, description="compute times are divided by it")
+    compute: AnyLatency | None = Field(None, description="of this group; absent: the cluster's")
+
+
+class Cluster(Component):
+    """Workers with their compute times, and the network between them and the servers."""
+
+    workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
+    compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
+    speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
+    groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
+    servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
+    nodes: Count | tuple[Count, ...] = Field(
+        1,
+        description="machines, among which the workers are spread evenly, in order; or how many workers each has",
+        examples=[1],
+    )
+    contention: tuple[Annotated[Contention, OneOf("contention")], ...] = Field((), description="what slows workers down")
+    network: Network | None = Field(None, description="absent: messages take no time")
+    faults: tuple[Annotated[Fault, OneOf("fault")], ...] = Field((), description="crashes, absences, lost messages")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Cluster":
+        if not self.groups and self.workers is None:
+            raise ValueError("needs `workers` or `groups`")
+        grouped = sum(group.workers for group in self.groups)
+        if self.groups and self.workers not in (None, grouped):
+            raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
+        if self.groups and self.speeds:
+            raise ValueError("give `speeds` or `groups`, not both")
+        if self.speeds and len(self.speeds) != self.size:
+            raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
+        if self.size > MOST_WORKERS:
+            raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
+        if isinstance(self.nodes, int) and self.nodes > self.size:
+            raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
+        if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
+            raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
+        try:
+            self.troubles(0)
+        except ValueError as error:
+            raise ValueError(f"`faults`: {error}") from error
+        try:
+            self.loads(0)
+            self.link_loads("workers", 0)
+            self.link_loads("servers", 0)
+        except OverflowError as error:
+            raise ValueError("`contention`: a time is too long; times are in seconds") from error
+        self._check_latencies()
+        named = [server for some in self.network.servers for server in some.servers] if self.network else []
+        if max(named, default=0) >= self.servers:
+            raise ValueError(f"`network.servers` names server {max(named)}; there are {self.servers}, numbered from 0")
+        return self
+
+    def _check_latencies(self) -> None:
+        members = list(zip(self.latencies(), self.worker_speeds(), strict=True))
+        for latency, speed in {(id(latency), speed): (latency, speed) for latency, speed in members}.values():
+            check_median(latency, speed)
+        numbers = Counter(id(latency) for latency, _ in members)
+        for latency in {id(latency): latency for latency, _ in members}.values():
+            latency.check(numbers[id(latency)])
+        for of_messages in self.network.latencies() if self.network else ():
+            of_messages.check(self.size)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of workers."""
+        return self.workers or sum(group.workers for group in self.groups)
+
+    @property
+    def node_of(self) -> NodeOf:
+        """The node of each worker: [workers]."""
+        if isinstance(self.nodes, int):
+            return np.arange(self.size) * self.nodes // self.size
+        return np.repeat(np.arange(len(self.nodes)), self.nodes)
+
+    def latencies(self) -> list[Latency]:
+        """Compute time of each worker at speed 1."""
+        if not self.groups:
+            return [self.compute] * self.size
+        return [group.compute or self.compute for group in self.groups for _ in range(group.workers)]
+
+    def worker_speeds(self) -> list[float]:
+        """Speed of each worker."""
+        if self.groups:
+            return [group.speed for group in self.groups for _ in range(group.workers)]
+        return list(self.speeds) or [1.0] * self.size
+
+    @cached_property
+    def gradients_per_second(self) -> float:
+        """About how many gradients all workers compute in a second of virtual time if they wait for messages only."""
+        messages = 0.0 if self.network is None else sum(map(_usual, (self.network.latency, self.network.pull_latency)))
+        seconds = {latency: _usual(latency) for latency in set(self.latencies())}
+        members = zip(self.latencies(), self.worker_speeds(), strict=True)
+        return sum(1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members)
+
+    def loads(self, seed: int) -> list[Load]:
+        """Every contention regime at work."""
+        regimes = enumerate(self.contention)
+        return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
+
+    def troubles(self, seed: int) -> list[Trouble]:
+        """Every fault at work."""
+        faults = enumerate(self.faults)
+        return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
+
+    def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
+        """Every regime at work on the links of workers, or of servers."""
+        contention = self.network.contention if self.network else ()
+        regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
+        return [regime.start(seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+
+    def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
+        return self.node_of if of == "workers" else np.arange(self.servers)
+
+
+def _usual(latency: Latency | None) -> float:
+    """The mean duration, s; where there is none, the median."""
+    if latency is None:
+        return 0.0
+    try:
+        mean = latency.mean
+    except Exception:  # a user's own, or one too large to compute
+        mean = math.inf
+    return mean if mean < math.inf else float(latency.sample(np.array([0.5]))[0])

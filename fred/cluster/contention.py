@@ -1,0 +1,241 @@
+"""Contention: what slows workers down from time to time, beside the randomness of each single compute time."""
+
+from abc import abstractmethod
+from bisect import bisect_right
+from functools import cache
+from itertools import accumulate
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fred import streams
+from fred.cluster.durations import LONGEST, NANOSECONDS, durations
+from fred.cluster.elementary import log
+from fred.cluster.latency import Constant, Latency, Mixture, Positive
+from fred.components.component import Component, Count, Whole
+from fred.errors import FredError
+
+FOREVER = 1 << 62  # ns
+_MOST_CHANGES = 100_000  # of the regimes during one gradient
+_MOST_SWITCHES = 4_000_000  # of one entity
+NodeOf = NDArray[np.int64]  # the node of each worker, by number
+Scope = Literal["worker", "node", "cluster"]
+Slowdown = Annotated[float, Field(ge=1)]
+Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
+
+
+class Load:
+    """One regime at work on one run's cluster; by default it does nothing."""
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        """By what the worker's compute times are multiplied now, and until when, ns."""
+        return 1.0, FOREVER
+
+    def stretch(self, worker: int, begin: int) -> float:
+        """By what a computation that begins then is multiplied, whatever happens while it goes on."""
+        return 1.0
+
+    def delay(self, worker: int, step: int) -> int:
+        """What is added to the worker's compute time of this step, ns."""
+        return 0
+
+
+class Contention(Component):
+    """A regime; several may be at work at once."""
+
+    @abstractmethod
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        """The regime on a cluster, each worker on its node [workers]; what is random comes from the streams of this name."""
+
+
+class MarkovSwitching(Contention):
+    """A fast and a slow state, in which workers, nodes or the whole cluster dwell for exponential times, from stationarity."""
+
+    slowdown: Slowdown = Field(description="compute times are multiplied by it in the slow state", examples=[3.0])
+    fast_seconds: Dwell = Field(description="mean time in the fast state, s", examples=[20.0])
+    slow_seconds: Dwell = Field(description="mean time in the slow state, s", examples=[10.0])
+    of: Scope = Field("worker", description="what is slow or fast as one")
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return _Switching(self, seed, name, entities(self.of, node_of))
+
+
+class _Switching(Load):
+    def __init__(self, regime: MarkovSwitching, seed: int, name: str, entity_of: list[int]):
+        self._regime, self._entity_of = regime, entity_of
+        self._draw = lambda entity, start, count: streams.uniforms(seed, name, entity, start, count)
+        share = regime.slow_seconds / (regime.slow_seconds + regime.fast_seconds)
+        entities = np.unique(entity_of)
+        first = streams.uniforms(seed, name, entities, 0, 1)[:, 0] < share
+        self._first_slow = dict(zip(entities.tolist(), first.tolist(), strict=True))
+        self._switches: dict[int, list[int]] = {e: [] for e in self._first_slow}  # times of change, ns
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        entity = self._entity_of[worker]
+        switches = self._switches[entity]
+        while not switches or switches[-1] <= now:
+            if len(switches) > _MOST_SWITCHES:
+                raise FredError(
+                    f"`contention`: more than {_MOST_SWITCHES:,} changes in the first {now / NANOSECONDS:g} s; "
+                    "give longer `fast_seconds` and `slow_seconds`, or stop the run earlier"
+                )
+            self._extend(entity, switches, min(max(16, len(switches)), 1 << 16))
+        past = bisect_right(switches, now)
+        slow = self._first_slow[entity] ^ bool(past % 2)
+        return (self._regime.slowdown if slow else 1.0), switches[past]
+
+    def _extend(self, entity: int, switches: list[int], count: int) -> None:
+        means = self._regime.fast_seconds, self._regime.slow_seconds
+        draws = -log(self._draw(entity, 1 + len(switches), count))
+        start = switches[-1] if switches else 0
+        slow = (np.arange(count) + len(switches) + self._first_slow[entity]) % 2
+        dwell = np.clip(np.rint(draws * np.where(slow, means[1], means[0]) * NANOSECONDS), 1, FOREVER)
+        switches += accumulate((int(each) for each in dwell), initial=start)
+        del switches[-count - 1]  # the start itself
+
+
+class Job(Contention):
+    """A competing job that slows some nodes down from one moment to another."""
+
+    nodes: tuple[Whole, ...] = Field(description="numbers of the nodes, from 0", examples=[[0]])
+    slowdown: Slowdown = Field(description="compute times are multiplied by it", examples=[2.0])
+    begin: float = Field(0.0, ge=0, description="s")
+    end: Positive | None = Field(None, description="s; absent: it never ends")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Job":
+        if self.end is not None and self.end <= self.begin:
+            raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
+        return self
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        nodes = int(node_of.max()) + 1
+        if max(self.nodes, default=0) >= nodes:
+            raise ValueError(f"there are {nodes} nodes, numbered from 0; `nodes` names {max(self.nodes)}")
+        return _Occupied(self, np.isin(node_of, self.nodes).tolist())
+
+
+class _Occupied(Load):
+    def __init__(self, job: Job, slowed: list[bool]):
+        self._slowed, self._factor = slowed, job.slowdown
+        self._begin = round(job.begin * NANOSECONDS)
+        self._end = FOREVER if job.end is None else round(job.end * NANOSECONDS)
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        if not self._slowed[worker] or now >= self._end:
+            return 1.0, FOREVER
+        return (1.0, self._begin) if now < self._begin else (self._factor, self._end)
+
+
+class RandomDelays(Contention):
+    """At every step some workers, drawn anew, take longer by a fixed time [Li et al. 2021, section 5.2].
+
+    `exact`: always so many, as the paper says. `independent`: each with probability `workers` / n. `published`: as in the
+    paper's code, every worker draws up to `workers` numbers below n in each step, all from the same stream, and is delayed as
+    soon as one is its own; who was hit has drawn less often, so that they drift apart, and are nearly independent.
+    """
+
+    workers: Count = Field(description="how many at each step; on average, or nearly, where `draw` says so", examples=[1])
+    seconds: Positive = Field(description="by how much longer they take, s", examples=[0.32])
+    draw: Literal["exact", "independent", "published"] = Field("exact", description="how they are drawn")
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        if self.workers > len(node_of):
+            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
+        if self.draw == "independent":
+            return Drawn(seed, name, len(node_of), self.workers / len(node_of), Constant(seconds=self.seconds))
+        return (_Delayed if self.draw == "exact" else _Injected)(self, seed, name, len(node_of))
+
+
+class _Delayed(Load):
+    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+        self._delay = round(regime.seconds * NANOSECONDS)
+
+        @cache
+        def chosen(step: int) -> frozenset[int]:
+            draws = streams.words(seed, name, step, np.arange(workers))
+            return frozenset(np.argsort(draws, kind="stable")[: regime.workers].tolist())
+
+        self._chosen = chosen
+
+    def delay(self, worker: int, step: int) -> int:
+        return self._delay if worker in self._chosen(step) else 0
+
+
+class _Injected(Load):
+    def __init__(self, regime: RandomDelays, seed: int, name: str, workers: int):
+        self._delay, self._tries = round(regime.seconds * NANOSECONDS), regime.workers
+        self._drawn: list[int] = []  # one stream for all
+        self._draw = lambda start, count: streams.words(seed, name, 0, start + np.arange(count)) * workers >> np.uint64(32)
+        self._places = [0] * workers  # where each is in it
+        self._delayed: list[list[bool]] = [[] for _ in range(workers)]  # at each step
+
+    def delay(self, worker: int, step: int) -> int:
+        delayed = self._delayed[worker]
+        while len(delayed) <= step:
+            delayed.append(any(self._next(worker) == worker for _ in range(self._tries)))
+        return self._delay if delayed[step] else 0
+
+    def _next(self, worker: int) -> int:
+        place = self._places[worker]
+        self._places[worker] += 1
+        if place >= len(self._drawn):
+            self._drawn += self._draw(len(self._drawn), 1024).tolist()
+        return self._drawn[place]
+
+
+class Drawn(Load):
+    """Each step of each worker is delayed with some probability, by a drawn time."""
+
+    def __init__(self, seed: int, name: str, workers: int, probability: float, seconds: Latency):
+        delay = Mixture(components=(Constant(seconds=0.0), seconds), weights=(1 - probability, probability))
+        self._draws = durations(seed, name, [delay] * workers, [1.0] * workers)
+        self._delays: list[list[int]] = [[] for _ in range(workers)]  # of each worker's steps, ns
+
+    def delay(self, worker: int, step: int) -> int:
+        delays = self._delays[worker]
+        while len(delays) <= step:
+            delays.append(self._draws[worker]())
+        return delays[step]
+
+
+def entities(of: Scope, node_of: NodeOf) -> list[int]:
+    """The number of what each worker shares its state with: itself, its node, or the whole cluster."""
+    return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[of].tolist()
+
+
+class Loads:
+    """Every regime of one run, each asked only for what it overrides."""
+
+    def __init__(self, loads: list[Load]):
+        self._slowdowns = [load.slowdown for load in loads if type(load).slowdown is not Load.slowdown]
+        self._stretches = [load.stretch for load in loads if type(load).stretch is not Load.stretch]
+        self._delays = [load.delay for load in loads if type(load).delay is not Load.delay]
+
+    def finish(self, worker: int, step: int, begin: int, work: int) -> int:
+        """When a computation of `work` ns at full speed that begins then is over, ns.
+
+        Slowdowns multiply while they last; what it begins with multiplies all of it; delays add.
+        """
+        now, remaining = begin, float(work)
+        for stretch in self._stretches:
+            remaining *= stretch(worker, begin)
+        for _ in range(_MOST_CHANGES):
+            factor, until = 1.0, FOREVER
+            for slowdown in self._slowdowns:
+                own, end = slowdown(worker, now)
+                factor *= own
+                if end < until:
+                    until = end
+            if now + remaining * factor <= until:
+                return now + round(remaining * factor) + sum([delay(worker, step) for delay in self._delays])
+            if until >= FOREVER:
+                raise OverflowError(f"worker {worker} would compute for {remaining * factor / NANOSECONDS:g} s")
+            remaining -= (until - now) / factor
+            now = until
+        raise FredError(
+            f"`contention` changes more than {_MOST_CHANGES:,} times while worker {worker} computes one gradient "
+            f"({work / NANOSECONDS:g} s): give longer times between changes"
+        )

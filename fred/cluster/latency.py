@@ -1,0 +1,258 @@
+"""How long things take: distributions of a duration in seconds, each a function of one uniform draw per duration.
+
+One uniform per duration keeps draws counter-based, and makes two distributions under the same seed comparable draw by draw.
+"""
+
+import math
+from abc import abstractmethod
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+from scipy import special
+
+from fred import streams
+from fred.cluster.elementary import exp, log1p, power
+from fred.components.component import Component, OneOf
+
+Uniforms = NDArray[np.float64]  # draws in (0, 1)
+Seconds = NDArray[np.float64]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Latency(Component):
+    """A distribution of durations, s."""
+
+    @abstractmethod
+    def sample(self, u: Uniforms) -> Seconds:
+        """The durations that uniform draws u stand for, s, none negative; same shape. Mostly the quantile function."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Expected duration, s (infinite where the distribution has none)."""
+
+    def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
+        """So many durations of each member (an entity's number) from a position on, s: shape of `members` + [size].
+
+        Draws of their own, each from its stream, unless overridden. `ranks`: a member's place among those of this latency.
+        """
+        return self.sample(streams.uniforms(seed, purpose, members, position, size))
+
+    def check(self, members: int) -> None:
+        """Refuse, with ValueError, a number of members that it has no durations for."""
+
+
+AnyLatency = Annotated[Latency, OneOf("latency")]
+
+
+class Constant(Latency):
+    """Always the same duration."""
+
+    seconds: NonNegative = Field(examples=[0.1], description="duration, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.full_like(u, self.seconds)
+
+    @property
+    def mean(self) -> float:
+        return self.seconds
+
+
+class Uniform(Latency):
+    """Any duration between two bounds, equally likely."""
+
+    low: NonNegative = Field(examples=[0.1], description="shortest duration, s")
+    high: NonNegative = Field(examples=[0.3], description="longest duration, s")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Uniform":
+        if self.high < self.low:
+            raise ValueError(f"`high` ({self.high}) must not be below `low` ({self.low})")
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.low + (self.high - self.low) * u
+
+    @property
+    def mean(self) -> float:
+        return (self.low + self.high) / 2
+
+
+class Exponential(Latency):
+    """Memoryless durations."""
+
+    scale: Positive = Field(examples=[0.1], description="mean, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return -self.scale * log1p(-u)
+
+    @property
+    def mean(self) -> float:
+        return self.scale
+
+
+class ShiftedExponential(Latency):
+    """A fixed minimum plus an exponential rest: the usual model of a straggling worker."""
+
+    shift: NonNegative = Field(examples=[0.1], description="shortest duration, s")
+    scale: Positive = Field(examples=[0.05], description="mean of the exponential rest, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.shift - self.scale * log1p(-u)
+
+    @property
+    def mean(self) -> float:
+        return self.shift + self.scale
+
+
+class Normal(Latency):
+    """A normal distribution cut off below a positive floor (conditioned on lying above it, not clipped to it)."""
+
+    mu: Positive = Field(examples=[0.1], description="mean before the cut, s")
+    sigma: Positive = Field(examples=[0.02], description="standard deviation before the cut, s")
+    floor: Positive = Field(1e-3, description="shortest duration, s")
+
+    @model_validator(mode="after")
+    def _not_all_cut(self) -> "Normal":
+        if self.floor > self.mu + 6 * self.sigma:
+            raise ValueError(f"`floor` ({self.floor:g}) is more than 6 `sigma` above `mu` ({self.mu:g}); lower it")
+        return self
+
+    @cached_property
+    def _below(self) -> float:
+        return float(special.ndtr((self.floor - self.mu) / self.sigma))
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.maximum(self.floor, self.mu + self.sigma * special.ndtri(self._below + (1 - self._below) * u))
+
+    @property
+    def mean(self) -> float:
+        a = (self.floor - self.mu) / self.sigma
+        return self.mu + self.sigma * math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (1 - self._below)
+
+
+class LogNormal(Latency):
+    """A fixed minimum plus a rest whose logarithm is normal: what grows with the length of a sentence, or of an episode."""
+
+    median: Positive = Field(examples=[0.1], description="median of the rest, s")
+    sigma: Positive = Field(examples=[0.3], description="standard deviation of the logarithm of the rest")
+    shift: NonNegative = Field(0.0, description="shortest duration, s")
+    longest: Positive | None = Field(None, description="no duration is longer (conditioned on that, not clipped), s")
+
+    @model_validator(mode="after")
+    def _not_all_cut(self) -> "LogNormal":
+        if self._highest < -6:
+            raise ValueError(f"`longest` ({self.longest:g}) leaves nothing of the distribution; raise it")
+        return self
+
+    @cached_property
+    def _highest(self) -> float:
+        """The rest's longest duration, in standard deviations of its logarithm above the median."""
+        if self.longest is None:
+            return math.inf
+        rest = self.longest - self.shift
+        return math.log(rest / self.median) / self.sigma if rest > 0 else -math.inf
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.shift + self.median * exp(self.sigma * special.ndtri(u * special.ndtr(self._highest)))
+
+    @property
+    def mean(self) -> float:
+        kept = float(special.ndtr(self._highest - self.sigma) / special.ndtr(self._highest))
+        return self.shift + self.median * float(exp(self.sigma**2 / 2)) * kept
+
+
+class Gamma(Latency):
+    """The time of several memoryless stages in a row."""
+
+    shape: Positive = Field(examples=[4.0], description="number of stages, need not be whole")
+    scale: Positive = Field(examples=[0.025], description="mean of one stage, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.asarray(self.scale * special.gammaincinv(self.shape, u), np.float64)
+
+    @property
+    def mean(self) -> float:
+        return self.shape * self.scale
+
+
+class Weibull(Latency):
+    """Durations with a hazard that falls (shape < 1, heavy tail) or rises (shape > 1)."""
+
+    shape: Positive = Field(examples=[1.5], description="exponent of the hazard plus one")
+    scale: Positive = Field(examples=[0.1], description="63rd percentile, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.scale * power(-log1p(-u), 1 / self.shape)
+
+    @property
+    def mean(self) -> float:
+        return self.scale * float(special.gamma(1 + 1 / self.shape))
+
+
+class Pareto(Latency):
+    """A power-law tail: rare durations many times the shortest."""
+
+    minimum: Positive = Field(examples=[0.1], description="shortest duration, s")
+    alpha: Positive = Field(examples=[2.5], description="tail exponent; the mean is infinite for alpha <= 1")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.minimum * power(1 - u, -1 / self.alpha)
+
+    @property
+    def mean(self) -> float:
+        return self.minimum * self.alpha / (self.alpha - 1) if self.alpha > 1 else float("inf")
+
+
+class Bimodal(Latency):
+    """One of two fixed durations: most are fast, some are slow."""
+
+    fast: NonNegative = Field(examples=[0.1], description="the usual duration, s")
+    slow: NonNegative = Field(examples=[1.0], description="the other duration, s")
+    slow_fraction: Fraction = Field(examples=[0.05], description="share of slow ones")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return np.where(u < 1 - self.slow_fraction, self.fast, self.slow)
+
+    @property
+    def mean(self) -> float:
+        return self.fast + (self.slow - self.fast) * self.slow_fraction
+
+
+class Mixture(Latency):
+    """Each duration comes from one of several distributions, chosen with given weights."""
+
+    components: tuple[AnyLatency, ...] = Field(
+        min_length=1,
+        description="the distributions",
+        examples=[[{"name": "constant", "seconds": 0.1}, {"name": "exponential", "scale": 1.0}]],
+    )
+    weights: tuple[NonNegative, ...] = Field(examples=[[0.9, 0.1]], description="one per component; scaled to sum to 1")
+
+    @model_validator(mode="after")
+    def _matched(self) -> "Mixture":
+        if len(self.weights) != len(self.components):
+            raise ValueError(f"{len(self.components)} components need as many weights, not {len(self.weights)}")
+        if not 0 < sum(self.weights) < math.inf:
+            raise ValueError("at least one of `weights` must be above zero, and their sum finite")
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        edges = np.concatenate(([0.0], np.cumsum(self.weights) / sum(self.weights)))
+        chosen = np.searchsorted(edges[1:-1], u, side="right")
+        rest = np.clip((u - edges[chosen]) / (edges[chosen + 1] - edges[chosen]), 2.0**-53, 1 - 2.0**-53)
+        result = np.empty_like(u)
+        for index, component in enumerate(self.components):
+            mine = chosen == index
+            result[mine] = component.sample(rest[mine])
+        return result
+
+    @property
+    def mean(self) -> float:
+        shares = zip(self.components, self.weights, strict=True)
+        return math.fsum(component.mean * weight for component, weight in shares if weight) / math.fsum(self.weights)

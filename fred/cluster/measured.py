@@ -1,0 +1,72 @@
+"""Durations that were measured, each as likely as it came up; from a list or from a file."""
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
+from fred.errors import FredError
+from fred.traces.columns import CSVFile, listed
+
+_MOST = 100_000  # durations, for all of them stand in every manifest
+
+
+class Empirical(Latency):
+    """Durations drawn, with replacement, from a list or from one column of a CSV file with a header."""
+
+    values: tuple[NonNegative, ...] = Field((), description="the durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
+    csv: Path | None = Field(None, description="file with a header line; relative to the scenario file")
+    column: str = Field("seconds", description="the column of `csv` that holds the durations, s")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, options: Any, info: ValidationInfo) -> Any:
+        if not isinstance(options, dict) or not options.get("csv"):
+            return options
+        if options.get("values"):
+            raise ValueError("give `values` or `csv`, not both")
+        path = Path((info.context or {}).get("folder", ".")) / str(options["csv"])
+        others = {key: value for key, value in options.items() if key not in ("csv", "column")}
+        return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
+
+    @model_validator(mode="after")
+    def _some(self) -> "Empirical":
+        if not self.values:
+            raise ValueError("needs durations: give `values`, or `csv` with a `column`")
+        if len(self.values) > _MOST:
+            raise ValueError(
+                f"{len(self.values):,} durations, and at most {_MOST:,} are taken: sort them and keep one of every "
+                f"{-(-len(self.values) // _MOST)}, or take a `trace`, of which a manifest holds the digest only"
+            )
+        return self
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self._durations[(u * len(self.values)).astype(np.intp)]
+
+    @cached_property
+    def _durations(self) -> Seconds:
+        return np.asarray(self.values)
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values)
+
+
+def _read_column(path: Path, column: str) -> list[float]:
+    """The numbers in one column of a CSV file; ValueError names the file and line of whatever is not a duration."""
+    try:
+        file = CSVFile(path)
+        if column not in file.header:
+            raise ValueError(f"{path} has no column `{column}`; it has {listed(file.header)}")
+        seconds = file.columns([], [column])[1][column]
+        wrong = np.flatnonzero(~((seconds >= 0) & (seconds < np.inf)))
+        if len(wrong):
+            found = "none" if np.isnan(seconds[wrong[0]]) else f"{seconds[wrong[0]]:g}"
+            raise ValueError(f"{file.where(int(wrong[0]))}: expected a duration in column `{column}`, s; found {found}")
+    except FredError as error:
+        raise ValueError(str(error)) from error
+    return seconds.tolist()

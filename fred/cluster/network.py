@@ -1,0 +1,145 @@
+"""What connects workers with servers and with each other, as a scenario says it."""
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from fred.cluster.collectives import ALLREDUCE, Effort, one_way
+from fred.cluster.contention import Contention
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.latency import AnyLatency, Constant, Latency
+from fred.components import registry
+from fred.components.component import Component, OneOf, Whole
+from fred.errors import FredError
+
+Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
+Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s
+
+
+class Cost(NamedTuple):
+    """What one worker spends on a message, or on its part in a collective operation (the members' mean)."""
+
+    nanoseconds: int
+    bytes: int  # sent
+    messages: int
+    moving: int = 0  # ns, as long as models are on their way in a collective operation; the rest is waiting
+
+
+NOTHING = Cost(0, 0, 0)
+
+
+class Within(Component):
+    """Messages between workers of one node."""
+
+    latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
+    bandwidth: Bandwidth | None = Field(None, description="of a worker's link inside its node, bytes/s; absent: unlimited")
+
+
+class SomeServers(Component):
+    """Servers that are reached otherwise than the rest."""
+
+    servers: tuple[Whole, ...] = Field(min_length=1, description="numbers, from 0", examples=[[0]])
+    latency: AnyLatency | None = Field(None, description="of messages to them, s; absent: the network's")
+    pull_latency: AnyLatency | None = Field(None, description="of their messages; absent: `latency` here, or the network's")
+    bandwidth: Bandwidth | None = Field(None, description="of the card of each, bytes/s; absent: `server_bandwidth`")
+
+
+class SlowLinks(Component):
+    """A contention regime under which links are slow, not processors."""
+
+    of: Literal["workers", "servers"] = Field("workers", description="whose links; a server is on a node of its own")
+    regime: Annotated[Contention, OneOf("contention")] = Field(
+        description="multiplies latencies and transfer times; delays are added to single messages",
+        examples=[{"name": "job", "nodes": [0], "slowdown": 2.0}],
+    )
+
+
+class Network(Component):
+    """Links of workers and servers, and the cards where messages queue. Absent: messages take no time.
+
+    A message takes a latency, drawn for each message, plus size / bandwidth: what a worker sends passes its link one message
+    at a time, first come first served, what it receives likewise. Messages between workers pass the sender's link and the
+    receiver's, at the same time: unhindered, size / bandwidth once. Where `server_bandwidth` is given, messages to (and, on
+    their own, from) a server pass its card, too; whatever is passed, an unhindered message takes the slowest of it.
+
+    `within` and `node_bandwidth` make two levels: messages inside a node take what `within` says, all others also pass
+    their nodes' cards, each of which its workers share. Collectives are hierarchical then: reduced to one worker in each
+    node by a binomial tree, allreduced among these, broadcast in each node.
+
+    Collectives take mean latencies, and `bandwidth` in closed form (`collectives.py`).
+    """
+
+    latency: AnyLatency = Field(Constant(seconds=0.0), description="propagation time of one message, s")
+    pull_latency: AnyLatency | None = Field(None, description="of servers' messages to workers; absent: `latency`")
+    bandwidth: Bandwidth | None = Field(None, description="of a worker's link, bytes/s; absent: unlimited")
+    server_bandwidth: Bandwidth | None = Field(None, description="of a server's card, bytes/s; absent: no queueing")
+    servers: tuple[SomeServers, ...] = Field((), description="servers that differ from the rest")
+    within: Within | None = Field(None, description="messages inside a node; absent: as those between nodes")
+    node_bandwidth: Bandwidth | None = Field(None, description="of a node's card, bytes/s; absent: no queueing")
+    contention: tuple[SlowLinks, ...] = Field((), description="what slows links down from time to time")
+    message_bytes: int | None = Field(
+        None,
+        ge=1,
+        le=2**48,
+        description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
+    )
+    collective: Collective = Field("ring", description="how an allreduce is done")
+
+    @model_validator(mode="after")
+    def _servers_once(self) -> "Network":
+        named = [server for some in self.servers for server in some.servers]
+        if twice := sorted({server for server in named if named.count(server) > 1}):
+            raise ValueError(f"`servers` names {twice[0]} more than once")
+        return self
+
+    def latencies(self) -> Iterable[Latency]:
+        """Of all kinds of messages."""
+        given = [self.latency, self.pull_latency, None if self.within is None else self.within.latency]
+        given += [latency for some in self.servers for latency in (some.latency, some.pull_latency)]
+        return [latency for latency in given if latency is not None]
+
+    @property
+    def two_levels(self) -> bool:
+        """Whether it matters on which nodes workers are."""
+        return self.within is not None or self.node_bandwidth is not None
+
+    def allreduce(self, members: int | Collection[int], size: int, algorithm: Collective | None = None) -> Cost:
+        """The cost of an allreduce of `size` bytes among so many workers, or so many on each node; see `collective`."""
+        form = ALLREDUCE[algorithm or self.collective]
+        number = members if isinstance(members, int) else sum(members)
+        if not self.two_levels:
+            return self._cost(number, size, [(form(number), False)])
+        nodes = [1] * number if isinstance(members, int) else list(members)
+        if len(nodes) == 1:
+            return self._cost(number, size, [(form(number), True)])
+        others = number - len(nodes)  # than the nodes' leaders
+        inside = one_way(max(nodes))._replace(messages=others, sent=others)
+        return self._cost(number, size, [(inside, True), (form(len(nodes)), False), (inside, True)])
+
+    def _cost(self, members: int, size: int, parts: list[tuple[Effort, bool]]) -> Cost:
+        """Operations one after the other, each inside nodes or not."""
+        seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
+        messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
+        nanoseconds = round(seconds * NANOSECONDS)
+        return Cost(nanoseconds, round(sent * size), round(messages), nanoseconds)
+
+    def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
+        link = self.within if inside and self.within is not None else self
+        cards = [link.bandwidth, None if inside else self.node_bandwidth]
+        slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=None)
+        latency = effort.rounds * mean_latency(link) if effort.rounds else 0.0
+        return latency + (effort.volume * size / slowest if slowest else 0.0)
+
+
+def mean_latency(link: Network | Within) -> float:
+    """Of one message, s. Raises FredError where it is infinite."""
+    mean = link.latency.mean
+    if not mean < math.inf:
+        name = registry.name_of("latency", link.latency)
+        raise FredError(
+            f"the network's latency `{name}` has no finite mean, which averagings and `exchanges` are reckoned in: "
+            "take another latency, or a thinner tail"
+        )
+    return mean

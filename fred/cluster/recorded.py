@@ -1,0 +1,121 @@
+"""Compute times as they were recorded: what makes a cluster's stragglers predictable is in them, unlike in independent draws.
+
+Blocks of rows are drawn circularly [Politis, Romano 1992, "A circular block-resampling procedure for stationary data"], so that
+every row is as likely as any other.
+"""
+
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred import streams
+from fred.cluster.latency import Latency, Seconds, Uniforms
+from fred.components.component import Count, beside_the_scenario
+from fred.errors import FredError
+from fred.traces.columns import EXAMPLE
+from fred.traces.reading import Reading
+from fred.traces.trace import Trace
+
+
+class Recorded(Reading, Latency):
+    """A recorded trace: the i-th worker's k-th gradient takes what it took the trace's i-th worker in a row of the trace."""
+
+    file: str = Field(
+        description="CSV or Parquet file of the trace, relative to the scenario file; `example`: one that comes with FRED",
+        examples=[EXAMPLE],
+    )
+    digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest tells when they changed")
+    rows: Literal["cycled", "resampled", "block"] = Field(
+        "cycled",
+        description="rows in order and over again; drawn one by one; or drawn in blocks. Always whole, for all workers",
+    )
+    block: Count | None = Field(None, description="length of a block, rows")
+    workers: Literal["refuse", "cycled"] = Field(
+        "refuse",
+        description="cycled: fewer workers than in the trace are its first ones, more begin with the first again",
+        examples=["cycled"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
+        return beside_the_scenario(options, "file", info, EXAMPLE)
+
+    @model_validator(mode="after")
+    def _as_recorded(self) -> "Recorded":
+        if (self.block is None) == (self.rows == "block"):
+            raise ValueError("give `block`, its length, with `rows: block`, and only then")
+        try:
+            trace = self.trace
+        except FredError as error:
+            raise ValueError(str(error)) from error
+        if self.digest and self.digest != trace.digest:
+            raise ValueError(
+                f"{self.file} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
+                "Bring the old file back, or leave out `digest` to take the new one"
+            )
+        if (self.block or 1) > trace.iterations:
+            raise ValueError(f"`block` ({self.block}) must not exceed the trace's {trace.iterations} iterations")
+        object.__setattr__(self, "digest", trace.digest)  # found out, not changed
+        return self
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What the file holds. Raises FredError."""
+        options = {name: getattr(self, name) for name in Reading.model_fields}
+        path = Path(self.file)
+        return _read(Reading.model_validate(options), path, *_state(path))
+
+    def check(self, members: int) -> None:
+        if self.workers == "refuse" and members != len(self.trace.workers):
+            raise ValueError(
+                f"{self.file} has {len(self.trace.workers)} workers, and {members} are to take their times: change their "
+                "number, or say `workers: cycled`, by which fewer are the first ones, and more begin with the first again"
+            )
+
+    def draws(self, seed: int, purpose: str, members: ArrayLike, ranks: ArrayLike, position: int, size: int) -> Seconds:
+        """By rank: the worker's times in the rows of these positions, which are the same for all workers."""
+        columns = np.asarray(ranks) % len(self.trace.workers)
+        return self.trace.seconds[self._rows(seed, f"{purpose} rows", position, size), columns[..., None]]
+
+    def _rows(self, seed: int, purpose: str, position: int, size: int) -> NDArray[np.int64]:
+        """Rows of the trace, in the order in which they are used."""
+        iterations, positions = self.trace.iterations, position + np.arange(size)
+        if self.rows == "cycled":
+            return positions % iterations
+        length = self.block or 1
+        blocks = positions // length
+        drawn = streams.uniforms(seed, purpose, 0, int(blocks[0]), int(blocks[-1] - blocks[0]) + 1)
+        starts = (drawn * iterations).astype(np.int64)
+        return (starts[blocks - blocks[0]] + positions % length) % iterations
+
+    def sample(self, u: Uniforms) -> Seconds:
+        """Any of the times, whoever's and whenever: what is left of a trace where workers and their order do not count."""
+        return self._sorted[(u * len(self._sorted)).astype(np.intp)]
+
+    @cached_property
+    def _sorted(self) -> Seconds:
+        return np.sort(self.trace.seconds, axis=None)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.trace.seconds))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """What tells whether a file has been written anew."""
+    try:
+        found = path.stat()
+        return found.st_mtime_ns, found.st_size
+    except OSError:  # reading it says why
+        return 0, 0
+
+
+@lru_cache(maxsize=8)
+def _read(reading: Reading, path: Path, *state: int) -> Trace:
+    """A file is read once for all runs of a scenario."""
+    return reading.read(path)

@@ -1,0 +1,147 @@
+"""More contention: noise that persists, the time of day, rare delays, a job that moves from node to node."""
+
+import math
+from array import array
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from scipy.special import ndtri
+
+from fred import streams
+from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
+from fred.cluster.durations import NANOSECONDS, check_median
+from fred.cluster.elementary import cos, exp
+from fred.cluster.latency import AnyLatency, NonNegative, Positive
+from fred.errors import FredError
+
+_MOST_STEPS = 4_000_000  # of one entity's noise
+Persistence = Annotated[float, Field(ge=0, lt=1)]
+
+
+class PersistentNoise(Contention):
+    """Autoregressive noise: a compute time is multiplied by exp(x), x normal and correlated in time; it may speed up, too.
+
+    x is constant for `every` seconds, then x := persistence x + sqrt(1 - persistence^2) deviation N(0, 1), from stationarity.
+    What counts is x when the computation begins, so that noise is not averaged away in long ones.
+    """
+
+    deviation: Positive = Field(description="standard deviation of the logarithm of the factor", examples=[0.1])
+    persistence: Persistence = Field(description="correlation of the logarithm with that of the next step", examples=[0.9])
+    every: Dwell = Field(1.0, description="length of a step, s")
+    of: Scope = Field("worker", description="what is slow or fast as one")
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return _Noise(self, seed, name, entities(self.of, node_of))
+
+
+class _Noise(Load):
+    def __init__(self, regime: PersistentNoise, seed: int, name: str, entity_of: list[int]):
+        self._regime, self._entity_of = regime, entity_of
+        self._step = max(1, round(regime.every * NANOSECONDS))
+        self._draw = lambda entity, start, count: ndtri(streams.uniforms(seed, name, entity, start, count))
+        self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation
+        self._factors = {entity: array("d") for entity in self._last}
+
+    def stretch(self, worker: int, begin: int) -> float:
+        entity = self._entity_of[worker]
+        factors, step = self._factors[entity], begin // self._step
+        while len(factors) <= step:
+            if len(factors) > _MOST_STEPS:
+                raise FredError(
+                    f"`contention`: more than {_MOST_STEPS:,} steps of noise in the first {begin / NANOSECONDS:g} s; "
+                    "give a longer `every`, or stop the run earlier"
+                )
+            self._extend(entity, factors, min(max(64, len(factors)), 1 << 16))
+        return factors[step]
+
+    def _extend(self, entity: int, factors: "array[float]", count: int) -> None:
+        kept = self._regime.persistence
+        fresh = math.sqrt(1 - kept * kept)
+        x, states = self._last[entity], list[float]()
+        for draw in self._draw(entity, len(factors), count).tolist():
+            x = kept * x + fresh * draw if factors or states else draw
+            states.append(x)
+        self._last[entity] = x
+        factors.extend(exp(self._regime.deviation * np.array(states)))
+
+
+class Diurnal(Contention):
+    """A daily cycle: the whole cluster is slowest once a period, at full speed half a period later, a cosine between."""
+
+    slowdown: Slowdown = Field(description="compute times are multiplied by it at the worst time of the day", examples=[1.5])
+    period: Dwell = Field(86400.0, description="length of a day, s")
+    peak: NonNegative = Field(0.0, description="the worst time of the first day, s")
+    steps: int = Field(96, ge=2, le=100_000, description="of constant speed in a day")
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return _Day(self)
+
+
+class _Day(Load):
+    def __init__(self, regime: Diurnal):
+        self._steps, self._period = regime.steps, max(regime.steps, round(regime.period * NANOSECONDS))
+        middles = (np.arange(regime.steps) + 0.5) / regime.steps - regime.peak / regime.period
+        self._factors = (1 + (regime.slowdown - 1) * (1 + cos(2 * math.pi * middles)) / 2).tolist()
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        day, time = divmod(now, self._period)
+        step = time * self._steps // self._period
+        return self._factors[step], day * self._period - (-(step + 1) * self._period // self._steps)
+
+
+class RareDelays(Contention):
+    """Now and then a gradient takes longer by a random time: a lost packet, a restart, a page fault."""
+
+    probability: float = Field(gt=0, le=1, description="that a gradient is delayed", examples=[0.01])
+    seconds: AnyLatency = Field(description="by how much, s", examples=[{"name": "exponential", "scale": 1.0}])
+
+    @model_validator(mode="after")
+    def _are_durations(self) -> "RareDelays":
+        check_median(self.seconds, 1.0)
+        return self
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return Drawn(seed, name, len(node_of), self.probability, self.seconds)
+
+
+class MovingJob(Contention):
+    """A competing job that slows one node down, then the next, until it has been on all; then it rests, and starts again."""
+
+    slowdown: Slowdown = Field(description="compute times of the node are multiplied by it", examples=[2.0])
+    dwell: Dwell = Field(description="how long it stays on a node, s", examples=[6.0])
+    rest: NonNegative = Field(0.0, description="how long it is nowhere after each round, s")
+    order: Literal["numbers", "random"] = Field(
+        "numbers", description="of the nodes in a round; `random`: drawn for each round"
+    )
+
+    def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
+        return _Moving(self, seed, name, node_of)
+
+
+class _Moving(Load):
+    def __init__(self, job: MovingJob, seed: int, name: str, node_of: NodeOf):
+        self._factor, self._node_of = job.slowdown, node_of.tolist()
+        self._nodes = int(node_of.max()) + 1
+        self._dwell, rest = max(1, round(job.dwell * NANOSECONDS)), round(job.rest * NANOSECONDS)
+        self._round = self._nodes * self._dwell + rest
+        self._order: Callable[[int], NDArray[np.int64]] | None = None
+        self._visited: tuple[int, list[int]] = (-1, list(range(self._nodes)))  # in this round, these nodes one by one
+        if job.order == "random":
+            numbers = np.arange(self._nodes)
+            self._order = lambda number: np.argsort(streams.words(seed, name, number, numbers), kind="stable")
+
+    def slowdown(self, worker: int, now: int) -> tuple[float, int]:
+        number, time = divmod(now, self._round)
+        stay = time // self._dwell
+        if stay >= self._nodes:
+            return 1.0, (number + 1) * self._round
+        here = self._nodes_of(number)[stay] == self._node_of[worker]
+        return (self._factor if here else 1.0), min(number * self._round + (stay + 1) * self._dwell, FOREVER)
+
+    def _nodes_of(self, number: int) -> list[int]:
+        if self._order is not None and self._visited[0] != number:
+            self._visited = number, self._order(number).tolist()
+        return self._visited[1]

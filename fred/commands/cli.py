@@ -1,0 +1,213 @@
+"""The command line. Nothing heavy is imported before it is needed."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fred import __version__
+from fred.components import registry
+from fred.errors import FredError
+from fred.process import interruption
+
+if TYPE_CHECKING:
+    from fred.results.result import Result
+
+_CANNOT = 2  # exit code of everything that a user can mend
+_WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
+    "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
+    "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
+}
+_UNREAD = 141  # as of any program whose reader is gone
+_EXIT_CODES = (
+    "Exit codes: 0 done; 2 something is wrong that you can mend; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM), "
+    "with a word on what is kept, from which the same command goes on."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the arguments, do what they say, return the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser(arguments).parse_args(arguments)
+    try:
+        with interruption.heeded():
+            code = int(options.command(options))
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads this has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _UNREAD
+    except OSError as error:
+        print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
+        return _CANNOT
+    except FredError as error:
+        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        return _CANNOT
+    except MemoryError as error:
+        print(f"fred: not enough memory: {error}", file=sys.stderr)
+        return _CANNOT
+    except KeyboardInterrupt as error:
+        code = interruption.exit_code()
+        print(f"\nfred: {'; '.join(('interrupted', *interruption.said_by(error)))}", file=sys.stderr)
+        return code
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fred", description="Deterministic simulator of distributed SGD.")
+    parser.add_argument("--version", action="version", version=f"fred {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    _add_run(commands)
+    verify = commands.add_parser("verify", help="run a result's manifest again and compare bit by bit")
+    verify.set_defaults(command=_verify)
+    verify.add_argument("folder", type=Path, help="result folder")
+    registry.add_import_option(verify, "the scenario")
+
+    show = commands.add_parser("show", help="print a result folder's table again")
+    show.set_defaults(command=_show)
+    show.add_argument("folder", type=Path, help="result folder")
+    registry.add_import_option(show, "the result")
+
+    compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
+    compare.set_defaults(command=_compare)
+    compare.add_argument("folders", type=Path, nargs="+", help="two result folders or more")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
+    registry.add_import_option(compare, "the results")
+
+    for name, (module, summary) in _WITH_A_TRACE.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in arguments[:1]:
+            own = importlib.import_module(module)
+            own.add_options(command)
+            command.set_defaults(command=own.run)
+
+    known = commands.add_parser("list", help="list what a scenario can name")
+    known.set_defaults(command=_list)
+    known.add_argument("kind", nargs="?", choices=sorted(registry.REGISTRY), help="one kind only")
+    known.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="DIR",
+        help="print a page of all algorithms and protocols instead, "
+        "with their rules and options; DIR has the scenarios to which it links",
+    )
+    registry.add_import_option(known, "the page and its scenarios")
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
+    schema.set_defaults(command=_schema)
+    return parser
+
+
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    run = commands.add_parser("run", help="run a scenario file and write its results", epilog=_EXIT_CODES)
+    run.set_defaults(command=_run)
+    run.add_argument("scenario", type=Path, help="YAML file")
+    run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
+    run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
+    run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
+    run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
+    run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
+    run.add_argument(
+        "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
+    )
+    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there from before")
+    registry.add_import_option(run, "the scenario")
+
+
+def _jobs(text: str) -> int:
+    from fred.process.cores import cores
+
+    if text == "all":
+        return cores()
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a number of processes, or `all`")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from fred.files import staging
+
+    only = tuple(dict.fromkeys(options.only))
+    out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
+    with interruption.saying(lambda: staging.left(out)):
+        outcome = _into(out, only, options)
+    with interruption.saying(lambda: f"the result is complete: {out}"):
+        from fred.commands import printing
+
+        printing.print_summary(outcome, out)
+        sys.stdout.flush()
+    return 0
+
+
+def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
+    from fred.process.progress import of_runs
+    from fred.results import experiment
+    from fred.running.units import wanted_runs
+    from fred.specification.loading import load
+
+    settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
+    scenario = load(options.scenario, settings, options.imports)
+    with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+        return experiment.run(
+            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
+        )
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fred.process.progress import of_runs
+    from fred.results.verify import verify
+
+    with of_runs() as progress:
+        verdict, message = verify(options.folder, options.imports, progress)
+    print(message, file=sys.stderr if verdict else sys.stdout)
+    return verdict
+
+
+def _show(options: argparse.Namespace) -> int:
+    from fred.commands import printing
+    from fred.results.folder import load_result
+
+    registry.allow_import(options.imports)
+    printing.print_summary(load_result(options.folder), options.folder)
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from fred.commands import printing
+    from fred.results.compare import Compared
+
+    registry.allow_import(options.imports)
+    compared = Compared(options.folders)
+    if options.out:
+        printing.save_comparison(compared, options.out)
+    printing.print_comparison(compared)
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    if options.markdown:
+        from fred.commands.documentation import page
+
+        registry.allow_import(options.imports)
+        print(page(options.markdown), end="")
+        return 0
+    for kind in [options.kind] if options.kind else registry.REGISTRY:
+        print(f"{kind}:")
+        for name, target in registry.REGISTRY[kind].items():
+            print(f"  {name:<26}{registry.summary(target)}")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    import json
+
+    from fred.specification.schema import scenario_schema
+
+    print(json.dumps(scenario_schema(), indent=2))
+    return 0

@@ -1,0 +1,47 @@
+"""`fred cutoffs`: what each rule for the cutoff would have made of a recorded trace."""
+
+import argparse
+
+from fred.commands import cutoff_tables
+from fred.commands import trace_options as trace_options
+from fred.components import registry
+from fred.prediction.closed_loop import WARM_UP
+from fred.prediction.comparison import RULES, compare
+from fred.process.progress import bars
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The trace, what of it to train on, and which rules to try."""
+    trace_options.add_options(parser)
+    parser.add_argument(
+        "--train", type=int, required=True, metavar="N", help="train on the first N iterations, run on the rest"
+    )
+    parser.add_argument(
+        "--rules",
+        default=",".join(RULES),
+        metavar="RULE,...",
+        help="as in `fred list cutoff`, as they are without options; static: the best number of the training part; static:N "
+        f"(default: {','.join(RULES)})",
+    )
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        default=WARM_UP,
+        metavar="N",
+        help=f"iterations that wait for all, uncounted (default: {WARM_UP})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    registry.add_import_option(parser, "`--rules`")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, run, and print what came of it. Raises FredError."""
+    registry.allow_import(options.imports)
+    trace = trace_options.from_options(options)
+    with bars() as progress:
+        outcome = compare(trace, options.train, options.rules.split(","), options.warm_up, progress)
+    if options.json:
+        print(outcome.json())
+    else:
+        cutoff_tables.print_comparison(outcome)
+    return 0

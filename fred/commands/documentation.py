@@ -1,0 +1,124 @@
+"""Algorithms and protocols as a Markdown page, made of nothing but their classes and the scenarios that name them."""
+
+import ast
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from fred.components import registry
+from fred.components.component import Component, OneOf
+from fred.specification.loading import load
+
+_HEAD = """# Algorithms and protocols
+
+Printed by `fred list --markdown` from FRED's classes: change those, then `make golden`. An *algorithm* says what an update does
+to the parameters, a *protocol* who waits for whom; an algorithm can be run with other protocols than its own.
+
+In the rules, `w` are parameters, `w_i` those of worker i where each has its own, and `g` a gradient: the mean over a minibatch,
+at the parameters that its worker had read `tau` updates before. `step(g)` is what the optimizer makes of it: with plain `sgd`,
+rate x g. Operations are elementwise.
+"""
+_SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
+
+
+def page(scenarios: Path) -> str:
+    """The page; links to the scenarios in this folder are relative to the working directory."""
+    shown = _Shown(scenarios)
+    lines = [_HEAD]
+    for kind, title in _SHOWN.items():
+        base = registry.base(kind)
+        lines += [f"## {title}", *_options(base, Component)]
+        for name in [*registry.REGISTRY[kind], *_own(base)]:
+            cls = registry.lookup(kind, name)
+            lines += [f"### {name}\n", *_entry(cls), *shown.lines(cls), *_options(cls, base)]
+    return "\n".join(lines)
+
+
+def source(cls: type[Component]) -> str:
+    """What a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
+    text = ast.get_docstring(ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))) or ""
+    row = re.search(rf"^\| {cls.__name__} +\| (.*?) *\|$", text, re.MULTILINE)
+    bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
+    return row[1] if row else bracket[1] if bracket else ""
+
+
+def _own(base: type[Component]) -> list[str]:
+    """The user's classes of this kind, in the modules that were allowed."""
+    found = [own for module in registry.imported() for _, own in inspect.getmembers(sys.modules[module], inspect.isclass)]
+    own = [cls for cls in found if issubclass(cls, base) and cls.__module__ in registry.imported()]
+    return [f"{cls.__module__}:{cls.__name__}" for cls in own if not inspect.isabstract(cls)]
+
+
+def _entry(cls: type[Any]) -> Iterator[str]:
+    yield f"{inspect.getdoc(cls)}\n"
+    if rule := getattr(cls, "rule", ""):
+        yield f"```text\n{rule}\n```\n"
+    if cited := source(cls):
+        yield f"- source: {cited}"
+    if faults := getattr(cls, "faults", ""):
+        yield f"- faults: {faults}"
+
+
+class _Shown:
+    """Which scenario shows a class, best of all one of its name, then one of the systems'; which protocols it is run with."""
+
+    def __init__(self, scenarios: Path):
+        self._best: dict[type[Any], Path] = {}
+        self._protocols: dict[type[Any], list[str]] = {}
+        for path in sorted(scenarios.rglob("*.yaml"), key=lambda path: (path.parent.name != "systems", path)):
+            for run in load(path).runs.values():
+                for kind, component in (("algorithm", run.algorithm), ("protocol", run.protocol)):
+                    if registry.name_of(kind, component) == path.stem or type(component) not in self._best:
+                        self._best[type(component)] = path
+                self._protocols.setdefault(type(run.algorithm), []).append(registry.name_of("protocol", run.protocol))
+
+    def lines(self, cls: type[Any]) -> Iterator[str]:
+        """The lines of the page about this class."""
+        if own := getattr(cls, "protocol", ""):
+            names = dict.fromkeys([own, *sorted(self._protocols.get(cls, ()))])
+            yield f"- protocol: {', in scenarios also '.join(f'[{name}](#{name})' for name in names)}"
+        if cls in self._best:
+            path = self._best[cls]
+            first = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# Look for: ")
+            yield f"- scenario: [{path.name}]({Path(os.path.relpath(path)).as_posix()}), look for: {first}"
+
+
+def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
+    """A table of the options that `base` does not have, or has otherwise."""
+    usual = {name: field.get_default() for name, field in base.model_fields.items()}
+    fields = {
+        name: field for name, field in cls.model_fields.items() if name not in usual or field.get_default() != usual[name]
+    }
+    if fields:
+        yield "\n| option | default | meaning |\n|---|---|---|"
+    for name, field in fields.items():
+        meaning = f"{field.description}{_choices(field)}".replace("|", "\\|")
+        yield f"| `{name}` | {_default(cls, name, field)} | {meaning} |"
+    yield ""
+
+
+def _default(cls: type[Component], name: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return f"required, such as {field.examples[0]}" if field.examples else "required"
+    if field.get_default() is None:
+        return ""
+    value = cls.example().model_copy(update={name: field.get_default()}).model_dump(mode="json")[name]
+    parts = [
+        part.get("name", part) if isinstance(part, dict) else part for part in (value if isinstance(value, list) else [value])
+    ]
+    return f"`{', '.join(part if isinstance(part, str) else json.dumps(part) for part in parts)}`"
+
+
+def _choices(field: FieldInfo) -> str:
+    """The names that an option can be, where those are fixed."""
+    names = [name for part in field.metadata if isinstance(part, OneOf) for name in registry.REGISTRY[part.kind]]
+    if get_origin(field.annotation) is Literal:
+        names = list(get_args(field.annotation))
+    return f": {', '.join(f'`{name}`' for name in names)}" if names else ""

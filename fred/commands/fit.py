@@ -1,0 +1,31 @@
+"""`fred fit`: from a trace to what it looks like, and to a cluster that behaves like it."""
+
+import argparse
+from pathlib import Path
+
+from fred.commands import fit_report
+from fred.commands import trace_options as trace_options
+from fred.fitting.fit import fit
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The trace, and what becomes of the findings."""
+    trace_options.add_options(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON instead of tables")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, fit with a bar on the terminal, write, print. Raises FredError."""
+    if options.out:
+        fit_report.check_free(options.out)
+    trace = trace_options.from_options(options)
+    with fit_report.progress() as progress:
+        fitted = fit(trace, progress)
+    if options.out:
+        fit_report.save(fitted, options.out)
+    if options.json:
+        print(fit_report.as_json(fitted))
+    else:
+        fit_report.print_report(fitted)
+    return 0

@@ -1,0 +1,96 @@
+"""`fred train-cutoff`: from a trace to a saved model."""
+
+import argparse
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fred.commands import trace_options as trace_options
+from fred.components import registry
+from fred.errors import FredError
+from fred.files.places import check_places
+from fred.prediction.deep import saved
+from fred.prediction.deep.learning import learn
+from fred.prediction.deep.rule import DeepMarkov
+from fred.process.progress import bars
+from fred.traces.groups import find_groups
+from fred.traces.trace import Trace
+
+RULES = ("dmm", "dmm-plain", "dmm-printed")
+_TRAINING = {"steps": int, "learning_rate": float, "window": int, "seed": int}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The trace, where the model goes, and one option for each of training's."""
+    trace_options.add_options(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="the model; what is known of it: FILE.json")
+    parser.add_argument("--rule", choices=RULES, default="dmm", help="which model (default: dmm)")
+    parser.add_argument("--train", type=int, metavar="N", help="first iterations to train on (default: all)")
+    for name, kind in _TRAINING.items():
+        field = DeepMarkov.model_fields[name]
+        help_ = f"{field.description} (default: {field.default})"
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=help_)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, with a bar on the terminal; write the model; say what came of it. Raises FredError."""
+    rule = _rule(options)
+    _check_free(options.out)
+    trace = trace_options.from_options(options)
+    seconds = trace.seconds[: _number(options.train, trace)]
+    node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
+    began = time.perf_counter()
+    with bars() as show:
+        try:
+            trained = learn(rule, seconds, node_of, lambda share: show("training", share))
+        except ValueError as error:
+            raise FredError(f"{trace.source}: {error}") from error
+    trained.save(options.out)
+    for line in _said(options, trace, trained, time.perf_counter() - began):
+        print(line)
+    return 0
+
+
+def _rule(options: argparse.Namespace) -> DeepMarkov:
+    given = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
+    try:
+        return registry.lookup("cutoff", options.rule).model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise FredError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}") from None
+
+
+def _check_free(path: Path) -> None:
+    if path.suffix != ".npz":
+        raise FredError(f"--out {path}: expected a name that ends in .npz")
+    files = path, path.with_suffix(".json")
+    check_places(*files)
+    for file in files:
+        if not file.exists():
+            continue
+        try:
+            saved.load(path)
+        except ValueError:
+            raise FredError(f"{file} exists and is no model of FRED's; choose another with --out, or remove it") from None
+
+
+def _number(wanted: int | None, trace: Trace) -> int:
+    if wanted is None:
+        return trace.iterations
+    if not 0 < wanted <= trace.iterations:
+        raise FredError(f"--train {wanted}: {trace.source} has {trace.iterations} iterations")
+    return wanted
+
+
+def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
+    about = trained.about
+    nodes = "told" if trace.node_of is not None else "found"
+    return [
+        *trace.repairs,
+        f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
+        f"{max(about.nodes) + 1} nodes ({nodes}), in {seconds:.0f} s",
+        f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",
+        f"model: {options.out}, digest {trained.digest[:16]}",
+        f"in a scenario: protocol: {{name: cutoff, rule: {{name: {options.rule}, model: {options.out}}}}}",
+    ]

@@ -1,0 +1,140 @@
+"""What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from fred.components import registry
+from fred.errors import FredError
+
+C = TypeVar("C", bound="Component")
+Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
+Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
+
+
+class Component(BaseModel):
+    """Options with behaviour; hashable, comparable, refusing unknown keys, NaN and infinity.
+
+    Each required field carries `examples`, from which documentation, editors and the contract tests build instances.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
+
+    def __eq__(self, other: object) -> bool:
+        """The same options of the same class: what has been worked out from them meanwhile does not count."""
+        return type(self) is type(other) and isinstance(other, Component) and options_of(self) == options_of(other)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((type(self), self.model_dump_json()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, options: Any) -> Any:
+        if isinstance(options, dict) and cls.model_config["extra"] == "forbid":
+            for key in options:
+                if key not in cls.model_fields:
+                    raise PydanticCustomError(
+                        "unknown_key",
+                        "unknown key `{key}`{hint}; expected {known}",
+                        {
+                            "key": key,
+                            "hint": registry.nearest(str(key), cls.model_fields),
+                            "known": ", ".join(cls.model_fields) or "no options",
+                        },
+                    )
+                if _holds_truth(options[key]) and _is_number(str(cls.model_fields[key].annotation)):
+                    raise PydanticCustomError(
+                        "truth",
+                        "found true or false; expected: {meaning}",
+                        {"key": key, "meaning": cls.model_fields[key].description or "another kind of value"},
+                    )
+        return options
+
+    def model_copy(self: C, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> C:
+        """The same with other options, which are validated."""
+        return type(self).model_validate({**options_of(self), **(update or {})})
+
+    @classmethod
+    def example(cls: type[C]) -> C:
+        """An instance made of the fields' first examples and defaults."""
+        given = {name: field.examples[0] for name, field in cls.model_fields.items() if field.examples}
+        return cls.model_validate(given)
+
+
+def beside_the_scenario(options: Any, key: str, info: ValidationInfo, *but: str) -> Any:
+    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else."""
+    if not isinstance(options, dict) or not isinstance(options.get(key), str | Path) or options[key] in but:
+        return options
+    return {**options, key: str(Path((info.context or {}).get("folder", ".")) / options[key])}
+
+
+def options_of(component: Component) -> dict[str, Any]:
+    """All options by name, parts as they are."""
+    return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def _holds_truth(value: Any) -> bool:
+    """Whether it is true or false, or a list with one of them: Python would take it for a number."""
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth, value)))
+
+
+def _is_number(annotation: str) -> bool:
+    return re.search(r"\b(int|float)\b", annotation) is not None and "bool" not in annotation
+
+
+ONE_OF = "x-one-of"
+
+
+class OneOf:
+    """Field annotation: a component of this registry table, written as `{name: ..., options}` or as its bare name."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
+
+    def dump(self, component: Component) -> dict[str, Any]:
+        """The component as a scenario writes it."""
+        return {"name": registry.name_of(self.kind, component), **component.model_dump()}
+
+    def _validate(self, value: Any, info: ValidationInfo) -> Component:
+        if isinstance(value, Component):
+            return value
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            raise PydanticCustomError("component", "expected a name or a mapping with the key `name`")
+        options = {key: option for key, option in value.items() if key != "name"}
+        try:
+            cls = registry.lookup(self.kind, value["name"])
+            return cls.model_validate(options, context=info.context)
+        except FredError as error:
+            raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
+        except ValidationError as error:
+            nested = error.errors()
+            said = "; ".join(f"{'.'.join(map(str, line['loc'])) or value['name']}: {line['msg']}" for line in nested)
+            raise PydanticCustomError("component", "{said}", {"said": said, "nested": nested}) from error

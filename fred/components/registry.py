@@ -1,0 +1,234 @@
+"""The one table of everything a scenario can name: a new entry is one line, which brings it under the contract tests."""
+
+import argparse
+import ast
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fred.components import own_code
+from fred.errors import FredError
+
+REGISTRY: dict[str, dict[str, str]] = {
+    "algorithm": {
+        "ssgd": "fred.learning.servers.plain:SSGD",
+        "asgd": "fred.learning.servers.plain:ASGD",
+        "sasgd": "fred.learning.servers.sasgd:SASGD",
+        "exponential": "fred.learning.servers.exponential:ExponentialPenalty",
+        "fasgd": "fred.learning.servers.fasgd:FASGD",
+        "b-fasgd": "fred.learning.servers.bfasgd:BFASGD",
+        "psp-sgd": "fred.learning.servers.psp:PSPSGD",
+        "softsync-sgd": "fred.learning.servers.plain:SoftsyncSGD",
+        "ssp": "fred.learning.servers.plain:SSP",
+        "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
+        "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
+        "local-sgd": "fred.learning.servers.plain:LocalSGD",
+        "eager-sgd": "fred.learning.servers.plain:EagerSGD",
+        "d-psgd": "fred.learning.servers.plain:DPSGD",
+        "sgp": "fred.learning.servers.sgp:SGP",
+        "ad-psgd": "fred.learning.servers.plain:ADPSGD",
+        "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
+    },
+    "protocol": {
+        "synchronous": "fred.protocols.synchronous:Synchronous",
+        "asynchronous": "fred.protocols.asynchronous:Asynchronous",
+        "dispatcher": "fred.protocols.dispatcher:Dispatcher",
+        "gated": "fred.protocols.gated:Gated",
+        "partial": "fred.protocols.partial:Partial",
+        "softsync": "fred.protocols.softsync:Softsync",
+        "fixed-lag": "fred.protocols.fixed_lag:FixedLag",
+        "stale-synchronous": "fred.protocols.stale_synchronous:StaleSynchronous",
+        "cutoff": "fred.protocols.cutoff:Cutoff",
+        "allreduce": "fred.protocols.allreduce:Allreduce",
+        "local-steps": "fred.protocols.local_steps:LocalSteps",
+        "eager": "fred.protocols.eager:Eager",
+        "gossip": "fred.protocols.gossip:Gossip",
+        "pairwise": "fred.protocols.pairwise:Pairwise",
+        "group-averaging": "fred.protocols.group_averaging:GroupAveraging",
+    },
+    "cutoff": {
+        "all": "fred.prediction.contract:AllWorkers",
+        "static": "fred.prediction.contract:StaticCutoff",
+        "elfving": "fred.prediction.elfving:Elfving",
+        "best-static": "fred.prediction.best_static:BestStatic",
+        "empirical": "fred.prediction.empirical:Empirical",
+        "ewma": "fred.prediction.ewma:EWMA",
+        "hmm": "fred.prediction.hmm:HiddenMarkov",
+        "backup": "fred.prediction.backup:DynamicBackup",
+        "oracle": "fred.prediction.contract:Oracle",
+        "dmm": "fred.prediction.deep.rule:DeepMarkov",
+        "dmm-plain": "fred.prediction.deep.rule:PlainDeepMarkov",
+        "dmm-printed": "fred.prediction.deep.rule:PrintedDeepMarkov",
+    },
+    "topology": {
+        "ring": "fred.protocols.topology:Ring",
+        "complete": "fred.protocols.topology:Complete",
+        "star": "fred.protocols.topology:Star",
+        "exponential": "fred.protocols.topology:Exponential",
+        "bipartite": "fred.protocols.topology:Bipartite",
+        "hypercube": "fred.protocols.topology:Hypercube",
+        "edges": "fred.protocols.topology:Edges",
+    },
+    "selection": {
+        "uniform": "fred.protocols.selection:Uniform",
+        "softmax": "fred.protocols.selection:Softmax",
+        "shifting": "fred.protocols.selection:Shifting",
+    },
+    "contention": {
+        "markov-switching": "fred.cluster.contention:MarkovSwitching",
+        "job": "fred.cluster.contention:Job",
+        "moving-job": "fred.cluster.regimes:MovingJob",
+        "persistent-noise": "fred.cluster.regimes:PersistentNoise",
+        "diurnal": "fred.cluster.regimes:Diurnal",
+        "random-delays": "fred.cluster.contention:RandomDelays",
+        "rare-delays": "fred.cluster.regimes:RareDelays",
+    },
+    "fault": {
+        "outage": "fred.cluster.faults:Outage",
+        "crashes": "fred.cluster.faults:Crashes",
+        "lost-messages": "fred.cluster.faults:LostMessages",
+    },
+    "latency": {
+        "constant": "fred.cluster.latency:Constant",
+        "uniform": "fred.cluster.latency:Uniform",
+        "exponential": "fred.cluster.latency:Exponential",
+        "shifted-exponential": "fred.cluster.latency:ShiftedExponential",
+        "normal": "fred.cluster.latency:Normal",
+        "lognormal": "fred.cluster.latency:LogNormal",
+        "gamma": "fred.cluster.latency:Gamma",
+        "weibull": "fred.cluster.latency:Weibull",
+        "pareto": "fred.cluster.latency:Pareto",
+        "bimodal": "fred.cluster.latency:Bimodal",
+        "mixture": "fred.cluster.latency:Mixture",
+        "empirical": "fred.cluster.measured:Empirical",
+        "trace": "fred.cluster.recorded:Recorded",
+    },
+    "model": {
+        "softmax": "fred.learning.models.softmax:SoftmaxRegression",
+        "mlp": "fred.learning.models.mlp:MLP",
+        "cnn": "fred.learning.models.cnn:CNN",
+    },
+    "data": {
+        "digits": "fred.learning.data.digits:Digits",
+        "mnist": "fred.learning.data.mnist:MNIST",
+        "cifar10": "fred.learning.data.cifar10:CIFAR10",
+        "arrays": "fred.learning.data.arrays:Arrays",
+        "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
+        "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",
+    },
+}
+
+BASES = {  # what a user's own class must be a kind of
+    "algorithm": "fred.learning.server:Server",
+    "protocol": "fred.protocols.protocol:Protocol",
+    "cutoff": "fred.prediction.contract:CutoffRule",
+    "topology": "fred.protocols.topology:Topology",
+    "selection": "fred.protocols.selection:Selection",
+    "contention": "fred.cluster.contention:Contention",
+    "fault": "fred.cluster.faults:Fault",
+    "latency": "fred.cluster.latency:Latency",
+    "model": "fred.learning.models.model:Model",
+    "data": "fred.learning.data.dataset:Data",
+}
+
+_importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
+
+
+def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
+    """`--import MODULE`, which lets `who` name classes of this module."""
+    help_ = f"let {who} name classes of this module"
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
+
+
+def allow_import(modules: Iterable[str]) -> None:
+    """Import these modules, and let scenarios name their classes as `module:Class`; nothing else of the user's is imported.
+
+    They are looked for in the current directory too. Raises FredError, with file and line, for a module that fails.
+    """
+    for module in modules:
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        importlib.invalidate_caches()  # the file may have been written just now
+        try:
+            with own_code.importing():
+                importlib.import_module(module)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and GeneratorExit, too
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
+            raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+        _importable.add(module)
+
+
+def imported() -> list[str]:
+    """The modules that were allowed."""
+    return sorted(_importable)
+
+
+def lookup(kind: str, name: str) -> type[Any]:
+    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError."""
+    if name in REGISTRY[kind]:
+        return _load(REGISTRY[kind][name])
+    if ":" not in name:
+        raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
+    module, _, own = name.partition(":")
+    if not module or not own.isidentifier():
+        raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
+    if module not in _importable:
+        raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
+    return _own(kind, name)
+
+
+def base(kind: str) -> type[Any]:
+    """What every class of this kind is derived from."""
+    return _load(BASES[kind])
+
+
+def name_of(kind: str, component: object) -> str:
+    """The name under which a scenario finds this component's class."""
+    cls = type(component)
+    target = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, known in REGISTRY[kind].items() if known == target), target)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A suggestion to append to a message: the nearest valid spelling, or nothing."""
+    match = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{match[0]}`?" if match else ""
+
+
+def summary(target: str) -> str:
+    """First line of the docstring that explains a table entry, read without importing it: its class, else its file."""
+    module, name = target.split(":")
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None, target
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    definition = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return (ast.get_docstring(definition) or ast.get_docstring(tree) or "").split("\n")[0]
+
+
+def _own(kind: str, name: str) -> type[Any]:
+    """A user's class, if it is of this kind."""
+    module, own = name.split(":")
+    known = vars(importlib.import_module(module))
+    if own not in known:
+        raise FredError(f"cannot load `{name}`: `{module}` has no `{own}`{nearest(own, known)}")
+    cls, wanted = known[own], base(kind)
+    if not isinstance(cls, type) or not issubclass(cls, wanted):
+        raise FredError(f"`{name}` is not a class derived from {wanted.__module__}.{wanted.__name__}, as every {kind} is")
+    if inspect.isabstract(cls):
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        raise FredError(f"`{name}` lacks {', '.join(f'`{method}`' for method in missing)}")
+    return cls
+
+
+def _load(target: str) -> type[Any]:
+    module, name = target.split(":")
+    return getattr(importlib.import_module(module), name)

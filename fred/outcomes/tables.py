@@ -1,0 +1,91 @@
+"""What runs came to as data frames: metrics and schedules, a summary row per run and seed, a sweep's points."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pandas as pd
+
+from fred.components import registry
+from fred.errors import FredError
+from fred.outcomes import sweeps
+from fred.outcomes.outcome import Outcome
+from fred.specification.loading import Scenario
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used."""
+
+    scenario: Scenario
+    outcomes: Sequence[Outcome]
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error."""
+        frames = [each.metrics.assign(run=each.name, seed=each.seed) for each in self.outcomes]
+        frame = pd.concat(frames, ignore_index=True)
+        return frame[["run", "seed", *(name for name in frame if name not in ("run", "seed"))]]
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests."""
+        return pd.json_normalize([each.summary for each in self.outcomes], sep="_")
+
+    @property
+    def swept(self) -> bool:
+        """Whether some of these runs are points of a sweep."""
+        return any(each.name in self.scenario.points for each in self.outcomes)
+
+    @property
+    def sweep(self) -> pd.DataFrame:
+        """One row per point: run, point, the values, and the criterion's mean, least and largest over the seeds.
+
+        Raises FredError where nothing was swept.
+        """
+        if not self.swept:
+            raise FredError("no points: the scenario has no `sweep`")
+        return sweeps.table(self.scenario, self.summary)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The best point of each run that was swept, if one has a finite mean. Raises FredError where nothing was swept."""
+        return sweeps.best(self.sweep, self.scenario.criterion.highest)
+
+    def with_its_best(self) -> Self:
+        """The same with the best points alone in the place of each sweep. Raises FredError if that leaves no run."""
+        if not self.swept:
+            return self
+        outcomes = self.chosen
+        if not outcomes:
+            raise FredError(f"no point of the sweep has a finite {self.scenario.criterion.column}, so none is the best")
+        runs = {each.name: each.run for each in outcomes}
+        return replace(self, scenario=self.scenario.model_copy(update={"runs": runs, "points": {}}), outcomes=outcomes)
+
+    @property
+    def chosen(self) -> list[Outcome]:
+        """Those of the best points, and of runs that were not swept."""
+        best = set(self.best["point"]) if self.swept else set()
+        return [each for each in self.outcomes if each.name not in self.scenario.points or each.name in best]
+
+    def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
+        """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
+        return self.outcome(run, seed).schedule.frame()
+
+    def run_times(self, run: str, seed: int | None = None) -> pd.DataFrame:
+        """How long each gradient of one run took, as a trace that can drive a cluster.
+
+        Raises FredError for an unknown run, or one without a clock.
+        """
+        outcome = self.outcome(run, seed)
+        if not outcome.run.protocol.has_clock:
+            raise FredError(f"run `{run}` has no clock, so its gradients take no time")
+        return outcome.run_times
+
+    def outcome(self, run: str, seed: int | None = None) -> Outcome:
+        """Everything about one run with one seed. Raises FredError for an unknown one."""
+        for each in self.outcomes:
+            if each.name == run and seed in (None, each.seed):
+                return each
+        known = ", ".join(dict.fromkeys(each.name for each in self.outcomes))
+        raise FredError(f"no run `{run}` with seed {seed} here{registry.nearest(run, known.split(', '))}; there are {known}")

@@ -1,0 +1,138 @@
+"""Progress of whatever takes long: bars on a terminal, a line that changes in a notebook, else a line now and then."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from fred.process import interruption
+
+Show = Callable[[str, float], None]  # what is being done, and the share of it that is done
+OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
+_QUIET = 10.0  # seconds between two lines
+_PATIENCE = 2.0  # seconds before a notebook shows anything
+_SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
+
+
+def bars(parts: int = 0) -> AbstractContextManager[Show]:
+    """What to tell of each thing that is being done; `parts`: how many there will be, if that is known."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        return _on_terminal(console, parts)
+    if in_notebook():
+        return nullcontext(_Words(parts, _in_notebook()).tell)
+    return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)
+
+
+@contextmanager
+def of_runs(units: int = 0) -> Iterator[OfRuns]:
+    """What to tell of each run and seed; `units`: how many there will be."""
+    with bars(units) as show:
+        yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
+
+
+def in_notebook() -> bool:
+    """Whether what is shown is shown in a notebook."""
+    return "ipykernel" in sys.modules and Console().is_jupyter
+
+
+class Ledger:
+    """What has been told so far, and when the rest may be done."""
+
+    def __init__(self, parts: int):
+        self.parts = parts
+        self._began = time.monotonic()
+        self._shares: dict[str, float] = {}
+        self._before = 0  # things that were done when they were first told of
+
+    def note(self, what: str, share: float) -> None:
+        """One more word."""
+        if what not in self._shares and share == 1.0:
+            self._before += 1
+        self._shares[what] = share
+
+    @property
+    def done(self) -> int:
+        """Things that are done."""
+        return sum(share == 1.0 for share in self._shares.values())
+
+    @property
+    def under_way(self) -> dict[str, float]:
+        """Things that are begun and not done, with their shares."""
+        return {what: share for what, share in self._shares.items() if share < 1.0}
+
+    @property
+    def share(self) -> float:
+        """Of everything."""
+        return sum(self._shares.values()) / max(self.parts, len(self._shares), 1)
+
+    def words(self) -> str:
+        """In one line."""
+        elapsed = time.monotonic() - self._began
+        count = max(self.parts, len(self._shares))
+        worked = sum(self._shares.values()) - self._before
+        told = worked > 0.2 or (worked > 0.02 and elapsed > _SETTLED)
+        left = f", about {_duration(elapsed / worked * (count - self._before - worked))} left" if told else ""
+        running = "; ".join(f"{what}: {share:.0%}" for what, share in self.under_way.items())
+        if count == 1:
+            return f"{running or next(iter(self._shares), '')}{left}"
+        return f"{self.done} of {count} done{left}" + (f" ({running})" if running else "")
+
+
+class _Words:
+    """A line of words, not too often."""
+
+    def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
+        self._ledger, self._say, self._every = Ledger(parts), say, every
+        self._next = time.monotonic() + max(every, _PATIENCE)
+
+    def tell(self, what: str, share: float) -> None:
+        """One more word."""
+        self._ledger.note(what, share)
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every
+            self._say(self._ledger.words())
+
+
+@contextmanager
+def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
+    interruption.begun()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
+        tasks: dict[str, TaskID] = {}
+        ledger = Ledger(parts)
+        whole = shown.add_task("all", total=1.0, left="", visible=parts > 1)
+
+        def show(what: str, done: float) -> None:
+            ledger.note(what, done)
+            shown.update(whole, completed=ledger.share, left=ledger.words().split(" (")[0])
+            if what not in tasks:
+                tasks[what] = shown.add_task(what, total=1.0, left="")
+            shown.update(tasks[what], completed=done, visible=done < 1)
+
+        yield show
+
+
+def _in_notebook() -> Callable[[str], None]:
+    from IPython.display import Pretty, display
+
+    handle: Any = None
+
+    def say(words: str) -> None:
+        nonlocal handle
+        if handle is None:
+            handle = display(Pretty(words), display_id=True)
+        else:
+            handle.update(Pretty(words))
+
+    return say
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

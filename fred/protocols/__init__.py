@@ -1,0 +1,1 @@
+"""Who waits for whom: the contract, a file for each protocol, and what several of them share. SimPy, never JAX."""

@@ -1,0 +1,25 @@
+"""Asynchronous SGD's protocol [Dean et al. 2012; Chen et al. 2017, algorithms 1-2]: nobody waits for anybody."""
+
+from functools import partial
+from typing import ClassVar
+
+from fred.protocols.central import Central
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class Asynchronous(Central):
+    """Every worker pulls, computes and pushes at its own pace; each gradient makes one update when it arrives."""
+
+    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker))
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        def push(gradient: Gradient, block: int) -> None:
+            sim.push(gradient, block=block)
+
+        while True:
+            yield from self.step(sim, worker, push)

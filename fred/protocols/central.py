@@ -1,0 +1,146 @@
+"""What protocols with servers share [Chen et al. 2017, section 2]: how models come to workers, and gradients to servers."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from typing import Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Cut, Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+_FORWARD = 1 / 3  # of a gradient: backwards a layer makes two products, forwards one (docs/errata.md, item 18)
+
+Use = Callable[[Gradient, int], object]  # what a server does with a gradient, or a block of it, that has arrived
+
+
+class Central(Protocol):
+    """Workers fetch models from servers and deliver gradients to them.
+
+    Several servers act as one, or (`clocks: each`) hold a block each, with a clock of its own: blocks are fetched first layer
+    first and delivered last layer first, and each takes effect when it arrives. With `overlap` a block has to be there only
+    when the forward pass reaches it, which waits if it is late, and is sent as soon as the backward pass has passed it. Of a
+    gradient's time a third is the forward pass, and of each pass a block takes the part that it is of the parameters.
+    """
+
+    clocks: Literal["one", "each"] = Field("one", description="several servers act as one, or each has a block and a clock")
+    cut: Cut = Field("parts", description="the servers' blocks: equal parts of every array, or whole layers")
+    pulls: Literal["in-turn", "at-once"] = Field(
+        "in-turn", description="a block is asked for when the one before has arrived, or all are together"
+    )
+    overlap: bool = Field(False, description="blocks are fetched and delivered while others are being computed with")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers, self.cut) if self.clocks == "each" else Layout.central()
+
+    def check(self, cluster: Cluster) -> None:
+        if self.overlap and (self.clocks, self.cut) != ("each", "layers"):
+            raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
+
+    def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
+        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model.
+
+        That is `fetch`, `compute` and `deliver` in turn. Where there is one block the lines of the latter two stand here again:
+        as generators of their own they cost asynchronous runs 12 % of their time, and still 4 % without this one around them.
+        """
+        if model is None:
+            model = yield from self.fetch(sim, worker)
+        if sim.blocks > 1:
+            gradient = yield from self.compute(sim, worker, model)
+            yield from self.deliver(sim, gradient, use)
+        else:
+            gradient = sim.compute(worker, model)
+            yield gradient.finished
+            yield from sim.send(gradient)
+            use(gradient, 0)
+        return gradient.copy
+
+    def fetch(self, sim: Simulation, worker: int) -> Process:
+        """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way."""
+        return sim.pull(worker) if sim.blocks == 1 else self._fetch(sim, worker)
+
+    def compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
+        """A gradient at the model; returns it when it is finished or, with `overlap`, when its backward pass begins."""
+        if self.overlap and sim.blocks > 1:
+            return (yield from self._compute(sim, worker, model))
+        assert isinstance(model, Copy)
+        gradient = sim.compute(worker, model)
+        yield gradient.finished
+        return gradient
+
+    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Process:
+        """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have."""
+        if sim.blocks == 1:
+            yield from sim.send(gradient)
+            use(gradient, 0)
+            return
+        sent = []
+        for block in reversed(range(sim.blocks)):
+            if gradient.ready_at(block) > sim.now:
+                yield sim.env.after(gradient.ready_at(block) - sim.now)
+            sent.append(sim.process(self._bring(sim, gradient, block, use), gradient.worker))
+        yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
+
+    def _fetch(self, sim: Simulation, worker: int) -> Process:
+        arriving = Arriving(sim, worker, together=self.pulls == "at-once")
+        if self.overlap:
+            return arriving
+        for block in range(sim.blocks):
+            yield from arriving.wait(block)
+        return arriving.whole()
+
+    def _compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
+        whole, done = sim.duration(worker), 0
+        for block, share in enumerate(accumulate(sim.shares)):
+            if isinstance(model, Arriving):
+                yield from model.wait(block)
+            reached = round(_FORWARD * whole * min(share, 1.0))
+            yield sim.env.after(reached - done)
+            done = reached
+        gradient = sim.begin(worker, model if isinstance(model, Copy) else model.whole(), whole, done)
+        below = accumulate(sim.shares[:-1], initial=0.0)  # what the backward pass comes to after each block
+        gradient.ready = tuple(gradient.end - round((whole - done) * share) for share in below)
+        gradient.finished = sim.env.after(gradient.end - sim.now)
+        return gradient
+
+    @staticmethod
+    def _bring(sim: Simulation, gradient: Gradient, block: int, use: Use) -> Process:
+        yield from sim.send(gradient, block)
+        use(gradient, block)
+
+
+class Arriving:
+    """The blocks of a model on their way to a worker."""
+
+    def __init__(self, sim: Simulation, worker: int, together: bool):
+        self._sim, self._worker, self._together = sim, worker, together
+        self._copies: list[Copy] = []
+        self._here: list[simpy.Event] = [sim.env.event() for _ in range(sim.blocks)]
+        self._ask()
+
+    def wait(self, block: int) -> Process:
+        """Until a block has arrived."""
+        return self._sim.wait(self._worker, self._here[block], f"block {block}")
+
+    def whole(self) -> Copy:
+        """The model that they make up, all of them having arrived."""
+        return self._sim.compose(self._worker, self._copies)
+
+    def _ask(self) -> None:
+        """For the next block, and for all if they come together."""
+        block = len(self._copies)
+        copy, arrival = self._sim.read_block(self._worker, block)
+        self._copies.append(copy)
+        self._sim.later(arrival - self._sim.now, partial(self._arrived, block))
+        if self._together and len(self._copies) < len(self._here):
+            self._ask()
+
+    def _arrived(self, block: int) -> None:
+        self._here[block].succeed()
+        if len(self._copies) < len(self._here):
+            self._ask()

@@ -1,0 +1,46 @@
+"""FRED's dispatcher [Odena 2016, section 3]: no clock; a selection rule draws which worker's gradient comes next."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.components.component import OneOf
+from fred.protocols.gates import Gates
+from fred.protocols.selection import Selection, Uniform
+from fred.timing.copies import Copy
+from fred.timing.simulation import Process, Simulation
+
+
+class Dispatcher(Gates):
+    """One worker after another is selected, pushes the gradient at its copy of the parameters, and gets a new copy.
+
+    Compute times and the network of the cluster are not used: only the order of events is meant. What is pushed and fetched
+    passes through the gates of `gated`, all open unless told otherwise.
+    """
+
+    has_clock = False
+
+    selection: Annotated[Selection, OneOf("selection")] = Field(Uniform(), description="which worker comes next")
+
+    def check(self, cluster: Cluster) -> None:
+        self.selection.check(cluster)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._dispatch(sim))
+
+    def _dispatch(self, sim: Simulation) -> Process:
+        workers, models = range(sim.workers), dict[int, Copy]()
+        gates, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
+
+        def fetch(worker: int) -> None:
+            passes = gates[worker].passes()
+            models[worker] = sim.read(worker) if passes else self.unfetched(sim, models[worker])
+
+        for worker in workers:
+            fetch(worker)
+        for worker in self.selection.choices(sim.seed, sim.workers):
+            gradient = sim.compute(worker, models[worker], duration=0)
+            yield gradient.finished
+            outboxes[worker].update(outboxes[worker].put(gradient, outboxes[worker].sends()))
+            fetch(worker)

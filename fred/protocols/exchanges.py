@@ -1,0 +1,192 @@
+"""Blocking exchanges one after the other, in which a delay travels from neighbour to neighbour [docs/errata.md, item 27]."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import Load
+from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.faults import LostMessages
+from fred.cluster.network import Network, Within, mean_latency
+from fred.schedule.schedule import What
+from fred.timing.copies import Copy
+from fred.timing.simulation import Simulation
+
+_GONE = 1 << 61  # ns: an array's NEVER
+_AT_ONCE = 1 << 20  # messages
+
+Deliver = Callable[[int, int, Copy], None]  # number, sender, model
+
+
+class Exchanges:
+    """All workers' exchanges of one iteration, each of the model's K-th part with all neighbours.
+
+    A worker begins an exchange when the one before it is over: when its part has left for all its receivers, one after the
+    other, and all senders' parts have come. So the k-th ends at T_k(w) = max over senders v, itself included, of T_(k-1)(v) +
+    what the message takes at mean latency: sums and maxima over arrays, not an event for each message. Where links are slow at
+    times, what it takes depends on when it is sent. Who is away at the end of an exchange goes on when it is back. A worker's
+    last end depends on who is at most K edges away, and is known once all of these have begun. Then it gets the models.
+    """
+
+    def __init__(self, sim: Simulation, graphs: list[list[list[int]]], exchanges: int | Literal["global"]):
+        self._sim = sim
+        self.parts = 1 if exchanges == "global" else exchanges
+        self._graphs = [_Messages(sim, graph, exchanges) for graph in graphs]
+        self._iterations: dict[int, _Iteration] = {}
+
+    def begin(self, worker: int, number: int, model: Copy, deliver: Deliver) -> None:
+        """A worker begins the exchanges of an iteration; at their end it gets its senders' models and its own."""
+        messages = self._graphs[number % len(self._graphs)]
+        iteration = self._iterations.setdefault(number, _Iteration(messages))
+        iteration.begun[worker] = self._sim.now
+        iteration.models[worker], iteration.deliver[worker] = model, deliver
+        iteration.missing -= messages.within_reach[:, worker]
+        known = np.flatnonzero((iteration.missing == 0) & ~iteration.known)
+        if len(known):
+            iteration.known[known] = True
+            ends, moving = messages.ends(iteration.begun)
+            for each in known.tolist():
+                end, action = int(ends[each]), partial(self._end, each, number, iteration, int(moving[each]))
+                self._sim.later(NEVER if end >= _GONE else end - self._sim.now, action)
+        if iteration.known.all():
+            del self._iterations[number]
+
+    def _end(self, worker: int, number: int, iteration: "_Iteration", moving: int) -> None:
+        self._sim.record.beside(What.TRIP, self._sim.now - moving, self._sim.now, other=worker)
+        for sender in iteration.senders[worker]:
+            iteration.deliver[worker](number, sender, iteration.models[sender])
+
+
+class _Iteration:
+    """What is known of one iteration's exchanges."""
+
+    def __init__(self, messages: "_Messages"):
+        self.senders = messages.senders
+        self.begun = np.zeros(len(messages.senders), np.int64)  # ns, of those who have
+        self.missing = messages.within_reach.sum(axis=1)  # who must begin before a worker's end is known
+        self.known = np.zeros(len(messages.senders), bool)
+        self.models: dict[int, Copy] = {}
+        self.deliver: dict[int, Deliver] = {}
+
+
+class _Kind(NamedTuple):
+    """Messages between nodes, or inside one."""
+
+    part: float  # ns on the link
+    latency: int  # ns, the mean
+
+    @classmethod
+    def of(cls, network: Network | Within, size: float) -> "_Kind":
+        part = size / network.bandwidth * NANOSECONDS if network.bandwidth else 0.0
+        return cls(part, round(mean_latency(network) * NANOSECONDS))
+
+
+class _Messages:
+    """One graph's messages: who sends to whom, and how long each takes."""
+
+    def __init__(self, sim: Simulation, graph: list[list[int]], exchanges: int | Literal["global"]):
+        self._sim, self._rounds = sim, 1 if exchanges == "global" else exchanges
+        network, node_of = sim.network or Network(), sim.node_of.tolist()
+        size = sim.sizes.model.whole / self._rounds
+        self._kinds = [_Kind.of(network, size), _Kind.of(network.within or network, size)]  # between nodes, inside one
+        self._sent = [  # sender, receiver, kind: in this order
+            (worker, other, int(network.within is not None and node_of[worker] == node_of[other]))
+            for worker, receivers in enumerate(graph)
+            for other in receivers
+        ]
+        self._slow = any(slow.of == "workers" for slow in network.contention)
+        receiver, sender, lasts = (np.array(column) for column in zip(*sorted(self._edges(len(graph))), strict=True))
+        self._sender, self._lasts = sender, np.rint(lasts).astype(np.int64)
+        self._own = np.zeros(len(graph), np.int64)  # until a worker's last model is there, at full speed, ns
+        np.maximum.at(self._own, sender, self._lasts)
+        self._first = np.flatnonzero(np.diff(receiver, prepend=-1))  # message of each receiver
+        self.senders: list[list[int]] = [own.tolist() for own in np.split(sender, self._first[1:])]
+        self._everybody = exchanges == "global"
+        self.within_reach = self._reach(receiver, len(graph))
+
+    def ends(self, begun: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[workers]: when the last exchange is over, ns, where all within reach have begun; how long models were moving.
+
+        In an exchange a worker's models are moving while its own ones are on their way, and from when the last of those that
+        it hears from has begun it; in between it waits for these.
+        """
+        times = np.full_like(begun, begun.max()) if self._everybody else begun
+        begins, over = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
+        for _ in range(self._rounds):
+            ends = self._slowed(times) if self._slow else np.maximum.reduceat(times[self._sender] + self._lasts, self._first)
+            begins.append(times)
+            over.append(ends)
+            times = ends if self._sim.faultless else self._back(ends)
+        moving, some = np.zeros_like(begun), max(1, _AT_ONCE // len(self._sender))
+        for first in range(0, self._rounds, some):
+            moving += self._moving(np.stack(begins[first : first + some]), np.stack(over[first : first + some]))
+        if not self._everybody:
+            return times, moving
+        return np.full_like(times, times.max()), np.full_like(times, moving.max())
+
+    def _moving(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[workers]: how long models were moving in some exchanges, of which these are [exchanges, workers]."""
+        there = np.maximum.reduceat(begins[:, self._sender], self._first, axis=1)
+        moving: NDArray[np.int64] = (ends - begins - (there - begins - self._own).clip(0)).sum(axis=0)
+        return moving
+
+    def _edges(self, workers: int) -> Iterator[tuple[int, int, float]]:
+        """Receiver, sender and how long each message takes; and, of each worker, how long it sends."""
+        left = [[0, 0] for _ in range(workers)]  # messages of each kind
+        for sender, receiver, kind in self._sent:
+            left[sender][kind] += 1
+            yield receiver, sender, left[sender][kind] * self._kinds[kind].part + self._kinds[kind].latency
+        for worker, messages in enumerate(left):
+            yield worker, worker, max(number * kind.part for number, kind in zip(messages, self._kinds, strict=True))
+
+    def _slowed(self, begun: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When an exchange is over on links that are slow at times: each message by itself, in the order of sending."""
+        free = [[begin, begin] for begin in begun.tolist()]  # links of each sender
+        ends = begun.tolist()
+        for sender, receiver, number in self._sent:
+            kind, begin = self._kinds[number], free[sender][number]
+            free[sender][number] = left = begin + self._lasting(sender, begin, kind.part)
+            asked = int(begun[sender])
+            latency = self._lasting(receiver, asked, self._lasting(sender, asked, kind.latency))
+            entered = begin + latency
+            ends[receiver] = max(ends[receiver], left + latency, entered + self._lasting(receiver, entered, kind.part))
+        return np.array([max(end, *links) for end, links in zip(ends, free, strict=True)])
+
+    def _back(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When each worker is there, at these times or after them."""
+        back = self._sim.back
+        return np.array(
+            [_GONE if time >= _GONE else min(back(worker, time), _GONE) for worker, time in enumerate(times.tolist())]
+        )
+
+    def _lasting(self, owner: int, begin: int, work: float) -> int:
+        """How long what takes so many ns at full speed takes on a worker's link if it begins then."""
+        assert self._sim.links is not None
+        return round(work) if begin >= _GONE else self._sim.links.together((owner,), begin, round(work))
+
+    def _reach(self, receiver: NDArray[np.int64], workers: int) -> NDArray[np.bool_]:
+        """[workers, workers]: from whom each hears within the exchanges, itself included."""
+        if self._everybody:
+            return np.ones((workers, workers), bool)
+        step, reached, left = np.zeros((workers, workers), np.float32), np.eye(workers, dtype=np.float32), self._rounds
+        step[receiver, self._sender] = 1
+        while left:  # the power of a matrix, by squaring
+            reached = np.minimum(step @ reached, 1) if left % 2 else reached
+            step, left = np.minimum(step @ step, 1), left // 2
+        return reached.astype(bool)
+
+
+def check_exchanges(cluster: Cluster) -> None:
+    """Refuse, with ValueError, a cluster where it matters which of several messages comes first."""
+    loads = cluster.link_loads("workers", 0)
+    refused = {
+        "the network's `node_bandwidth` (a node's messages queue there)": cluster.network and cluster.network.node_bandwidth,
+        "what delays single messages, in the network's `contention`": any(type(load).delay is not Load.delay for load in loads),
+        "`lost-messages`": any(isinstance(fault, LostMessages) for fault in cluster.faults),
+    }
+    if named := [what for what, given in refused.items() if given]:
+        raise ValueError(f"`exchanges` are maxima over mean times, not single messages: leave out {', and '.join(named)}")

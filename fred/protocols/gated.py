@@ -1,0 +1,55 @@
+"""Gated pushes and fetches [Odena 2016, section 2.3, eq. 9; Dean et al. 2012]: asynchronous, with fewer messages."""
+
+from functools import partial
+from typing import ClassVar
+
+from fred.cluster.cluster import Cluster
+from fred.protocols.central import Central
+from fred.protocols.gates import Gate, Gates, Outbox
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class Gated(Gates, Central):
+    """As asynchronous, but what workers push and fetch passes through gates.
+
+    The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
+    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has; their gradient's
+    timestamp is that of these parameters or, as in the paper's published code, of those that it has not fetched (`stamp`).
+    For a gradient that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the
+    next message is the sum, or the mean, of all that were (`unsent`). What does not pass takes no time on the network.
+    """
+
+    faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
+
+    def check(self, cluster: Cluster) -> None:
+        Central.check(self, cluster)
+
+    def start(self, sim: Simulation) -> None:
+        for worker in range(sim.workers):
+            gates = self.fetches(sim, worker), self.pushes(sim, worker)
+            sim.work(worker, partial(self._work, sim, worker, *gates))
+
+    def _work(self, sim: Simulation, worker: int, fetches: Gate, outbox: Outbox) -> Process:
+        def update(_: Gradient, block: int) -> None:
+            outbox.update(message, block)
+
+        outbox.begin_anew()
+        model: Copy | None = None
+        while True:
+            passes = fetches.passes()
+            if passes or model is None:
+                model = yield from self.fetch(sim, worker)
+            else:
+                model = self.unfetched(sim, model)
+            gradient = yield from self.compute(sim, worker, model)
+            model = gradient.copy
+            sends = outbox.sends()
+            if not sends:
+                yield gradient.finished
+            message = outbox.put(gradient, sends)
+            if sends:
+                yield from self.deliver(sim, gradient, update)
+            else:
+                for block in range(sim.blocks):
+                    update(gradient, block)

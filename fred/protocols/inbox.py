@@ -1,0 +1,79 @@
+"""Models on their way from worker to worker: who sends them, and where they wait until somebody takes them."""
+
+from collections import Counter
+from typing import Literal
+
+import simpy
+
+from fred.protocols.exchanges import Exchanges
+from fred.timing.copies import Copy
+from fred.timing.simulation import Process, Simulation
+
+Graph = list[list[int]]  # receivers of each worker
+
+
+class Inbox:
+    """The models that a worker has got, by the sender's count of them and the sender, who may be ahead."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+        self._models: dict[int, dict[int, Copy]] = {}  # not yet taken
+        self._arrived: Counter[int] = Counter()  # taken or not
+        self._changed = sim.env.event()
+
+    def expect(self, arrival: simpy.Event, number: int, sender: int, model: Copy) -> None:
+        """A model is on its way."""
+        assert arrival.callbacks is not None
+        arrival.callbacks.append(lambda _: self.put(number, sender, model))
+
+    def put(self, number: int, sender: int, model: Copy) -> None:
+        """A sender's model of that number is here."""
+        self._models.setdefault(number, {})[sender] = model
+        self._arrived[number] += 1
+        self._changed.succeed()
+        self._changed = self._sim.env.event()
+
+    def wait(self, worker: int, number: int, senders: int) -> Process:
+        """Ends when all of so many senders' models of that number have come."""
+        while self._arrived[number] < senders:
+            yield from self._sim.wait(worker, self._changed, f"models of iteration {number} from its neighbours")
+        del self._arrived[number]
+
+    def take(self, number: int) -> dict[int, Copy]:
+        """The models of one number, by sender."""
+        return self._models.pop(number)
+
+    def take_all(self) -> list[tuple[int, int, Copy]]:
+        """Number, sender and model of all that are here, in that order."""
+        models, self._models = self._models, {}
+        return [(number, sender, model) for number, own in sorted(models.items()) for sender, model in sorted(own.items())]
+
+
+class Senders:
+    """Every worker's outgoing models: one graph after the other says who gets them."""
+
+    def __init__(self, sim: Simulation, graphs: list[Graph], exchanges: int | Literal["global"]):
+        self._sim, self._graphs = sim, graphs
+        self.inboxes = [Inbox(sim) for _ in range(sim.workers)]
+        self.sent = [0] * sim.workers  # by each worker
+        self._exchanges = None if exchanges == 1 else Exchanges(sim, graphs, exchanges)
+
+    def send(self, worker: int, share: float | None = None) -> None:
+        """A worker sends its model as it is to all receivers, and keeps it in its own inbox.
+
+        With a share its own model is at once that part of it, which is what lies in the inbox then.
+        """
+        number = self.sent[worker]
+        self.sent[worker] += 1
+        receivers = self._graphs[number % len(self._graphs)][worker]
+        if self._exchanges:
+            model = self._sim.publish(worker, len(receivers), self._exchanges.parts)
+            self._exchanges.begin(worker, number, model, self.inboxes[worker].put)
+            return
+        model = self._sim.publish(worker, len(receivers))
+        kept = model if share is None else self._sim.mix(worker, [(model, share)])
+        if share is not None:
+            self._sim.sync(worker, kept)
+        self.inboxes[worker].put(number, worker, kept)
+        for receiver in receivers:
+            self.inboxes[receiver].expect(self._sim.transfer(worker, receiver), number, worker, model)

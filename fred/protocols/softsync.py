@@ -1,0 +1,75 @@
+"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2]: an update for every so many gradients."""
+
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.components.component import Count
+from fred.protocols.central import Central
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class Softsync(Central):
+    """A server updates with the mean of every c = floor(workers / n) gradients that arrive, whoever sent them.
+
+    A worker goes on at once with what the servers have, so that the mean staleness is about n; or it waits for the update that
+    its gradient is part of [Odena 2016, section 3]. Waiting, 1-softsync is hard synchronisation; with n the number of workers
+    both are asynchronous.
+    """
+
+    faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
+
+    n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
+    afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
+
+    def check(self, cluster: Cluster) -> None:
+        super().check(cluster)
+        if self.n > cluster.size:
+            raise ValueError(f"`n` ({self.n}) must not exceed the number of workers ({cluster.size})")
+        if self.clocks == "each" and self.afterwards == "wait" and 1 < cluster.size // self.n < cluster.size:
+            raise ValueError(
+                "with `clocks: each`, workers that wait for each server's round may all wait for each other: take "
+                "`afterwards: go-on`"
+            )
+
+    def start(self, sim: Simulation) -> None:
+        servers = [_Server(sim, block, sim.workers // self.n) for block in range(sim.blocks)]
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, servers))
+
+    def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
+        updates: list[simpy.Event] = []
+        while True:
+            updates.clear()
+            yield from self.step(sim, worker, lambda gradient, block: updates.append(servers[block].accept(gradient)))
+            for update in updates if self.afterwards == "wait" else ():
+                if not update.triggered:
+                    yield from sim.wait(worker, update, f"{sim.workers // self.n} gradients to arrive")
+
+
+class _Server:
+    """Collects gradients, and updates with every so many of them."""
+
+    def __init__(self, sim: Simulation, block: int, needed: int):
+        self._sim, self._block, self._needed = sim, block, needed
+        self._arrived = 0  # in the open round
+        self._updated = sim.env.event()
+
+    def accept(self, gradient: Gradient) -> simpy.Event:
+        """One more gradient has arrived; what happens when it has become part of an update."""
+        updated = self._updated
+        if self._needed == 1:
+            self._sim.push(gradient, block=self._block)
+        else:
+            self._sim.add(gradient, block=self._block)
+        self._arrived += 1
+        if self._arrived == self._needed:
+            if self._needed > 1:
+                self._sim.commit(block=self._block)
+            self._arrived, self._updated = 0, self._sim.env.event()
+            updated.succeed()
+        return updated

@@ -1,0 +1,72 @@
+"""Stale synchronous parallel [Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing 2013]: nobody runs too far ahead."""
+
+from collections import Counter
+from functools import partial
+from typing import ClassVar
+
+from pydantic import Field
+
+from fred.components.component import Whole
+from fred.protocols.central import Central
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class StaleSynchronous(Central):
+    """As asynchronous, but a worker that is more than `bound` steps ahead of the slowest waits for it.
+
+    In step c a worker needs parameters with everybody's updates of steps up to c - bound - 1. With a cache it goes on with
+    those that it has until they lack one of these, and then fetches new ones; without, it fetches in every step.
+
+    Bound 0 is bulk-synchronous: nobody begins step k before everybody has finished step k - 1. No bound and no cache is
+    asynchronous; no bound with a cache, asynchronous on the first parameters for ever.
+    """
+
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; the others wait once they are as far ahead as the bound allows."
+    )
+
+    bound: Whole | None = Field(3, description="s: steps; null: no bound")
+    cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")
+
+    def start(self, sim: Simulation) -> None:
+        progress = _Progress(sim)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, progress, worker))
+
+    def _work(self, sim: Simulation, progress: "_Progress", worker: int) -> Process:
+        def push(gradient: Gradient, block: int) -> None:
+            sim.push(gradient, block=block)
+
+        model: Copy | None = None
+        includes = 0  # everybody's steps, as many as the parameters are sure to have in them
+        while True:
+            step = progress.steps[worker]
+            needed = 0 if self.bound is None else step - self.bound
+            if step == 0 or not self.cache or includes < needed:
+                while progress.slowest < needed:
+                    yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
+                includes, model = progress.slowest, None
+            model = yield from self.step(sim, worker, push, model)
+            progress.finish(worker)
+
+
+class _Progress:
+    """How far the workers are."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+        self._finished: Counter[int] = Counter()  # step -> workers that have finished it
+        self.steps = [0] * sim.workers  # that each worker has finished
+        self.slowest = 0  # steps that every worker has finished
+        self.advanced = sim.env.event()
+
+    def finish(self, worker: int) -> None:
+        """A worker has finished one more step."""
+        step = self.steps[worker]
+        self.steps[worker] += 1
+        self._finished[step] += 1
+        if self._finished[step] == self._sim.workers:
+            self.slowest += 1
+            self.advanced.succeed()
+            self.advanced = self._sim.env.event()

@@ -1,0 +1,84 @@
+"""Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4]."""
+
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Whole
+from fred.protocols.protocol import Protocol
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class Synchronous(Protocol):
+    """Each update averages the first N gradients computed at the present version; those that come later are dropped.
+
+    N is the number of workers less `backup_workers`. A late worker finishes its gradient, which is dropped on arrival, and
+    then reads the newest version (`late: finish`, as in the paper), or is interrupted as soon as the round is complete.
+    """
+
+    faults: ClassVar[str] = (
+        "Who is back reads the newest model; a round waits until it has enough gradients, for which backup workers stand in."
+    )
+
+    backup_workers: Whole = Field(0, description="b: how many of the workers a round does not wait for")
+    late: Literal["finish", "interrupt"] = Field("finish", description="what a worker does that missed the round")
+
+    def check(self, cluster: Cluster) -> None:
+        if self.backup_workers >= cluster.size:
+            raise ValueError(f"`backup_workers` ({self.backup_workers}) must be below the number of workers ({cluster.size})")
+
+    def start(self, sim: Simulation) -> None:
+        server = _Server(sim, sim.workers - self.backup_workers, interrupts=self.late == "interrupt")
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, server, worker))
+
+    def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+        while True:
+            gradient = None
+            if worker in server.present:  # it has crashed since
+                yield from sim.wait(worker, server.released, "the round to be complete")
+            try:
+                model = yield from sim.pull(worker)
+                gradient = sim.compute(worker, model)
+                yield gradient.finished
+                yield from sim.send(gradient)
+            except simpy.Interrupt:
+                if gradient:
+                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
+                continue
+            if model.timestamp < sim.clock():
+                sim.drop(gradient)
+            elif not server.accept(gradient):
+                yield from sim.wait(worker, server.released, f"round {model.timestamp} to be complete")
+
+
+class _Server:
+    """Collects the gradients of one round after another."""
+
+    def __init__(self, sim: Simulation, needed: int, interrupts: bool):
+        self._sim = sim
+        self._needed = needed  # gradients per round
+        self._interrupts = interrupts
+        self.present: set[int] = set()  # workers whose gradients have arrived in this round
+        self.released = sim.env.event()  # happens when the open round is committed
+
+    def accept(self, gradient: Gradient) -> bool:
+        """Add the gradient to the open round; True if that completed it."""
+        self._sim.add(gradient)
+        self.present.add(gradient.worker)
+        if len(self.present) < self._needed:
+            return False
+        self._sim.commit()
+        if self._interrupts:
+            for worker in range(self._sim.workers):
+                if worker not in self.present:
+                    self._sim.interrupt(worker)
+        self.present.clear()
+        self.released.succeed()
+        self.released = self._sim.env.event()
+        return True

@@ -1,0 +1,109 @@
+"""Who sends its model to whom: graphs, some of which change from iteration to iteration."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+
+from pydantic import Field, model_validator
+
+from fred.components.component import Component, Count, Whole
+
+Number = Whole  # of a worker
+
+
+class Topology(Component):
+    """A directed graph on the workers for each iteration; everybody also keeps its own model."""
+
+    @abstractmethod
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
+        """To whom a worker sends in this iteration; never itself."""
+
+    def period(self, workers: int) -> int:
+        """After how many iterations the graphs repeat."""
+        return 1
+
+    def linked(self, workers: int) -> list[list[int]]:
+        """With whom each worker ever shares an edge, whoever of the two sends."""
+        others: list[set[int]] = [set() for _ in range(workers)]
+        for iteration in range(self.period(workers)):
+            for worker in range(workers):
+                for receiver in self.receivers(worker, iteration, workers):
+                    others[worker].add(receiver)
+                    others[receiver].add(worker)
+        return [sorted(own) for own in others]
+
+
+class Ring(Topology):
+    """Everybody sends to both neighbours."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return sorted({(worker + 1) % workers, (worker - 1) % workers} - {worker})
+
+
+class Complete(Topology):
+    """Everybody sends to everybody."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return [other for other in range(workers) if other != worker]
+
+
+class Star(Topology):
+    """Worker 0 sends to everybody, everybody sends to worker 0: degrees as unequal as can be."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        return list(range(1, workers)) if worker == 0 else [0]
+
+
+class Exponential(Topology):
+    """Worker i sends to i + 2^k, k = 0, 1, 2, ... in turn [Assran et al. 2019, appendix A]."""
+
+    neighbours: Count = Field(1, description="receivers in each iteration: as many distances in a row")
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        phases = self.period(workers)
+        distances = {2 ** ((iteration + k) % phases) for k in range(min(self.neighbours, phases))}
+        return sorted({(worker + distance) % workers for distance in distances} - {worker})
+
+    def period(self, workers: int) -> int:
+        return max(1, math.ceil(math.log2(workers)))
+
+
+class Bipartite(Topology):
+    """Even workers send to all odd ones, odd workers to all even ones."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
+        return range(1 - worker % 2, workers, 2)
+
+
+class Hypercube(Topology):
+    """Everybody sends to all whose number differs from its own in one bit, if there are such: a bipartite graph."""
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        bits = range((workers - 1).bit_length())
+        return sorted(other for other in (worker ^ 1 << bit for bit in bits) if other < workers)
+
+
+class Edges(Topology):
+    """Any graph: the two ends of each edge send to each other."""
+
+    edges: tuple[tuple[Number, Number], ...] = Field(description="pairs of workers' numbers", examples=[[[0, 1], [1, 2]]])
+
+    @model_validator(mode="after")
+    def _no_loops(self) -> "Edges":
+        if loops := [one for one, other in self.edges if one == other]:
+            raise ValueError(f"`edges` joins worker {loops[0]} with itself; everybody keeps its own model anyway")
+        return self
+
+    @cached_property
+    def _others(self) -> dict[int, set[int]]:
+        others: dict[int, set[int]] = {}
+        for one, other in self.edges:
+            others.setdefault(one, set()).add(other)
+            others.setdefault(other, set()).add(one)
+        return others
+
+    def receivers(self, worker: int, iteration: int, workers: int) -> list[int]:
+        if max(self._others, default=0) >= workers:
+            raise ValueError(f"`edges` names worker {max(self._others)}; there are {workers}, numbered from 0")
+        return sorted(self._others.get(worker, ()))

@@ -1,0 +1,70 @@
+"""What workers hold while the simulation runs: copies of models, and gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fred.cluster.durations import NANOSECONDS
+from fred.errors import FredError
+
+NOTHING_CUT: dict[int, int] = {}
+NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}
+
+
+class Copy:
+    """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time."""
+
+    __slots__ = ("__weakref__", "mailbox", "original", "timestamp", "timestamps")
+
+    def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT, original: "Copy | None" = None):
+        self.mailbox = mailbox
+        self.timestamp = timestamp  # of the oldest block
+        self.timestamps = timestamps  # of each block that it has, where replicas are cut
+        self.original = original  # of one that is passed off as newer: the mailbox is kept for as long as that lives
+
+    def stamped(self, clocks: Sequence[int]) -> "Copy":
+        """The same parameters, passed off as having been read at these clocks, one for each block."""
+        timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
+        return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
+
+    def at(self, block: int) -> int:
+        """The clock of a block when it was read. Raises FredError if the copy does not have it."""
+        if not self.timestamps:
+            return self.timestamp
+        if block not in self.timestamps:
+            raise FredError(f"a copy of block {', '.join(map(str, self.timestamps))} is used where block {block} is needed")
+        return self.timestamps[block]
+
+    def incomplete(self, blocks: int) -> FredError:
+        """It is used as a model of so many blocks, and does not have all of them."""
+        return FredError(
+            f"a copy of block {', '.join(map(str, self.timestamps))} stands for a whole model, which has {blocks} blocks: "
+            "`compose` copies of all of them"
+        )
+
+
+class Gradient:
+    """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy."""
+
+    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "ready", "sent", "source", "step", "worker")
+
+    def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
+        self.worker = worker
+        self.step = step  # the worker's own count; NONE: a difference
+        self.copy = copy  # what it is computed at; of a difference, where it ends
+        self.source = source  # of a difference: where it starts
+        self.begin, self.end = begin, end  # ns
+        self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, where that is not all at the end
+        self.finished: Any = None  # the event that the protocol waits for
+        self.sent = NOTHING_UNUSUAL  # bytes and messages for it, of each block of which they are not what is usual
+        self.applied = False  # whether it took part in an update
+
+    def ready_at(self, block: int) -> int:
+        """From when on a block of it can be used, ns."""
+        return self.ready[block] if self.ready else self.end
+
+    def unfinished(self, now: int, block: int) -> FredError:
+        """It is used too early."""
+        return FredError(
+            f"worker {self.worker}'s gradient {self.step} is used at {now / NANOSECONDS:g} s, before it is finished at "
+            f"{self.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"
+        )

@@ -1,0 +1,142 @@
+"""What is sent: how large it is, how long it takes, and with what the rows about it are charged."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+
+import simpy
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.network import Collective, Cost, Network, mean_latency
+from fred.schedule.layout import Size, Sizes, size_in_bytes
+from fred.schedule.schedule import NONE, What
+from fred.timing.copies import Gradient
+from fred.timing.links import Links
+from fred.timing.recorder import Recorder
+from fred.timing.world import Process, World
+
+_COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)  # plain integers, as in the recorder
+
+
+class Sending(World):
+    """The network at hand, and what messages cost.
+
+    What is sent has the `size`, bytes, that a verb is told, or else the usual one: the network's `message_bytes`, or else what
+    `sizes` says of models, of workers' messages, and of each block of them (a number: what all of them have).
+    """
+
+    def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int):
+        super().__init__(cluster, recorder, seed)
+        self.network = network = cluster.network
+        self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
+        self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
+        usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
+        self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
+        self.shares = usual.shares  # of the blocks in a model
+        self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
+        self._published = [NONE] * self.workers  # row in which each worker's model was published last
+
+    def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[simpy.Event]:
+        """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived.
+
+        Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.
+        """
+        said = None if size is None else self._say(gradient, server, size)
+        if self.links is None:
+            return ()
+        sent = said or self.sizes.message
+        upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
+        return upload if self.faultless else self._sending(gradient, server or 0, sent, upload)
+
+    def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
+        """A model, or something of another `size`, on its way from a worker to another; happens when it has arrived."""
+        if self.links is None:
+            self._travelled(worker, receiver, self.now)
+            return self.env.after(0)
+        way = self.links.across(worker, receiver, bytes_of(size, self.sizes.model.whole))
+        return self.process(self._travel(worker, receiver, way))
+
+    def allreduce(
+        self,
+        members: int | Sequence[int],
+        algorithm: Collective | None = None,
+        begin: int | None = None,
+        awaited: Collection[int] = (),
+        size: int | None = None,
+    ) -> Cost:
+        """What an allreduce among these workers (a number: the first so many) costs each of them; of models, if without `size`.
+
+        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
+        It begins when those who are awaited are there, and anew if one of them crashes: that time is part of the cost.
+        """
+        network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        spread = Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
+        cost = network.allreduce(spread, bytes_of(size, self.sizes.model.whole), algorithm)
+        if self.links is None:
+            return cost
+        asked = self.now if begin is None else begin
+        lasts = partial(self.links.together, workers, work=cost.nanoseconds)
+        if self._faults is not None and awaited:
+            begin, end = self._faults.undisturbed(awaited, asked, lasts)
+        else:
+            begin, end = asked, asked + lasts(asked)
+        return cost._replace(nanoseconds=end - asked, moving=end - begin)
+
+    @property
+    def mean_latency(self) -> int:
+        """Of one message, ns."""
+        return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
+
+    def _travel(self, worker: int, receiver: int, way: Process) -> Process:
+        """A model's way from a worker to another, known once it has arrived."""
+        begin = self.now
+        yield from way
+        self._travelled(worker, receiver, begin)
+
+    def _travelled(self, worker: int, receiver: int, begin: int) -> None:
+        self.record.beside(_TRIP, begin, self.now, self._published[worker], worker, receiver)
+
+    def _together(self, worker: int, cost: Cost, end: int) -> None:
+        """The next row is what a worker has of a collective operation that ends then, ns, if it is of one."""
+        if cost.messages or cost.moving:
+            self.record.beside(_COLLECTIVE, end - cost.moving, end, len(self.record), worker)
+
+    def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
+        """Bytes and messages for a gradient; `end`: of what costs that, ns."""
+        if cost is None:
+            return gradient.sent.get(block, self._up[block])
+        self._together(gradient.worker, cost, end)
+        return cost.bytes, cost.messages
+
+    def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:
+        """The size of what is sent for a gradient, which is kept in mind until it is used."""
+        sent = Size.cut(bytes_of(size, 0), self.shares if server is None else (1.0,) * self.blocks)
+        counted = dict(enumerate(self._counted(sent)))
+        gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
+        return sent
+
+    def _sending(self, gradient: Gradient, block: int, sent: Size, upload: Process) -> Process:
+        """Bring a gradient to where it goes, and keep in mind what was sent again."""
+        if again := (yield from upload):
+            gradient.sent = gradient.sent | {block: _more(*self._counted(sent)[block], again)}
+
+    def _read(self, block: int, size: int | None) -> tuple[int, int]:
+        """Bytes and messages that servers have just sent of a block."""
+        usual, messages = self._down[block]
+        again = 0 if self.links is None else self.links.resent()
+        return _more(bytes_of(size, usual), messages, again)
+
+    def _counted(self, size: Size) -> list[tuple[int, int]]:
+        """Bytes and messages of each block, or of the whole, of which every server gets (or sends) its part."""
+        return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.whole, self.servers)]
+
+
+def _more(size: int, messages: int, again: int) -> tuple[int, int]:
+    """Bytes and messages where so many of the messages were sent again."""
+    return size + size * again // messages, messages + again
+
+
+def bytes_of(size: int | None, usual: int) -> int:
+    """Bytes of something whose size a protocol may have said. Raises FredError if it cannot be one."""
+    return usual if size is None else size_in_bytes(size, "the protocol")

@@ -1,0 +1,212 @@
+"""The columns of a CSV or Parquet file. In which line a row stands is worked out only when something is wrong with it."""
+
+import csv
+import itertools
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fred.errors import FredError, quoted
+from fred.files import inputs
+
+MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
+_LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
+_PANDAS_INDEX = "__index_level_"  # how pandas writes an index without a name
+EXAMPLE = "example"  # stands for the trace that comes with FRED
+Numbers = NDArray[np.float64]  # NaN: missing
+
+
+class Labels(NamedTuple):
+    """A column of names: which name each row has, by number (-1: none), and the names in order of appearance."""
+
+    codes: NDArray[np.int64]
+    names: list[str]
+
+
+class File(ABC):
+    """A table on disk. Every method raises FredError."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with inputs.opened(path):  # a file, and one that can be read
+                self.header = self._names()
+        except (OSError, csv.Error, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
+        self._check_header()
+
+    def columns(self, labels: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, Labels], dict[str, Numbers]]:
+        """These columns, taken as names or as numbers."""
+        try:
+            table = self._table(labels, numbers)
+            named = {name: _labels(table[name]) for name in labels}
+        except (OSError, csv.Error, pa.ArrowException) as error:
+            raise self._unreadable(error) from error
+        return named, {name: self._numbers(table, name) for name in numbers}
+
+    @abstractmethod
+    def where(self, row: int) -> str:
+        """The file and the place of a row, counted from 0 without the header."""
+
+    @abstractmethod
+    def _names(self) -> list[str]:
+        """What the columns are called."""
+
+    @abstractmethod
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        """These columns."""
+
+    def _numbers(self, table: pa.Table, name: str) -> Numbers:
+        try:
+            column = table[name].cast(pa.float64())
+        except pa.ArrowException:
+            raise self._no_number(table, name) from None
+        return column.to_numpy().astype(np.float64)
+
+    def _no_number(self, table: pa.Table, name: str) -> FredError:
+        """What to say about the first value of the column that is not a number."""
+        for row, value in enumerate(table[name].to_pylist()):
+            if not _is_number(str(value)):
+                return FredError(f"{self.where(row)}: expected a time in column `{name}`, a number; found {quoted(value)}")
+        return FredError(f"{self.path}: column `{name}` holds {table[name].type}; expected times, as numbers")
+
+    def _unreadable(self, error: Exception) -> FredError:
+        reason = getattr(error, "strerror", None) or str(error).partition(":")[0]  # what Arrow found there comes after it
+        return FredError(f"cannot read {self.path}: {reason}")
+
+    def _check_header(self) -> None:
+        if not self.header:
+            raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
+        for name in self.header:
+            if "." in name and _is_number(name):
+                raise FredError(f"{self.path}: expected names of columns, such as iteration,worker,seconds; found {name}")
+        for name, number in Counter(self.header).items():
+            if not name or name.startswith(_PANDAS_INDEX):
+                raise FredError(f"{self.path} has a column without a name; it has {listed(self.header)}")
+            if number > 1:
+                raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
+
+
+class CSVFile(File):
+    """Comma-separated values below a line of names."""
+
+    def where(self, row: int) -> str:
+        line, _ = next(itertools.islice(self._lines(), row + 1, None))
+        return f"{self.path}:{line}"
+
+    def _names(self) -> list[str]:
+        (self._skipped, names), *rows = [*itertools.islice(self._lines(), 1 + _LOOKED_AT)] or [(0, [])]
+        if names and not rows:
+            raise FredError(f"{self.path} has no rows")
+        if names and not any(_is_row(fields, len(names)) for _, fields in rows):
+            raise FredError(
+                f"{self.path}:{rows[0][0]}: expected a row with numbers, below a line with the names of columns, such as "
+                "iteration,worker,seconds"
+            )
+        return [name.strip() for name in names]
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Number and fields of each line that has any."""
+        with inputs.opened(self.path) as file:
+            reader = csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            try:
+                yield from ((reader.line_num, fields) for fields in reader if fields)
+            except UnicodeDecodeError:
+                inputs.text(self.path)  # says in which line
+                raise
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
+        try:
+            return pyarrow.csv.read_csv(
+                self.path,
+                pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=self.header),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            self._explain(numbers)
+            raise self._unreadable(error) from error
+
+    def _explain(self, numbers: Sequence[str]) -> None:
+        """Raise FredError for the first line that is not as it must be."""
+        if len(list(itertools.islice(self._lines(), 2))) < 2:
+            raise FredError(f"{self.path} has no rows")
+        for line, fields in itertools.islice(self._lines(), 1, None):
+            if len(fields) != len(self.header):
+                raise FredError(
+                    f"{self.path}:{line}: found {len(fields)} fields; expected {len(self.header)}, as many as the header "
+                    "names; decimals are written with a point"
+                )
+            for name, text in zip(self.header, fields, strict=True):
+                if name in numbers and text not in MISSING and not _is_number(text):
+                    raise FredError(f"{self.path}:{line}: expected a time in column `{name}`, a number; found {quoted(text)}")
+
+
+class ParquetFile(File):
+    """Columns as any data frame library writes them."""
+
+    def where(self, row: int) -> str:
+        return f"{self.path}, row {row + 1}"
+
+    def _names(self) -> list[str]:
+        return list(pq.read_schema(self.path).names)
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        return pq.read_table(self.path, columns=[*labels, *numbers])
+
+
+def opened(path: Path) -> File:
+    """The file as what its name says it is: Parquet, or else CSV; `example` is FRED's own. Raises FredError."""
+    if str(path) == EXAMPLE:
+        path = Path(__file__).with_name("example.csv")
+    return ParquetFile(path) if path.suffix.lower() in (".parquet", ".pq") else CSVFile(path)
+
+
+def _labels(column: pa.ChunkedArray) -> Labels:
+    """Whole numbers may be written as decimals: that is what gaps make of them."""
+    if pa.types.is_floating(column.type) and _is_whole(column):
+        column = column.cast(pa.int64())
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string()).dictionary_encode()
+    encoded = column.combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = pa.concat_arrays(encoded.unify_dictionaries().chunks)
+    written = [str(name).strip() for name in encoded.dictionary.to_pylist()]
+    names = list(dict.fromkeys(filter(None, written)))
+    number = {"": -1, **{name: i for i, name in enumerate(names)}}
+    renumbered = np.array([*(number[name] for name in written), -1], np.int64)
+    return Labels(renumbered[pc.fill_null(encoded.indices, -1).to_numpy()], names)
+
+
+def _is_whole(column: pa.ChunkedArray) -> bool:
+    return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
+
+
+def _is_row(fields: Sequence[str], columns: int) -> bool:
+    numbers = [_is_number(text) or text in MISSING for text in fields]
+    return all(numbers) or (any(numbers) and len(fields) == columns)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isascii() and "_" not in text  # which Python allows
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a message tells them."""
+    return ", ".join(names) or "none"
