@@ -10,7 +10,7 @@ from scipy import special, stats
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Bimodal, Exponential, Pareto, Uniform
 from fred.commands.cli import main
-from fred.commands.plan import arrivals
+from fred.outcomes.rounds import arrivals
 from fred.prediction.planning import expected_arrivals, iterations_at, mean_arrivals, plan
 from fred.protocols.synchronous import Synchronous
 from tests.worlds import record

@@ -1,5 +1,6 @@
 """How many of N + b workers to wait for [Chen, Pan, Monga, Bengio, Jozefowicz 2017, sections 3.1-3.2, figures 3-6]."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -34,6 +35,12 @@ class Plan:
     def best(self) -> int:
         """Which plan converges first."""
         return int(np.argmin(self.seconds))
+
+    def json(self) -> str:
+        """All of it as one JSON object."""
+        columns = {name: getattr(self, name).tolist() for name in ("waited_for", "iterations", "arrival", "seconds")}
+        plans = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return json.dumps({"workers": self.workers, "best": plans[self.best], "plans": plans}, indent=2)
 
 
 def plan(arrivals: Floats, table: Mapping[int, float], curve: Curve = "linear") -> Plan:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.commands.plan import arrivals
+from fred.outcomes.rounds import arrivals
 from fred.views import figures
 from reproductions.common import RESULTS, ROOT, quiet
 

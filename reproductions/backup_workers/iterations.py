@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.commands.plan import iterations_of
+from fred.outcomes.rounds import iterations_of
 from fred.prediction.planning import Plan, plan
 from fred.views import figures
 from reproductions.backup_workers.arrivals import SCENARIOS, means
@@ -22,7 +22,7 @@ def measure() -> None:
 
 def record(result: fred.Result) -> None:
     """Write the updates to the target of each run and seed."""
-    iterations_of(result)  # refuses runs that did not get there
+    iterations_of(result.outcomes)  # refuses runs that did not get there
     summary = result.summary
     waited_for = summary["name"].str.removeprefix("n-").astype(int)
     columns = {"n": waited_for, "seed": summary["seed"], "updates": summary["target_updates"], "error": summary["target_error"]}

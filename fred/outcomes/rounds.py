@@ -1,0 +1,56 @@
+"""What the rounds of synchronous runs came to: when gradients arrived, and how many rounds it took to the target."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.durations import NANOSECONDS
+from fred.errors import FredError
+from fred.outcomes.outcome import Outcome
+from fred.protocols.synchronous import Synchronous
+from fred.schedule.schedule import Schedule, Verb
+
+
+def arrivals(schedule: Schedule) -> NDArray[np.float64]:
+    """When each round's first to last gradient arrived, s after the round before was complete [rounds, gradients].
+
+    Of the first block, and of complete rounds. Raises ValueError if there is none, or if they differ in size.
+    """
+    first = schedule["block"] == 0
+    adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))
+    round_of = np.searchsorted(commits, adds)
+    sizes = np.bincount(round_of, minlength=len(commits))[: len(commits)]
+    if len(set(sizes.tolist())) != 1:
+        raise ValueError("expected complete rounds of as many gradients each")
+    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))
+    arrived = schedule["time_ns"][adds[round_of < len(commits)]].reshape(len(commits), -1)
+    return (arrived - began[:, None]) / NANOSECONDS
+
+
+def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
+    """When gradients arrived in the runs that wait for all of most workers, s [rounds, workers]. Raises FredError."""
+    waiting = [each for each in outcomes if each.run.protocol == Synchronous()]
+    if not waiting:
+        raise FredError("no run of the protocol `synchronous` without backup workers here, whose arrivals could be timed")
+    most = max(each.run.cluster.size for each in waiting)
+    try:
+        return np.concatenate([arrivals(each.schedule) for each in waiting if each.run.cluster.size == most])
+    except ValueError as error:
+        raise FredError(f"the runs that wait for all {most} workers: {error}") from error
+
+
+def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
+    """Updates to the target by how many gradients each averages, mean over runs and seeds. Raises FredError."""
+    counted: dict[int, list[int]] = defaultdict(list)
+    for each in outcomes:
+        protocol, target = each.run.protocol, each.summary["target"]
+        if not isinstance(protocol, Synchronous) or target is None:
+            continue
+        if target["updates"] is None:
+            raise FredError(f"run {each.name}, seed {each.seed}, did not reach its target: let it go on for longer")
+        counted[each.run.cluster.size - protocol.backup_workers].append(target["updates"])
+    if not counted:
+        raise FredError("no run of the protocol `synchronous` with a target here; give --iterations, or `evaluate.target_loss`")
+    return {count: float(np.mean(updates)) for count, updates in counted.items()}
