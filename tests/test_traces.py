@@ -11,10 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fred.cluster import durations
 from fred.commands.trace_options import add_options, from_options
 from fred.errors import FredError
-from fred.traces import mending
 from fred.traces.reading import read
 
 LONG = "iteration,worker,seconds\n0,a,1.5\n0,b,2.5\n1,a,3.5\n1,b,4.5\n"
@@ -219,10 +217,6 @@ def test_a_command_line_has_the_same_options(tmp_path):
     for wrong, message in (("--columns=step", "expected OURS=THEIRS"), ("--nodes=2,x", "expected a number of nodes")):
         with pytest.raises(FredError, match=message):
             from_options(parser.parse_args([str(path), wrong]))
-
-
-def test_one_limit_for_what_a_clock_can_hold():
-    assert mending.LONGEST == durations.LONGEST
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

@@ -14,6 +14,7 @@ from fred.cluster.faults import Fault, Trouble
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
 from fred.components.component import Component, Count, OneOf
+from fred.traces.nodes import spread
 
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
@@ -57,10 +58,7 @@ class Cluster(Component):
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
         if self.size > MOST_WORKERS:
             raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
-        if isinstance(self.nodes, int) and self.nodes > self.size:
-            raise ValueError(f"`nodes` ({self.nodes}) must not exceed the number of workers ({self.size})")
-        if isinstance(self.nodes, tuple) and sum(self.nodes) != self.size:
-            raise ValueError(f"`nodes` hold {sum(self.nodes)} workers, but the cluster has {self.size}")
+        spread(self.nodes, self.size)
         try:
             self.troubles(0)
         except ValueError as error:
@@ -95,9 +93,7 @@ class Cluster(Component):
     @property
     def node_of(self) -> NodeOf:
         """The node of each worker: [workers]."""
-        if isinstance(self.nodes, int):
-            return np.arange(self.size) * self.nodes // self.size
-        return np.repeat(np.arange(len(self.nodes)), self.nodes)
+        return spread(self.nodes, self.size)
 
     def latencies(self) -> list[Latency]:
         """Compute time of each worker at speed 1."""

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred import streams
-from fred.cluster.durations import LONGEST, NANOSECONDS, durations
+from fred.cluster.durations import NANOSECONDS, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import Constant, Latency, Mixture, Positive
 from fred.components.component import Component, Count, Whole
+from fred.components.limits import LONGEST
 from fred.errors import FredError
 
 FOREVER = 1 << 62  # ns

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
+from fred.components.limits import LONGEST
 from fred.errors import FredError
 
 NANOSECONDS = 1_000_000_000  # per second
-LONGEST = 9e9  # s, 285 years: about as far as 64 bits of nanoseconds reach
 NEVER = 1 << 70  # ns: no moment of virtual time, which has 63 bits
 _WRONG = -1  # in the place of what is no duration
 _AT_THE_START = 1 << 18  # draws made for all entities in one vectorised call at most, but at least 16 each

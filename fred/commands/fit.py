@@ -6,6 +6,7 @@ from pathlib import Path
 from fred.commands import fit_report
 from fred.commands import trace_options as trace_options
 from fred.fitting.fit import fit
+from fred.process.progress import bars
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -16,12 +17,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, fit with a bar on the terminal, write, print. Raises FredError."""
+    """Read, fit, write, print. Raises FredError."""
     if options.out:
         fit_report.check_free(options.out)
     trace = trace_options.from_options(options)
-    with fit_report.progress() as progress:
-        fitted = fit(trace, progress)
+    with bars() as show:
+        fitted = fit(trace, lambda share: show("fitting", share))
     if options.out:
         fit_report.save(fitted, options.out)
     if options.json:

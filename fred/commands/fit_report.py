@@ -3,14 +3,12 @@
 import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from fred.errors import FredError
@@ -22,16 +20,6 @@ from fred.fitting.judging import Agreement
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
 _FIRST = "# fitted to "  # by which the block is known: `Fitted.comments`
-
-
-@contextmanager
-def progress() -> Iterator[ranking.Progress]:
-    """A bar on the terminal, with the candidate that is being fitted; silent where there is none."""
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("", total=1.0)
-        yield lambda name, share: bars.update(task, description=name, completed=share)
 
 
 def print_report(fitted: Fitted) -> None:

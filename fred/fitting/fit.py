@@ -48,7 +48,7 @@ class Fitted:
         return self.block.text(*self.comments)
 
 
-def fit(trace: Trace, progress: Progress = lambda name, share: None) -> Fitted:
+def fit(trace: Trace, progress: Progress = lambda share: None) -> Fitted:
     """Describe a trace, try every candidate on it, and make a cluster of one. FredError for too short a trace.
 
     Of the candidates that are as good as the best, it is the simplest whose cluster has the order statistics of the trace; the

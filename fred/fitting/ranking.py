@@ -19,7 +19,7 @@ HELD_OUT = 0.25  # share of the iterations, the last ones
 _FEWEST = 8  # iterations
 Model = Independent | Composed | Delayed
 Fit = Callable[[Matrix, Groups], Model]
-Progress = Callable[[str, float], None]
+Progress = Callable[[float], None]  # told the share that is done
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def candidates(group_of: Groups) -> dict[str, Fit]:
     return found
 
 
-def rank(seconds: Matrix, group_of: Groups, progress: Progress = lambda name, share: None) -> list[Judged]:
+def rank(seconds: Matrix, group_of: Groups, progress: Progress = lambda share: None) -> list[Judged]:
     """All candidates: those that are as good as the best on held-out iterations, the simplest first; then the others.
 
     FredError if there are too few iterations.
@@ -76,7 +76,7 @@ def _judged(seconds: Matrix, group_of: Groups, fits: dict[str, Fit], progress: P
     split = len(seconds) - max(2, round(HELD_OUT * len(seconds)))
     tried: dict[tuple[object, ...], tuple[str, int, NDArray[np.float64]]] = {}
     for number, (name, fit) in enumerate(fits.items()):
-        progress(name, number / len(fits))
+        progress(number / len(fits))
         try:
             model = fit(seconds[:split], group_of)
             scores = model.log_likelihood(seconds) / seconds.shape[1]

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.components.limits import MOST_POINTS
 from fred.errors import FredError
 from fred.schedule.schedule import Row, Schedule, Verb
 from fred.specification.shape import Unit
 from fred.timing.recorder import Listener, Recorder
-from fred.timing.world import MOST_POINTS
 
 
 @dataclass(frozen=True)

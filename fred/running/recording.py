@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fred.cluster.durations import LONGEST
+from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.running.cadence import Cadence, Watch
 from fred.schedule.layout import Sizes

@@ -6,14 +6,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import LONGEST
 from fred.cluster.latency import Positive
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf
+from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.schedule.minibatches import Division, Sampling
-from fred.timing.world import MOST_GRADIENTS, MOST_POINTS
 
 Unit = Literal["updates", "gradients", "seconds"]
 

@@ -10,6 +10,7 @@ import simpy
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.faults import Faults
+from fred.components.limits import MOST_GRADIENTS
 from fred.errors import FredError
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient
@@ -18,8 +19,6 @@ from fred.timing.loop import Loop
 from fred.timing.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, Any]
-MOST_GRADIENTS = 200_000_000  # of one run: an hour, and more memory than most machines have
-MOST_POINTS = 1_000_000  # at which a run is looked at
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
 _MANY_EACH = 100  # of each worker, for each block
 _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections

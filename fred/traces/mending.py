@@ -13,7 +13,6 @@ from fred.errors import FredError
 Missing = Literal["refuse", "drop", "previous", "median"]
 Duplicates = Literal["refuse", "first", "sum"]
 Absurd = Literal["refuse", "missing"]
-LONGEST = 9e9  # s: what FRED's clock can hold
 Ints = NDArray[np.int64]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
 

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from fred.components.component import Component
+from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.traces.columns import File, Labels, Numbers, listed, opened
-from fred.traces.mending import LONGEST, Absurd, Cells, Duplicates, Mender, Missing
+from fred.traces.mending import Absurd, Cells, Duplicates, Mender, Missing
+from fred.traces.nodes import spread
 from fred.traces.trace import Trace
 
 Column = Literal["iteration", "worker", "seconds", "node", "start", "end"]
@@ -172,13 +174,10 @@ def _nodes(file: File, worker: Labels, node: Labels) -> NDArray[np.int64]:
 
 
 def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
-    if isinstance(nodes, int):
-        if not 1 <= nodes <= workers:
-            raise FredError(f"`nodes` is {nodes}; expected 1 to {workers}, as many as the trace has workers at most")
-        return np.arange(workers) * nodes // workers
-    if min(nodes, default=0) < 1 or sum(nodes) != workers:
-        raise FredError(f"`nodes` ({listed(list(map(str, nodes)))}) must be sizes that add up to the {workers} workers")
-    return np.repeat(np.arange(len(nodes)), nodes)
+    try:
+        return spread(nodes, workers)
+    except ValueError as error:
+        raise FredError(str(error)) from None
 
 
 def _check_no_count(file: File, name: str, numbers: Numbers) -> None:
