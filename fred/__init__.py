@@ -1,6 +1,17 @@
 """FRED: a deterministic simulator of distributed SGD on one machine.
 
-Importing it sets the numeric environment, so import it before jax. `load` reads a scenario file, `run` executes it.
+Importing it sets the numeric environment, so import it before jax. `load` reads a scenario file, `run` executes it:
+
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"updates": 4},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary["virtual_seconds"].tolist()
+    [1.0]
+
+Here is everything that systems of one's own need; where it lies inside is FRED's affair.
 """
 
 import importlib
@@ -10,32 +21,94 @@ from fred.process import environment
 from fred.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from fred.cluster.cluster import Cluster as Cluster
+    from fred.cluster.contention import Contention as Contention
+    from fred.cluster.contention import Load as Load
+    from fred.cluster.latency import Latency as Latency
+    from fred.cluster.network import NOTHING as NOTHING
+    from fred.cluster.network import Cost as Cost
+    from fred.components.component import Component as Component
     from fred.errors import FredError as FredError
     from fred.learning.data.arrays import arrays as arrays
+    from fred.learning.data.dataset import Data as Data
+    from fred.learning.data.dataset import Dataset as Dataset
+    from fred.learning.data.dataset import Examples as Examples
+    from fred.learning.models.adapters import EquinoxModel as EquinoxModel
+    from fred.learning.models.adapters import FlaxModel as FlaxModel
+    from fred.learning.models.model import Model as Model
+    from fred.learning.models.model import Params as Params
+    from fred.learning.server import Message as Message
+    from fred.learning.server import Scalar as Scalar
+    from fred.learning.server import Server as Server
+    from fred.learning.server import State as State
+    from fred.learning.servers.plain import ASGD as ASGD
+    from fred.outcomes.spans import spans as spans
+    from fred.prediction.contract import Chooser as Chooser
+    from fred.prediction.contract import CutoffRule as CutoffRule
+    from fred.protocols.central import Central as Central
+    from fred.protocols.protocol import Protocol as Protocol
+    from fred.protocols.selection import Selection as Selection
+    from fred.protocols.topology import Topology as Topology
     from fred.results.experiment import run as run
     from fred.results.folder import load_result as load_result
     from fred.results.result import Result as Result
+    from fred.schedule.layout import Layout as Layout
     from fred.schedule.minibatches import batch_indices as batch_indices
+    from fred.schedule.schedule import Schedule as Schedule
+    from fred.schedule.schedule import Verb as Verb
     from fred.specification.loading import load as load
     from fred.specification.loading import scenario as scenario
+    from fred.timing.copies import Copy as Copy
+    from fred.timing.copies import Gradient as Gradient
+    from fred.timing.simulation import Process as Process
+    from fred.timing.simulation import Simulation as Simulation
 
 environment.prepare()
 
-_PUBLIC = {
-    "arrays": "fred.learning.data.arrays",
-    "FredError": "fred.errors",
-    "Result": "fred.results.result",
-    "batch_indices": "fred.schedule.minibatches",
-    "load": "fred.specification.loading",
-    "load_result": "fred.results.folder",
-    "run": "fred.results.experiment",
-    "scenario": "fred.specification.loading",
+_PUBLIC = {  # module -> what of it is public
+    "fred.errors": ("FredError",),
+    # scenarios and results
+    "fred.specification.loading": ("load", "scenario"),
+    "fred.results.experiment": ("run",),
+    "fred.results.folder": ("load_result",),
+    "fred.results.result": ("Result",),
+    "fred.schedule.schedule": ("Schedule", "Verb"),
+    "fred.outcomes.spans": ("spans",),
+    # whatever a scenario can name
+    "fred.components.component": ("Component",),
+    # who waits for whom
+    "fred.protocols.protocol": ("Protocol",),
+    "fred.protocols.central": ("Central",),
+    "fred.timing.simulation": ("Simulation", "Process"),
+    "fred.timing.copies": ("Copy", "Gradient"),
+    "fred.schedule.layout": ("Layout",),
+    "fred.protocols.topology": ("Topology",),
+    "fred.protocols.selection": ("Selection",),
+    "fred.prediction.contract": ("CutoffRule", "Chooser"),
+    # simulated machines
+    "fred.cluster.cluster": ("Cluster",),
+    "fred.cluster.latency": ("Latency",),
+    "fred.cluster.contention": ("Contention", "Load"),
+    "fred.cluster.network": ("Cost", "NOTHING"),
+    # what an update does, and to what
+    "fred.learning.server": ("Server", "State", "Message", "Scalar"),
+    "fred.learning.servers.plain": ("ASGD",),
+    "fred.learning.models.model": ("Model", "Params"),
+    "fred.learning.models.adapters": ("FlaxModel", "EquinoxModel"),
+    "fred.learning.data.dataset": ("Data", "Dataset", "Examples"),
+    "fred.learning.data.arrays": ("arrays",),
+    "fred.schedule.minibatches": ("batch_indices",),
 }
-__all__ = list(_PUBLIC)
+_PLACES = {name: module for module, names in _PUBLIC.items() for name in names}
+__all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: `python -m fred --help` needs neither jax nor pandas."""
-    if name not in _PUBLIC:
+    if name not in _PLACES:
         raise AttributeError(f"module 'fred' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
