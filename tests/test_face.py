@@ -39,7 +39,7 @@ def test_examples_run(module, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_every_public_name_has_an_example_and_says_what_its_parameters_are(name):
     (_, public), *methods = parts_of(name)
-    assert ">>>" in inspect.getdoc(public), f"fred.{name} has no example"
+    assert ">>>" in (inspect.getdoc(public) or ""), f"fred.{name} has no example"
     unnamed = [
         f"{part}: {parameter}"
         for part, function in ([(name, public)] if inspect.isfunction(public) else methods)
