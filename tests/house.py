@@ -1,4 +1,4 @@
-"""`make house`: the house in numbers, from the text of its files: rooms, arrows between them, floors, cycles, and how it is written.
+"""`make house`: the house in numbers, and as the picture in docs/architecture.md, from the text of its files: rooms, arrows between them, floors, cycles, and how it is written.
 
 A room is a folder of `fred/` with all that is in it, or a file beside them; an arrow goes from one to another whose code it imports, a floor is as high as the longest way
 down. An arrow up is an import that closes a circle of rooms; a lazy circle is one of files that exists only because some
@@ -15,9 +15,14 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from matplotlib.patches import FancyBboxPatch
+
+from fred.views.figures import COLOURS, Picture, style
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "fred"
 Graph = dict[str, set[str]]  # who imports whom
+_ARROW = {"arrowstyle": "->", "color": "#888888"}
 
 
 class Import(NamedTuple):
@@ -126,12 +131,12 @@ def of_files(found: list[Import], lazy: bool) -> Graph:
     return graph
 
 
-def floors(graph: Graph) -> int:
-    """Nodes on the longest way down. Raises CycleError where there is a circle."""
+def floors(graph: Graph) -> dict[str, int]:
+    """How many nodes the longest way down from each has. Raises CycleError where there is a circle."""
     height: dict[str, int] = {}
     for node in TopologicalSorter(graph).static_order():
         height[node] = 1 + max((height[other] for other in graph.get(node, ())), default=0)
-    return max(height.values())
+    return height
 
 
 class Writing(NamedTuple):
@@ -191,8 +196,40 @@ def twice() -> list[str]:
     return sorted(name for name, times in names.items() if times > 1 and name != "__init__.py")
 
 
+def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
+    """Folders floor by floor, as wide as they have files, and an arrow to those directly below that a room needs."""
+    height = {room: floor for room, floor in floors(graph).items() if (SOURCE / room).is_dir()}
+    with style():
+        picture = Picture(figsize=(9.2, 0.52 * len(set(height.values()))), layout="constrained")
+        axis = picture.subplots()
+        middle: dict[str, tuple[float, int]] = {}
+        for row, floor in enumerate(sorted(set(height.values()))):
+            there = sorted(room for room, own in height.items() if own == floor)
+            widths = [5 + sizes[room] / 2 for room in there]
+            left = -(sum(widths) + 2 * (len(there) - 1)) / 2
+            for room, width in zip(there, widths, strict=True):
+                middle[room] = left + width / 2, row
+                axis.add_patch(
+                    FancyBboxPatch(
+                        (left, row - 0.26), width, 0.52, "round,pad=0.05", facecolor="#dbe9f6", edgecolor=COLOURS[0], zorder=2
+                    )
+                )
+                axis.text(left + width / 2, row, f"{room}  {sizes[room]}", ha="center", va="center", zorder=3)
+                left += width + 2
+        for room, (x, row) in middle.items():
+            for other in graph[room] & middle.keys():
+                if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
+                    to = middle[other]
+                    axis.annotate(
+                        "", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops={"arrowstyle": "->", "color": "#888888"}
+                    )
+        axis.set(xlim=(-24, 24), ylim=(-0.6, len(set(height.values())) - 0.4))
+        axis.axis("off")
+        picture.save(path)
+
+
 def main() -> None:
-    """Print all of it."""
+    """Print all of it, and draw."""
     found = imports()
     at_load = [each for each in found if not each.lazy]
     graph, own, tests = rooms(at_load), writing(SOURCE), writing(ROOT / "tests")
@@ -215,12 +252,14 @@ def main() -> None:
     )
     print(f"{sum(map(len, graph.values()))} arrows at load, {sum(map(len, rooms(found).values()))} with those inside functions")
     print(
-        f"floors {floors(graph) if not up else '-'}; circles of rooms {len(up)}, of files {len(circles(of_files(found, lazy=False)))}"
+        f"floors {max(floors(graph).values()) if not up else '-'}; circles of rooms {len(up)}, of files {len(circles(of_files(found, lazy=False)))}"
     )
     print(
         f"circles of files with what is imported inside functions: {'; '.join(', '.join(sorted(each)) for each in lazy) or 'none'}"
     )
     print(f"file names that are there twice: {', '.join(twice()) or 'none'}")
+    if not up:
+        draw(graph, sizes, ROOT / "docs" / "images" / "rooms.svg")
 
 
 if __name__ == "__main__":
