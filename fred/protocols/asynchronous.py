@@ -21,5 +21,8 @@ class Asynchronous(Central):
         def push(gradient: Gradient, block: int) -> None:
             sim.push(gradient, block=block)
 
+        fetch, compute, deliver = self.fetch, self.compute, self.deliver
         while True:
-            yield from self.step(sim, worker, push)
+            model = yield from fetch(sim, worker)
+            gradient = yield from compute(sim, worker, model)
+            yield from deliver(sim, gradient, push)
