@@ -1,6 +1,6 @@
 """What protocols with servers share [Chen et al. 2017, section 2]: how models come to workers, and gradients to servers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
 from typing import Literal
@@ -58,9 +58,14 @@ class Central(Protocol):
         yield gradient.finished
         return gradient
 
-    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Process:
+    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[simpy.Event]:
         """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have."""
-        return self._deliver(sim, gradient, use) if sim.blocks > 1 else _bring(sim, gradient, None, use)
+        if sim.blocks > 1:
+            return self._deliver(sim, gradient, use)
+        if way := sim.send(gradient):
+            return _bring(way, gradient, 0, use)
+        use(gradient, 0)  # it is there: no generator is needed
+        return ()
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
         arriving = Arriving(sim, worker, together=self.pulls == "at-once")
@@ -89,14 +94,13 @@ class Central(Protocol):
         for block in reversed(range(sim.blocks)):
             if gradient.ready_at(block) > sim.now:
                 yield sim.env.after(gradient.ready_at(block) - sim.now)
-            sent.append(sim.process(_bring(sim, gradient, block, use), gradient.worker))
+            sent.append(sim.process(_bring(sim.send(gradient, block), gradient, block, use), gradient.worker))
         yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
 
 
-def _bring(sim: Simulation, gradient: Gradient, block: int | None, use: Use) -> Process:
-    """A block of a gradient, or the whole where there is but one."""
-    yield from sim.send(gradient, block)
-    use(gradient, block or 0)
+def _bring(way: Iterable[simpy.Event], gradient: Gradient, block: int, use: Use) -> Process:
+    yield from way
+    use(gradient, block)
 
 
 class Arriving:
