@@ -3,7 +3,7 @@
 from functools import partial
 from typing import ClassVar
 
-from fred.protocols.central import Central
+from fred.protocols.central import Central, Use
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
@@ -14,12 +14,15 @@ class Asynchronous(Central):
     faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
 
     def start(self, sim: Simulation) -> None:
-        for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker))
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
         def push(gradient: Gradient, block: int) -> None:
             sim.push(gradient, block=block)
 
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, push))
+
+    def _work(self, sim: Simulation, worker: int, push: Use) -> Process:
+        fetch, compute, deliver = self.fetch, self.compute, self.deliver
         while True:
-            yield from self.step(sim, worker, push)
+            model = yield from fetch(sim, worker)
+            gradient = yield from compute(sim, worker, model)
+            yield from deliver(sim, gradient, push)

@@ -1,6 +1,6 @@
 """What protocols with servers share [Chen et al. 2017, section 2]: how models come to workers, and gradients to servers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
 from typing import Literal
@@ -26,6 +26,9 @@ class Central(Protocol):
     first and delivered last layer first, and each takes effect when it arrives. With `overlap` a block has to be there only
     when the forward pass reaches it, which waits if it is late, and is sent as soon as the backward pass has passed it. Of a
     gradient's time a third is the forward pass, and of each pass a block takes the part that it is of the parameters.
+
+    A worker's step is to `fetch`, `compute` and `deliver`. Its loop looks these up once: doing so in every step would cost
+    asynchronous runs 5 % of their time, for attributes of pydantic's objects are slow to find.
     """
 
     clocks: Literal["one", "each"] = Field("one", description="several servers act as one, or each has a block and a clock")
@@ -42,49 +45,27 @@ class Central(Protocol):
         if self.overlap and (self.clocks, self.cut) != ("each", "layers"):
             raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
 
-    def step(self, sim: Simulation, worker: int, use: Use, model: Copy | None = None) -> Process:
-        """Fetch a model, if none is given, compute a gradient at it and deliver that; returns the model.
-
-        That is `fetch`, `compute` and `deliver` in turn. Where there is one block the lines of the latter two stand here again:
-        as generators of their own they cost asynchronous runs 12 % of their time, and still 4 % without this one around them.
-        """
-        if model is None:
-            model = yield from self.fetch(sim, worker)
-        if sim.blocks > 1:
-            gradient = yield from self.compute(sim, worker, model)
-            yield from self.deliver(sim, gradient, use)
-        else:
-            gradient = sim.compute(worker, model)
-            yield gradient.finished
-            yield from sim.send(gradient)
-            use(gradient, 0)
-        return gradient.copy
-
     def fetch(self, sim: Simulation, worker: int) -> Process:
         """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way."""
         return sim.pull(worker) if sim.blocks == 1 else self._fetch(sim, worker)
 
     def compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
         """A gradient at the model; returns it when it is finished or, with `overlap`, when its backward pass begins."""
-        if self.overlap and sim.blocks > 1:
+        if sim.blocks > 1 and self.overlap:  # in this order: see above
             return (yield from self._compute(sim, worker, model))
         assert isinstance(model, Copy)
         gradient = sim.compute(worker, model)
         yield gradient.finished
         return gradient
 
-    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Process:
+    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[simpy.Event]:
         """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have."""
-        if sim.blocks == 1:
-            yield from sim.send(gradient)
-            use(gradient, 0)
-            return
-        sent = []
-        for block in reversed(range(sim.blocks)):
-            if gradient.ready_at(block) > sim.now:
-                yield sim.env.after(gradient.ready_at(block) - sim.now)
-            sent.append(sim.process(self._bring(sim, gradient, block, use), gradient.worker))
-        yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
+        if sim.blocks > 1:
+            return self._deliver(sim, gradient, use)
+        if way := sim.send(gradient):
+            return _bring(way, gradient, 0, use)
+        use(gradient, 0)  # it is there: no generator is needed
+        return ()
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
         arriving = Arriving(sim, worker, together=self.pulls == "at-once")
@@ -108,10 +89,18 @@ class Central(Protocol):
         gradient.finished = sim.env.after(gradient.end - sim.now)
         return gradient
 
-    @staticmethod
-    def _bring(sim: Simulation, gradient: Gradient, block: int, use: Use) -> Process:
-        yield from sim.send(gradient, block)
-        use(gradient, block)
+    def _deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Process:
+        sent = []
+        for block in reversed(range(sim.blocks)):
+            if gradient.ready_at(block) > sim.now:
+                yield sim.env.after(gradient.ready_at(block) - sim.now)
+            sent.append(sim.process(_bring(sim.send(gradient, block), gradient, block, use), gradient.worker))
+        yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
+
+
+def _bring(way: Iterable[simpy.Event], gradient: Gradient, block: int, use: Use) -> Process:
+    yield from way
+    use(gradient, block)
 
 
 class Arriving:

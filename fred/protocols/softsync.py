@@ -43,9 +43,16 @@ class Softsync(Central):
 
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
         updates: list[simpy.Event] = []
+
+        def accept(gradient: Gradient, block: int) -> None:
+            updates.append(servers[block].accept(gradient))
+
+        fetch, compute, deliver = self.fetch, self.compute, self.deliver
         while True:
             updates.clear()
-            yield from self.step(sim, worker, lambda gradient, block: updates.append(servers[block].accept(gradient)))
+            model = yield from fetch(sim, worker)
+            gradient = yield from compute(sim, worker, model)
+            yield from deliver(sim, gradient, accept)
             for update in updates if self.afterwards == "wait" else ():
                 if not update.triggered:
                     yield from sim.wait(worker, update, f"{sim.workers // self.n} gradients to arrive")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fred.components.component import Whole
 from fred.protocols.central import Central
-from fred.timing.copies import Copy, Gradient
+from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 
@@ -38,7 +38,7 @@ class StaleSynchronous(Central):
         def push(gradient: Gradient, block: int) -> None:
             sim.push(gradient, block=block)
 
-        model: Copy | None = None
+        fetch, compute, deliver = self.fetch, self.compute, self.deliver
         includes = 0  # everybody's steps, as many as the parameters are sure to have in them
         while True:
             step = progress.steps[worker]
@@ -46,8 +46,10 @@ class StaleSynchronous(Central):
             if step == 0 or not self.cache or includes < needed:
                 while progress.slowest < needed:
                     yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
-                includes, model = progress.slowest, None
-            model = yield from self.step(sim, worker, push, model)
+                includes, model = progress.slowest, (yield from fetch(sim, worker))
+            gradient = yield from compute(sim, worker, model)
+            yield from deliver(sim, gradient, push)
+            model = gradient.copy
             progress.finish(worker)
 
 
