@@ -163,7 +163,7 @@ class SignSGD(Server):
 @pytest.mark.parametrize(
     ("kind", "path", "target", "content", "wrong"),
     [
-        ("latency", "timing/triangular.py", "fred.timing.triangular:Triangular", NEW_LATENCY, ("self.width\n", "7.0\n")),
+        ("latency", "cluster/triangular.py", "fred.cluster.triangular:Triangular", NEW_LATENCY, ("self.width\n", "7.0\n")),
         pytest.param(
             *("algorithm", "learning/servers/sign.py", "fred.learning.servers.sign:SignSGD", NEW_ALGORITHM, ("[Bern", "(Bern")),
             marks=pytest.mark.slow,
@@ -176,7 +176,7 @@ def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind,
         source = ROOT / part
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, tmp_path / part)
-    table = tmp_path / "fred" / "registry.py"
+    table = tmp_path / "fred" / "components" / "registry.py"
     module, _, name = target.rpartition(":")
     lines = f'    "{kind}": {{\n        "new-entry": "{target}",\n        "new-wrong": "{module}_wrong:{name}",\n'
     table.write_text(table.read_text().replace(f'    "{kind}": {{\n', lines, 1))

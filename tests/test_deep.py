@@ -276,8 +276,8 @@ class TestRule:
 class TestSaved:
     @pytest.fixture()
     def file(self, trained, tmp_path) -> Path:
-        trained._trained.save(tmp_path / "programs.npz")
-        return tmp_path / "programs.npz"
+        trained._trained.save(tmp_path / "model.npz")
+        return tmp_path / "model.npz"
 
     def test_it_is_the_same_when_it_is_read_again(self, trained, file):
         rule = DeepMarkov(model=file)
@@ -329,7 +329,7 @@ class TestSaved:
 
     def test_a_model_is_looked_for_beside_the_scenario(self, file):
         text = "cluster: {workers: 8}\nstop: {updates: 1}\nalgorithm: {name: cutoff-sgd, learning_rate: 0.1}\n"
-        text += "runs: {one: {protocol: {name: cutoff, rule: {name: dmm, model: programs.npz}}}}\n"
+        text += "runs: {one: {protocol: {name: cutoff, rule: {name: dmm, model: model.npz}}}}\n"
         file.with_name("scenario.yaml").write_text(text)
         protocol: Any = load(file.with_name("scenario.yaml")).runs["one"].protocol
         assert protocol.rule.model == file
@@ -354,7 +354,7 @@ class TestCommand:
             return trained._trained
 
         monkeypatch.setattr(train_cutoff, "learn", learnt)
-        out = tmp_path / "programs.npz"
+        out = tmp_path / "model.npz"
         assert main(["train-cutoff", "example", "--steps", "77", "--train", "50", "--out", str(out)]) == 0
         assert asked == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
         assert saved.load(out).digest == trained._trained.digest
