@@ -29,7 +29,21 @@ class Group(Component):
 
 
 class Cluster(Component):
-    """Workers with their compute times, and the network between them and the servers."""
+    """Workers with their compute times, and the network between them and the servers.
+
+    Example: two fast workers and a slow one on two machines, the second of which is busy from 10 s on.
+        >>> import fred
+        >>> cluster = fred.Cluster(
+        ...     groups=[{"workers": 2}, {"workers": 1, "speed": 0.5}],
+        ...     compute={"name": "constant", "seconds": 0.1},
+        ...     nodes=[2, 1],
+        ...     contention=[{"name": "job", "nodes": [1], "slowdown": 4.0, "begin": 10.0}],
+        ... )
+        >>> cluster.size, cluster.worker_speeds(), cluster.node_of.tolist()
+        (3, [1.0, 1.0, 0.5], [0, 0, 1])
+        >>> round(cluster.gradients_per_second, 3)
+        25.0
+    """
 
     workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
@@ -96,13 +110,13 @@ class Cluster(Component):
         return spread(self.nodes, self.size)
 
     def latencies(self) -> list[Latency]:
-        """Compute time of each worker at speed 1."""
+        """Compute time of each worker at speed 1: [workers]."""
         if not self.groups:
             return [self.compute] * self.size
         return [group.compute or self.compute for group in self.groups for _ in range(group.workers)]
 
     def worker_speeds(self) -> list[float]:
-        """Speed of each worker."""
+        """Speed of each worker: [workers]."""
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
         return list(self.speeds) or [1.0] * self.size
@@ -116,17 +130,17 @@ class Cluster(Component):
         return sum(1 / max(seconds[latency] / speed + messages, 1 / NANOSECONDS) for latency, speed in members)
 
     def loads(self, seed: int) -> list[Load]:
-        """Every contention regime at work."""
+        """Every contention regime at work, in the order of `contention`; `seed` is the run's."""
         regimes = enumerate(self.contention)
         return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
     def troubles(self, seed: int) -> list[Trouble]:
-        """Every fault at work."""
+        """Every fault at work, in the order of `faults`; `seed` is the run's."""
         faults = enumerate(self.faults)
         return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]
 
     def link_loads(self, of: Literal["workers", "servers"], seed: int) -> list[Load]:
-        """Every regime at work on the links of workers, or of servers."""
+        """Every regime at work on the links `of` workers, or of servers; `seed` is the run's."""
         contention = self.network.contention if self.network else ()
         regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
         return [regime.start(seed, f"links {number}", self._linked(of)) for number, regime in regimes]

@@ -1,6 +1,13 @@
 """Collective operations as closed forms [Thakur, Rabenseifner, Gropp 2005, as in MPICH].
 
 Messages of m bytes take alpha + beta m; a worker sends one and receives one at a time, both at once. Adding up takes no time.
+
+    >>> for name, effort in ALLREDUCE.items():  # eight members; with alpha = 1 and beta m = 10 or 0.1
+    ...     print(f"{name:18} {effort(8).rounds + 10 * effort(8).volume:6.1f} {effort(8).rounds + 0.1 * effort(8).volume:6.1f}")
+    ring                 31.5   14.2
+    recursive-doubling   33.0    3.3
+    rabenseifner         23.5    6.2
+    tree                 66.0    6.6
 """
 
 from collections.abc import Callable
@@ -8,7 +15,12 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """What an operation comes to: along its longest path, and all members together. Volumes are in models."""
+    """What an operation comes to: along its longest path, and all members together. Volumes are in models.
+
+    Args:
+        rounds, volume: of the longest path.
+        messages, sent: of all members.
+    """
 
     rounds: int  # messages of the path, one after the other
     volume: float  # that they move
@@ -16,7 +28,15 @@ class Effort(NamedTuple):
     sent: float  # by all members
 
     def then(self, other: "Effort") -> "Effort":
-        """This operation, followed by another."""
+        """This operation, followed by another.
+
+        Args:
+            other: begins when this one is over.
+
+        Example:
+            >>> one_way(4).then(one_way(4)) == tree(4)
+            True
+        """
         rounds, volume, messages, sent = other
         return Effort(self.rounds + rounds, self.volume + volume, self.messages + messages, self.sent + sent)
 
@@ -25,20 +45,35 @@ NOTHING_DONE = Effort(0, 0.0, 0, 0.0)
 
 
 def ring(members: int) -> Effort:
-    """Reduce-scatter, then allgather: each n - 1 messages of 1 / n from neighbour to neighbour."""
+    """Reduce-scatter, then allgather: each n - 1 messages of 1 / n from neighbour to neighbour.
+
+    Args:
+        members: how many; so in all of these.
+
+        >>> ring(4)
+        Effort(rounds=6, volume=1.5, messages=24, sent=6.0)
+    """
     rounds = 2 * (members - 1)
     return Effort(rounds, rounds / members, rounds * members, float(rounds))
 
 
 def recursive_doubling(members: int) -> Effort:
-    """A butterfly: whole models are exchanged at distances 1, 2, 4, ...; before and after, the excess over a power of two."""
+    """A butterfly: whole models are exchanged at distances 1, 2, 4, ...; before and after, the excess over a power of two.
+
+    >>> recursive_doubling(4), recursive_doubling(5)
+    (Effort(rounds=2, volume=2.0, messages=8, sent=8.0), Effort(rounds=4, volume=4.0, messages=10, sent=10.0))
+    """
     phases, excess = _butterfly(members)
     core = members - excess
     return Effort(phases, phases, phases * core, phases * core).then(_folded(excess))
 
 
 def rabenseifner(members: int) -> Effort:
-    """Reduce-scatter by recursive halving, then allgather by recursive doubling; the excess as in recursive doubling."""
+    """Reduce-scatter by recursive halving, then allgather by recursive doubling; the excess as in recursive doubling.
+
+    >>> rabenseifner(4)
+    Effort(rounds=4, volume=1.5, messages=16, sent=6.0)
+    """
     phases, excess = _butterfly(members)
     core = members - excess
     moved = 2 * (core - 1)
@@ -46,12 +81,20 @@ def rabenseifner(members: int) -> Effort:
 
 
 def tree(members: int) -> Effort:
-    """A binomial tree: everything is reduced to a root, and broadcast from it."""
+    """A binomial tree: everything is reduced to a root, and broadcast from it.
+
+    >>> tree(4)
+    Effort(rounds=4, volume=4, messages=6, sent=6)
+    """
     return one_way(members).then(one_way(members))
 
 
 def one_way(members: int) -> Effort:
-    """A reduction to a root, or a broadcast from it, down a binomial tree."""
+    """A reduction to a root, or a broadcast from it, down a binomial tree.
+
+    >>> one_way(4)
+    Effort(rounds=2, volume=2, messages=3, sent=3)
+    """
     rounds = (members - 1).bit_length()
     return Effort(rounds, rounds, members - 1, members - 1)
 

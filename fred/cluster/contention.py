@@ -28,27 +28,84 @@ Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 
 
 class Load:
-    """One regime at work on one run's cluster; by default it does nothing."""
+    """One regime at work on one run's cluster; by default it does nothing.
+
+    Example: one worker warms up.
+        >>> import fred
+        >>> class WarmingUp(fred.Load):
+        ...     '''Worker 0 takes twice as long in its first ten seconds, and its first gradient a second longer.'''
+        ...     def slowdown(self, worker, now):
+        ...         return (2.0, 10_000_000_000) if worker == 0 and now < 10_000_000_000 else (1.0, FOREVER)
+        ...     def delay(self, worker, step):
+        ...         return 1_000_000_000 if worker == step == 0 else 0
+        >>> loads = Loads([WarmingUp()])
+        >>> loads.finish(worker=0, step=0, begin=0, work=3_000_000_000) / 1e9
+        7.0
+        >>> loads.finish(worker=0, step=1, begin=7_000_000_000, work=3_000_000_000) / 1e9
+        11.5
+    """
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
-        """By what the worker's compute times are multiplied now, and until when, ns."""
+        """By what the worker's compute times are multiplied now, and until when, ns.
+
+        Args:
+            worker: by number, from 0.
+            now: ns.
+        """
         return 1.0, FOREVER
 
     def stretch(self, worker: int, begin: int) -> float:
-        """By what a computation that begins then is multiplied, whatever happens while it goes on."""
+        """By what a computation that begins then is multiplied, whatever happens while it goes on.
+
+        Args:
+            worker: by number, from 0.
+            begin: ns.
+        """
         return 1.0
 
     def delay(self, worker: int, step: int) -> int:
-        """What is added to the worker's compute time of this step, ns."""
+        """What is added to the worker's compute time of this step, ns.
+
+        Args:
+            worker: by number, from 0.
+            step: the worker's own count of gradients, from 0.
+        """
         return 0
 
 
 class Contention(Component):
-    """A regime; several may be at work at once."""
+    """A regime; several may be at work at once.
+
+    Example: a regime of one's own has options, as every component, and says in a `Load` what it does on a run's cluster.
+        >>> import fred
+        >>> class FirstStep(fred.Contention):
+        ...     '''Everybody's first gradient takes longer: something is compiled.'''
+        ...     seconds: float
+        ...     def start(self, seed, name, node_of):
+        ...         return Compiling(self.seconds)
+        >>> class Compiling(fred.Load):
+        ...     def __init__(self, seconds):
+        ...         self.first = round(seconds * 1e9)
+        ...     def delay(self, worker, step):
+        ...         return self.first if step == 0 else 0
+        >>> scenario = fred.scenario({
+        ...     "cluster": {"workers": 1, "contention": [FirstStep(seconds=2.0)]},
+        ...     "stop": {"updates": 3},
+        ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+        ... })
+        >>> fred.run(scenario).outcomes[0].schedule.end_ns / 1e9
+        5.0
+    """
 
     @abstractmethod
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
-        """The regime on a cluster, each worker on its node [workers]; what is random comes from the streams of this name."""
+        """The regime on a cluster, each worker on its node [workers]; what is random comes from the streams of this name.
+
+        Args:
+            seed: the run's.
+            name: of the streams, for `streams.uniforms(seed, name, entity, start, count)`.
+            node_of: by number, from 0.
+        """
 
 
 class MarkovSwitching(Contention):
@@ -203,7 +260,12 @@ class Drawn(Load):
 
 
 def entities(of: Scope, node_of: NodeOf) -> list[int]:
-    """The number of what each worker shares its state with: itself, its node, or the whole cluster."""
+    """The number of what each worker shares its state with: itself, its node, or the whole cluster.
+
+    >>> node_of = np.array([0, 0, 1])
+    >>> entities("worker", node_of), entities("node", node_of), entities("cluster", node_of)
+    ([0, 1, 2], [0, 0, 1], [0, 0, 0])
+    """
     return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[of].tolist()
 
 

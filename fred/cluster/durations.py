@@ -22,7 +22,11 @@ _TOGETHER, _AT_A_TIME = 32, 1 << 13  # entities whose later draws are made in on
 
 
 def nanoseconds(seconds: float | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Seconds rounded to whole nanoseconds."""
+    """Seconds rounded to whole nanoseconds.
+
+    >>> nanoseconds(np.array([1e-9, 0.1, 2.5])).tolist()
+    [1, 100000000, 2500000000]
+    """
     return np.rint(np.asarray(seconds) * NANOSECONDS).astype(np.int64)
 
 
@@ -31,6 +35,17 @@ def durations(seed: int, purpose: str, latencies: Sequence[Latency], speeds: Seq
 
     The k-th call for entity i always returns the same value, whatever the other entities do. A call raises FredError if the
     latency gives no duration there, or too long a one.
+
+    Args:
+        seed: the run's.
+        purpose: what the durations are for: names the streams.
+        latencies, speeds: one for each entity; entities may share a latency.
+
+    Example: the second entity is twice as fast.
+        >>> from fred.cluster.latency import Constant
+        >>> slow, fast = durations(0, "compute", [Constant(seconds=1.0)] * 2, [1.0, 2.0])
+        >>> slow(), fast()
+        (1000000000, 500000000)
     """
     result: dict[int, Callable[[], int]] = {}
     size = min(max(16, _AT_THE_START // len(latencies)), _FIRST_BLOCK)

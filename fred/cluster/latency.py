@@ -1,6 +1,33 @@
 """How long things take: distributions of a duration in seconds, each a function of one uniform draw per duration.
 
 One uniform per duration keeps draws counter-based, and makes two distributions under the same seed comparable draw by draw.
+
+Example: lower quartile, median and upper quartile of each, and its mean.
+    >>> def told(latency):
+    ...     quartiles = latency.sample(np.array([0.25, 0.5, 0.75])).round(2).tolist()
+    ...     return quartiles, round(latency.mean, 2)
+    >>> told(Constant(seconds=0.1))
+    ([0.1, 0.1, 0.1], 0.1)
+    >>> told(Uniform(low=0.1, high=0.3))
+    ([0.15, 0.2, 0.25], 0.2)
+    >>> told(Exponential(scale=1.0))
+    ([0.29, 0.69, 1.39], 1.0)
+    >>> told(ShiftedExponential(shift=1.0, scale=1.0))
+    ([1.29, 1.69, 2.39], 2.0)
+    >>> told(Normal(mu=1.0, sigma=0.5))
+    ([0.69, 1.01, 1.35], 1.03)
+    >>> told(LogNormal(median=1.0, sigma=1.0)), told(LogNormal(median=1.0, sigma=1.0, longest=1.0))
+    (([0.51, 1.0, 1.96], 1.65), ([0.32, 0.51, 0.73], 0.52))
+    >>> told(Gamma(shape=4.0, scale=0.25))
+    ([0.63, 0.92, 1.28], 1.0)
+    >>> told(Weibull(shape=0.5, scale=1.0))
+    ([0.08, 0.48, 1.92], 2.0)
+    >>> told(Pareto(minimum=1.0, alpha=1.0))
+    ([1.33, 2.0, 4.0], inf)
+    >>> told(Bimodal(fast=0.1, slow=1.0, slow_fraction=0.3))
+    ([0.1, 0.1, 1.0], 0.37)
+    >>> told(Mixture(components=(Constant(seconds=0.1), Uniform(low=1.0, high=2.0)), weights=(1, 1)))
+    ([0.1, 1.0, 1.5], 0.8)
 """
 
 import math
@@ -25,11 +52,29 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Latency(Component):
-    """A distribution of durations, s."""
+    """A distribution of durations, s.
+
+    Example: a triangular distribution, by its quantile function.
+        >>> import fred
+        >>> import numpy as np
+        >>> class Triangular(fred.Latency):
+        ...     '''Between 0 and twice the width, most often near the width.'''
+        ...     width: float
+        ...     def sample(self, u):
+        ...         return self.width * np.where(u < 0.5, (2 * u) ** 0.5, 2 - (2 - 2 * u) ** 0.5)
+        ...     @property
+        ...     def mean(self):
+        ...         return self.width
+        >>> Triangular(width=1.0).sample(np.array([0.125, 0.5, 0.875]))
+        array([0.5, 1. , 1.5])
+        >>> cluster = fred.Cluster(workers=2, compute=Triangular(width=0.25))
+        >>> cluster.gradients_per_second
+        8.0
+    """
 
     @abstractmethod
     def sample(self, u: Uniforms) -> Seconds:
-        """The durations that uniform draws u stand for, s, none negative; same shape. Mostly the quantile function."""
+        """The durations that uniform draws `u` stand for, s, none negative; same shape. Mostly the quantile function."""
 
     @property
     @abstractmethod
@@ -40,11 +85,25 @@ class Latency(Component):
         """So many durations of each member (an entity's number) from a position on, s: shape of `members` + [size].
 
         Draws of their own, each from its stream, unless overridden. `ranks`: a member's place among those of this latency.
+
+        Args:
+            seed: the run's.
+            purpose: what the durations are for: names the streams.
+            members: entities' numbers, any shape.
+            ranks: of the same shape.
+            position: the first duration's number in each stream, from 0.
+            size: how many of each.
+
+        Example: what comes later does not depend on what was asked for before.
+            >>> latency = Exponential(scale=1.0)
+            >>> first, later = latency.draws(0, "compute", [0, 1], [0, 1], 0, 4), latency.draws(0, "compute", [1], [1], 2, 2)
+            >>> first.shape, bool((first[1, 2:] == later[0]).all())
+            ((2, 4), True)
         """
         return self.sample(streams.uniforms(seed, purpose, members, position, size))
 
     def check(self, members: int) -> None:
-        """Refuse, with ValueError, a number of members that it has no durations for."""
+        """Refuse, with ValueError, a number of `members` that it has no durations for."""
 
 
 AnyLatency = Annotated[Latency, OneOf("latency")]

@@ -29,6 +29,27 @@ class Central(Protocol):
 
     A worker's step is to `fetch`, `compute` and `deliver`. Its loop looks these up once: doing so in every step would cost
     asynchronous runs 5 % of their time, for attributes of pydantic's objects are slow to find.
+
+    A protocol of one's own says when a worker begins a step, and what a server does with what arrives:
+        >>> import fred
+        >>> class OneByOne(fred.Central):
+        ...     '''Workers take turns.'''
+        ...     def start(self, sim):
+        ...         sim.process(self.turns(sim))
+        ...     def turns(self, sim):
+        ...         while True:
+        ...             for worker in range(sim.workers):
+        ...                 model = yield from self.fetch(sim, worker)
+        ...                 gradient = yield from self.compute(sim, worker, model)
+        ...                 yield from self.deliver(sim, gradient, lambda own, block: sim.push(own, block=block))
+        >>> scenario = fred.scenario({
+        ...     "cluster": {"workers": 3, "servers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     "stop": {"updates": 4},
+        ...     "protocol": OneByOne(clocks="each"),
+        ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+        ... })
+        >>> fred.run(scenario).summary[["virtual_seconds", "staleness_max"]].values.tolist()
+        [[2.0, 0.0]]
     """
 
     clocks: Literal["one", "each"] = Field("one", description="several servers act as one, or each has a block and a clock")
@@ -46,11 +67,22 @@ class Central(Protocol):
             raise ValueError("`overlap` needs `clocks: each` and `cut: layers`: one block after the other")
 
     def fetch(self, sim: Simulation, worker: int) -> Process:
-        """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way."""
+        """Ask for the model; returns it when it has arrived or, with `overlap`, at once what is on its way.
+
+        Args:
+            sim: the run.
+            worker: who asks, by number, from 0.
+        """
         return sim.pull(worker) if sim.blocks == 1 else self._fetch(sim, worker)
 
     def compute(self, sim: Simulation, worker: int, model: "Copy | Arriving") -> Process:
-        """A gradient at the model; returns it when it is finished or, with `overlap`, when its backward pass begins."""
+        """A gradient at the model; returns it when it is finished or, with `overlap`, when its backward pass begins.
+
+        Args:
+            sim: the run.
+            worker: who computes, by number, from 0.
+            model: what `fetch` returned.
+        """
         if sim.blocks > 1 and self.overlap:  # in this order: see above
             return (yield from self._compute(sim, worker, model))
         assert isinstance(model, Copy)
@@ -59,7 +91,13 @@ class Central(Protocol):
         return gradient
 
     def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[simpy.Event]:
-        """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have."""
+        """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have.
+
+        Args:
+            sim: the run.
+            gradient: what `compute` returned.
+            use: called with the gradient and the block that has arrived (0 where there is one), at that moment.
+        """
         if sim.blocks > 1:
             return self._deliver(sim, gradient, use)
         if way := sim.send(gradient):

@@ -13,7 +13,21 @@ Graph = list[list[int]]  # receivers of each worker
 
 
 class Inbox:
-    """The models that a worker has got, by the sender's count of them and the sender, who may be ahead."""
+    """The models that a worker has got, by the sender's count of them and the sender, who may be ahead.
+
+    Example: worker 1's first model comes at once, worker 2's never.
+        >>> import fred
+        >>> from fred.timing.recorder import Recorder
+        >>> sim = fred.Simulation(fred.Cluster(workers=3), Recorder(3, fred.Layout.peers(3)), seed=0)
+        >>> inbox = Inbox(sim)
+        >>> inbox.put(number=0, sender=1, model=sim.own(1))
+        >>> [(number, sender) for number, sender, _ in inbox.take_all()]
+        [(0, 1)]
+        >>> _ = sim.process(inbox.wait(worker=0, number=0, senders=2))
+        >>> sim.run()
+        Traceback (most recent call last):
+        fred.errors.FredError: nothing can happen any more after 0 s: worker 0 waits for models of iteration 0 from its ...
+    """
 
     def __init__(self, sim: Simulation):
         self._sim = sim

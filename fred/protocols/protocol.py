@@ -10,14 +10,43 @@ from fred.timing.simulation import Simulation
 
 
 class Protocol(Component):
-    """Starts the processes that pull, compute and push; says nothing about what an update does."""
+    """Starts the processes that pull, compute and push; says nothing about what an update does.
+
+    A protocol of one's own: every worker fetches the model before it has delivered its gradient, so that it never waits.
+        >>> import fred
+        >>> class Ahead(fred.Protocol):
+        ...     '''Workers read the next model while their gradients are on the way.'''
+        ...     def start(self, sim):
+        ...         for worker in range(sim.workers):
+        ...             sim.process(self.work(sim, worker))
+        ...     def work(self, sim, worker):
+        ...         while True:
+        ...             gradient = sim.compute(worker, sim.read(worker))
+        ...             yield gradient.finished
+        ...             sim.process(self.deliver(sim, gradient))
+        ...     def deliver(self, sim, gradient):
+        ...         yield from sim.send(gradient)
+        ...         sim.push(gradient)
+        >>> scenario = fred.scenario({
+        ...     "cluster": {"workers": 2, "network": {"latency": {"name": "constant", "seconds": 0.25}}},
+        ...     "stop": {"updates": 4},
+        ...     "protocol": Ahead(),
+        ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+        ... })
+        >>> fred.run(scenario).summary[["virtual_seconds", "staleness_mean"]].values.tolist()
+        [[2.25, 1.5]]
+    """
 
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
     faults: ClassVar[str] = ""  # what becomes of a worker that is away for a while, and of those who need it
 
     @abstractmethod
     def start(self, sim: Simulation) -> None:
-        """Start the processes of every worker and server."""
+        """Start the processes of every worker and server.
+
+        Args:
+            sim: the run, which is at time 0; `sim.process` or `sim.work` start them.
+        """
 
     @property
     def needs_values(self) -> bool:
@@ -25,8 +54,8 @@ class Protocol(Component):
         return False
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse, with ValueError, a cluster on which the protocol cannot run."""
+        """Refuse, with ValueError, a `cluster` on which the protocol cannot run."""
 
     def layout(self, cluster: Cluster) -> Layout:
-        """What replicas of the parameters there are: by default one, on a server."""
+        """What replicas of the parameters there are on a `cluster`: by default one, on a server."""
         return Layout.central()

@@ -1,4 +1,15 @@
-"""The dispatcher's selection rules: how likely each worker is to come next, and how that changes once it has been selected."""
+"""The dispatcher's selection rules: how likely each worker is to come next, and how that changes once it has been selected.
+
+>>> from itertools import islice
+>>> def shares(rule):
+...     return np.bincount(list(islice(rule.choices(0, 3), 3000)), minlength=3) / 3000
+>>> shares(Uniform()).round(2).tolist()
+[0.33, 0.34, 0.33]
+>>> shares(Softmax(priorities=(0.0, 0.0, 1.0))).round(2).tolist()
+[0.21, 0.21, 0.58]
+>>> list(islice(Shifting(change=-9.0).choices(0, 3), 6))
+[0, 2, 1, 0, 1, 2]
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -15,14 +26,38 @@ _BLOCK = 1024  # uniform draws made at a time
 
 
 class Selection(Component):
-    """Draws one worker after another."""
+    """Draws one worker after another.
+
+    Example:
+        >>> import itertools
+        >>> import fred
+        >>> class InTurn(fred.Selection):
+        ...     '''One after the other; the last one twice as often.'''
+        ...     def choices(self, seed, workers):
+        ...         return itertools.cycle([*range(workers), workers - 1])
+        >>> list(itertools.islice(InTurn().choices(seed=0, workers=3), 8))
+        [0, 1, 2, 2, 0, 1, 2, 2]
+        >>> scenario = fred.scenario({
+        ...     "cluster": {"workers": 3},
+        ...     "stop": {"updates": 400},
+        ...     "protocol": {"name": "dispatcher", "selection": InTurn()},
+        ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+        ... })
+        >>> float(fred.run(scenario).summary["staleness_mean"].iloc[0])
+        1.9875
+    """
 
     @abstractmethod
     def choices(self, seed: int, workers: int) -> Iterator[int]:
-        """The workers in the order in which they are selected, without end."""
+        """The numbers of the workers, from 0, in the order in which they are selected, without end.
+
+        Args:
+            seed: of what is drawn: the same seed, the same order.
+            workers: how many there are.
+        """
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse, with ValueError, a number of workers that the options do not fit."""
+        """Refuse, with ValueError, a `cluster` with a number of workers that the options do not fit."""
 
 
 class Uniform(Selection):

@@ -1,4 +1,20 @@
-"""Who sends its model to whom: graphs, some of which change from iteration to iteration."""
+"""Who sends its model to whom: graphs, some of which change from iteration to iteration.
+
+>>> [Ring().receivers(worker, 0, 4) for worker in range(4)]
+[[1, 3], [0, 2], [1, 3], [0, 2]]
+>>> [Star().receivers(worker, 0, 4) for worker in range(4)]
+[[1, 2, 3], [0], [0], [0]]
+>>> [list(Bipartite().receivers(worker, 0, 5)) for worker in range(5)]
+[[1, 3], [0, 2, 4], [1, 3], [0, 2, 4], [1, 3]]
+>>> [Hypercube().receivers(worker, 0, 5) for worker in range(5)]
+[[1, 2, 4], [0, 3], [0, 3], [1, 2], [0]]
+>>> [Complete().receivers(worker, 0, 3) for worker in range(3)]
+[[1, 2], [0, 2], [0, 1]]
+>>> [Exponential().receivers(0, iteration, 8) for iteration in range(4)]
+[[1], [2], [4], [1]]
+>>> [Edges(edges=((0, 1), (1, 2))).receivers(worker, 0, 4) for worker in range(4)]
+[[1], [0, 2], [1], []]
+"""
 
 import math
 from abc import abstractmethod
@@ -13,18 +29,38 @@ Number = Whole  # of a worker
 
 
 class Topology(Component):
-    """A directed graph on the workers for each iteration; everybody also keeps its own model."""
+    """A directed graph on the workers for each iteration; everybody also keeps its own model.
+
+    Example:
+        >>> import fred
+        >>> class Swing(fred.Topology):
+        ...     '''To the right in even iterations, to the left in odd ones.'''
+        ...     def receivers(self, worker, iteration, workers):
+        ...         return [(worker + 1) % workers if iteration % 2 == 0 else (worker - 1) % workers]
+        ...     def period(self, workers):
+        ...         return 2
+        >>> [Swing().receivers(worker=0, iteration=iteration, workers=4) for iteration in range(3)]
+        [[1], [3], [1]]
+        >>> Swing().linked(4)
+        [[1, 3], [0, 2], [1, 3], [0, 2]]
+    """
 
     @abstractmethod
     def receivers(self, worker: int, iteration: int, workers: int) -> Sequence[int]:
-        """To whom a worker sends in this iteration; never itself."""
+        """To whom a worker sends in this iteration; never itself.
+
+        Args:
+            worker: who sends, from 0.
+            iteration: the worker's own count of them, from 0.
+            workers: how many there are.
+        """
 
     def period(self, workers: int) -> int:
-        """After how many iterations the graphs repeat."""
+        """After how many iterations the graphs on so many `workers` repeat."""
         return 1
 
     def linked(self, workers: int) -> list[list[int]]:
-        """With whom each worker ever shares an edge, whoever of the two sends."""
+        """With whom each of so many `workers` ever shares an edge, whoever of the two sends: sorted numbers for each."""
         others: list[set[int]] = [set() for _ in range(workers)]
         for iteration in range(self.period(workers)):
             for worker in range(workers):

@@ -11,7 +11,21 @@ Cut = Literal["parts", "layers"]
 
 
 class Layout(NamedTuple):
-    """Replicas are numbered: replica w is worker w's own, where workers have replicas; those on servers come after them."""
+    """Replicas are numbered: replica w is worker w's own, where workers have replicas; those on servers come after them.
+
+    Args:
+        replicas: how many there are.
+        answer: numbers.
+        on_servers: numbers.
+        blocks, cut: of each replica.
+
+    Example:
+        >>> import fred
+        >>> fred.Layout.central(blocks=2)
+        Layout(replicas=1, answer=range(0, 1), on_servers=range(0, 1), blocks=2, cut='parts')
+        >>> fred.Layout.peers(3).answer, fred.Layout.centred(3).answer
+        (range(0, 3), range(3, 4))
+    """
 
     replicas: int
     answer: range  # the replicas whose mean is what the run has come to
@@ -21,7 +35,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def central(cls, blocks: int = 1, cut: Cut = "parts") -> "Layout":
-        """One replica, on a server, or cut into blocks of which several servers hold one each."""
+        """One replica, on a server, or `cut` into so many `blocks` of which several servers hold one each."""
         return cls(1, range(1), range(1), blocks, cut)
 
     @classmethod
@@ -31,12 +45,12 @@ class Layout(NamedTuple):
 
     @classmethod
     def peers(cls, workers: int) -> "Layout":
-        """Each worker has a replica of its own, and there is no server."""
+        """Each of so many `workers` has a replica of its own, and there is no server."""
         return cls(workers, range(workers), range(0))
 
     @classmethod
     def centred(cls, workers: int) -> "Layout":
-        """Each worker has a replica of its own, and a server has one more, which is the answer."""
+        """Each of so many `workers` has a replica of its own, and a server has one more, which is the answer."""
         return cls(workers + 1, range(workers, workers + 1), range(workers, workers + 1))
 
 
@@ -48,7 +62,12 @@ class Size(NamedTuple):
 
     @classmethod
     def cut(cls, whole: int, shares: Sequence[float]) -> "Size":
-        """Of blocks that are these parts of the whole, rounded up."""
+        """Of blocks that are these parts of the whole, rounded up.
+
+        Shares add up to 1; what is left of a byte counts as one:
+            >>> Size.cut(1000, (0.5, 0.25, 0.25)), Size.cut(10, (1 / 3,) * 3).blocks
+            (Size(whole=1000, blocks=(500, 250, 250)), (4, 4, 4))
+        """
         return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may come out above 1,000
 
 
@@ -66,7 +85,13 @@ class Sizes(NamedTuple):
 
 
 def size_in_bytes(said: Any, who: str) -> int:
-    """What somebody says that something's size is. Raises FredError if it cannot be one."""
+    """What somebody says that something's size is. Raises FredError if it cannot be one.
+
+    Example:
+        >>> size_in_bytes(1.5, "`send`")
+        Traceback (most recent call last):
+        fred.errors.FredError: `send` says that something has 1.5 bytes; expected a whole number, 0 or more
+    """
     if not isinstance(said, Integral) or said < 0:
         raise FredError(f"{who} says that something has {said} bytes; expected a whole number, 0 or more")
     return int(said)

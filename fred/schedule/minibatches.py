@@ -20,7 +20,14 @@ class Parts(NamedTuple):
 
 
 def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = None) -> Parts:
-    """Disjoint parts, equal but for one example, drawn at random; with `labels` [examples], in the order of the labels."""
+    """Disjoint parts, equal but for one example, drawn at random; with `labels` [examples], in the order of the labels.
+
+    Example: of ten examples with these labels each of three workers has mostly one.
+        >>> labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+        >>> order, begins = divide(seed=0, examples=10, workers=3, labels=labels)
+        >>> [labels[part].tolist() for part in np.split(order, begins[1:-1])]
+        [[0, 0, 0], [0, 1, 1], [1, 2, 2, 2]]
+    """
     order = np.argsort(streams.words(seed, "division", 0, np.arange(examples)), kind="stable")
     if labels is not None:
         order = order[np.argsort(np.asarray(labels)[order], kind="stable")]
@@ -50,6 +57,26 @@ def batch_indices(
 
     With `parts` (`divide`), `replacement` draws from the worker's own part, and `shuffled` goes through it in one random order
     after another.
+
+    Args:
+        seed: of what is drawn.
+        worker: numbers from 0, any shape.
+        step: the worker's own count of gradients, from 0, a shape that goes with the worker's.
+        batch_size: examples in each minibatch.
+        examples: in the training set.
+        sampling: how they are chosen.
+        workers: how many there are.
+        ordinal: minibatches' numbers, of the same shape.
+        parts: who has which examples; absent: everybody has all.
+
+    Example: two workers' first minibatches, and those of one worker who computes for both.
+        >>> import fred
+        >>> fred.batch_indices(0, [0, 1], 0, batch_size=3, examples=100).tolist()
+        [[35, 89, 15], [99, 21, 13]]
+        >>> fred.batch_indices(0, 0, 0, batch_size=6, examples=100).tolist()
+        [35, 89, 15, 99, 21, 13]
+        >>> fred.batch_indices(0, [0, 1], 0, batch_size=3, examples=6, sampling="shuffled", workers=2).tolist()
+        [[4, 5, 2], [3, 1, 0]]
     """
     worker, step, ordinal = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (worker, step, ordinal)))
     if sampling == "sequential":

@@ -42,7 +42,12 @@ UNENDING = 2**63 - 1  # ns: when a gradient would have been ready whose worker n
 
 
 class Verb(IntEnum):
-    """What a row of the schedule does."""
+    """What a row of the schedule does.
+
+    >>> import fred
+    >>> fred.Verb(1), fred.Verb["SYNC"].value
+    (<Verb.PUSH: 1>, 5)
+    """
 
     PULL = 0
     PUSH = 1
@@ -97,7 +102,7 @@ class Intervals(NamedTuple):
 
     @classmethod
     def of(cls, table: Ints) -> "Intervals":
-        """Of a table with these columns."""
+        """Of a table with these columns: [intervals, 6]."""
         return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
 
     def only(self, what: What) -> "Intervals":
@@ -164,7 +169,18 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A finished recording: columns of equal length, in the order in which the rows took effect."""
+    """A finished recording: columns of equal length, in the order in which the rows took effect.
+
+    >>> import fred
+    >>> settings = {"cluster": {"workers": 2, "speeds": [1.0, 2.0]}, "stop": {"updates": 3}}
+    >>> scenario = fred.scenario(settings, algorithm={"name": "asgd", "learning_rate": 0.1})
+    >>> schedule = fred.run(scenario).outcomes[0].schedule
+    >>> pushes = schedule.rows(fred.Verb.PUSH)
+    >>> schedule["time_ns"][pushes].tolist(), schedule["worker"][pushes].tolist(), schedule["staleness"][pushes].tolist()
+    ([500000000, 1000000000, 1000000000], [1, 0, 1], [0, 1, 1])
+    >>> schedule.counts()
+    {'updates': 3, 'gradients': 3, 'dropped': 0, 'in_flight': 1}
+    """
 
     columns: dict[str, NDArray]
     workers: int
@@ -186,7 +202,7 @@ class Schedule:
         return map(Row._make, zip(*(self[name].tolist() for name in Row._fields), strict=True))
 
     def rows(self, *verbs: Verb) -> NDArray[np.intp]:
-        """Positions of the rows with one of these verbs."""
+        """Positions of the rows with one of these `verbs`, ascending: [n]."""
         return np.flatnonzero(np.isin(self["verb"], verbs))
 
     @cached_property
@@ -195,11 +211,14 @@ class Schedule:
         return Ledger.of(self)
 
     def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-        """A number for each of these rows' replica and block."""
+        """A number for each of these `rows`' (positions [n]) replica and block: [n]."""
         return self["replica"][rows] * self.blocks + self["block"][rows]
 
     def read_at(self, rows: NDArray[np.intp]) -> Ints:
-        """For each of these uses of a message: the clock when the block that it is made at was read, whatever was told."""
+        """For each of these uses of a message: the clock when the block that it is made at was read, whatever was told.
+
+        The `rows` are positions [n] of PUSH, ADD and DROP.
+        """
         written = self.rows(Verb.PULL, Verb.MIX)[::-1]  # so that the first row of a mailbox is what stays
         clocks = np.zeros((int(self["mailbox"].max(initial=0)) + 1) * self.blocks, np.int64)
         clocks[self["mailbox"][written] * self.blocks + self["block"][written]] = self["timestamp"][written]
@@ -232,7 +251,7 @@ class Schedule:
         return _named(self.columns, "verb", Verb)
 
     def save(self, path: Path) -> None:
-        """Write two Parquet files that `load` and any data frame library read: the rows, and beside them the intervals.
+        """Write two Parquet files that `load` and any data frame library read: rows at `path`, and beside them the intervals.
 
         The second is a file of its own, not metadata of the first, so that every program that reads tables can read it.
         """
@@ -243,7 +262,7 @@ class Schedule:
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
-        """Read what `save` wrote."""
+        """Read what `save` wrote to the `path`."""
         rows = pq.read_table(path)
         facts: dict[str, Any] = json.loads(rows.schema.metadata[_METADATA])
         facts["on_servers"] = range(*facts["on_servers"])

@@ -18,7 +18,21 @@ from fred.timing.loop import After, Loop
 
 
 class Links:
-    """When messages arrive. Several servers get (and send) equal parts of a message."""
+    """When messages arrive. Several servers get (and send) equal parts of a message.
+
+    Args:
+        env: the run's time.
+        cluster: whose `network` this is.
+        seed: the run's.
+        faults: which messages are lost, and when servers are away.
+
+    Example: two messages of 1 MB meet at a server's card of 10 MB/s; workers' links are no narrower.
+        >>> cluster = Cluster(workers=2, network=Network(latency={"name": "constant", "seconds": 0.5}, server_bandwidth=1e7))
+        >>> env = Loop()
+        >>> links = Links(env, cluster, seed=0)
+        >>> [links.arrival(worker, 1_000_000) / 1e9 for worker in (0, 1)]
+        [0.6, 0.7]
+    """
 
     def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
         network = cluster.network or Network()

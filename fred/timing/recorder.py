@@ -47,6 +47,12 @@ class Recorder:
 
     It is `full` once the schedule holds the wanted number of updates, of gradients that took part in one, or of rows. What
     happens after that, at the same moment, is not part of the schedule. A listener is told of each row.
+
+    Args:
+        workers: how many there are.
+        layout: what replicas there are.
+        updates, gradients, rows: how many are wanted.
+        listener: is told.
     """
 
     def __init__(

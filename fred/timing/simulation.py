@@ -24,6 +24,30 @@ class Simulation(Sending):
 
     What is sent has the `size`, bytes, that a verb is told, or else the usual one: the network's `message_bytes`, or else what
     `sizes` says of models, of workers' messages, and of each block of them (a number: what all of them have).
+
+    Args:
+        cluster: the machines.
+        recorder: who writes the schedule, and says when it is full.
+        seed: of everything that is drawn.
+        sizes: bytes.
+
+    A protocol gets one in `start`. Without a protocol it is driven by hand:
+
+        >>> import fred
+        >>> from fred.timing.recorder import Recorder
+        >>> cluster = fred.Cluster(workers=1, compute={"name": "constant", "seconds": 0.5})
+        >>> sim = fred.Simulation(cluster, Recorder(1, fred.Layout.central(), updates=2), seed=0)
+        >>> def work(worker):
+        ...     while True:
+        ...         model = yield from sim.pull(worker)
+        ...         gradient = sim.compute(worker, model)
+        ...         yield gradient.finished
+        ...         yield from sim.send(gradient)
+        ...         sim.push(gradient)
+        >>> _ = sim.process(work(0))
+        >>> sim.run()
+        >>> [(row.time_ns, fred.Verb(row.verb).name) for row in sim.schedule()]
+        [(0, 'PULL'), (500000000, 'PUSH'), (500000000, 'PULL'), (1000000000, 'PUSH')]
     """
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0):
@@ -37,7 +61,13 @@ class Simulation(Sending):
     # What a worker does, network included.
 
     def pull(self, worker: int, replica: int = 0, size: int | None = None) -> Generator[simpy.Event, Any, Copy]:
-        """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived."""
+        """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived.
+
+        Args:
+            worker: who reads, from 0; so everywhere.
+            replica: whose parameters, by number (`Layout`); so everywhere.
+            size: bytes; absent: the usual ones of a model.
+        """
         now = self.env._now
         sent, messages = self._down[0] if size is None else (bytes_of(size, 0), self._down[0][1])
         arrival = now if self.links is None else self.links.arrival(worker, sent)
@@ -49,16 +79,20 @@ class Simulation(Sending):
         return copy
 
     def duration(self, worker: int) -> int:
-        """How long the worker's next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
+        """How long the `worker`'s next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
         duration = self._durations[worker]()
         if self._loads is None:
             return duration
         return self._loads.finish(worker, self._steps[worker], self.env._now, duration) - self.env._now
 
     def begin(self, worker: int, copy: Copy, duration: int | None = None, done: int = 0) -> Gradient:
-        """A gradient at the copy that begins now, or of which `done`, ns, are over.
+        """A gradient at the copy that begins now, or of which `done`, ns, are over; nobody is told of its end.
 
-        The duration, ns, is the worker's next draw if not given.
+        Args:
+            worker: who computes; its next minibatch.
+            copy: the parameters that it is computed at: a whole model.
+            duration: ns, all of it; absent: the worker's next draw.
+            done: ns of it that lie behind.
         """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
@@ -75,7 +109,10 @@ class Simulation(Sending):
         return gradient
 
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
-        """Begin a gradient; wait for its `finished`."""
+        """Begin a gradient of a `worker` at a `copy`; wait for its `finished`.
+
+        Its `duration`, ns, is the worker's next draw if not given.
+        """
         gradient = self.begin(worker, copy, duration)
         gradient.finished = After(self.env, gradient.end - self.env._now)
         return gradient
@@ -103,7 +140,12 @@ class Simulation(Sending):
         self.drop(gradient, cost=NOTHING)
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
-        """What local steps have taken away from one copy to come to another: a message, like a gradient."""
+        """What local steps have taken away from one copy to come to another: a message, like a gradient.
+
+        Args:
+            worker: whose steps.
+            before, after: its models, from which and to which they led.
+        """
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
                 raise copy.incomplete(self._cut)
@@ -112,7 +154,7 @@ class Simulation(Sending):
         return difference
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
-        """How often a block of a replica has been changed."""
+        """How often a `block` of a `replica` has been changed."""
         return self.record.clocks[replica * self.record.layout.blocks + block]
 
     # What happens to a replica, at once.
@@ -126,19 +168,31 @@ class Simulation(Sending):
         block: int = 0,
         size: int | None = None,
     ) -> Copy:
-        """The present parameters, sent by all servers or already at hand, which arrive at `arrival`, ns (default: at once)."""
+        """The present parameters, `sent` by all servers or already at hand, which arrive at `arrival`, ns (default: at once).
+
+        Args:
+            worker, replica: who reads, of what.
+            block: which one, where replicas are cut.
+            size: bytes; absent: the usual ones of a model, or of the block.
+        """
         now = self.env._now
         size, messages = self._read(block, size) if sent else (0, 0)
         arrival = now if arrival is None else arrival
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
     def own(self, worker: int) -> Copy:
-        """The worker's own replica as it is; nothing is sent."""
+        """The `worker`'s own replica as it is; nothing is sent."""
         now = self.env._now
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
     def publish(self, worker: int, copies: int, parts: int = 1, block: int = 0, size: int | None = None) -> Copy:
-        """A block of the worker's own replica as it is, for so many others to whom it is sent, each in so many messages."""
+        """A `block` of the `worker`'s own replica as it is, for so many others to whom it is sent, each in so many messages.
+
+        Args:
+            copies: receivers.
+            parts: messages to each.
+            size: bytes for each receiver; absent: the usual ones.
+        """
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
         size, messages = (copies + again) * bytes_of(size, self.sizes.model.blocks[block]), copies * parts + again
@@ -148,22 +202,32 @@ class Simulation(Sending):
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
     ) -> tuple[Copy, int]:
-        """A server's present block of a replica on its way to a worker (or already there), and when it arrives, ns."""
+        """A server's present block of a replica on its way to a worker (or already there), and when it arrives, ns.
+
+        Args:
+            worker, replica: who reads, of what.
+            server: whose block, by number.
+            sent: False: it is already there.
+            size: bytes; absent: the block's usual ones.
+        """
         arrival = self.now
         if sent and self.links is not None:
             arrival = self.links.arrival(worker, bytes_of(size, self.sizes.model.blocks[server]), server)
         return self.read(worker, replica, arrival, sent, server, size), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
-        """A model made of one copy of each block."""
+        """A model that a `worker` makes of the `copies`, one of each block."""
         return self.record.compose(self.now, worker, copies)
 
     def stamp(self, copy: Copy) -> Copy:
-        """The copy as it is, of which servers will be told that it is of their present parameters."""
+        """The `copy` as it is, of which servers will be told that it is of their present parameters."""
         return copy.stamped([self.clock(block=block) for block in range(self.blocks)])
 
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
-        """The gradient makes one update; `cost` says what was sent for it, if not one message to each server."""
+        """The `gradient` makes one update of a `block` of a `replica`. Raises FredError if it is not finished.
+
+        `cost` says what was sent for it; absent: one message to each server, or what `send` was told.
+        """
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
@@ -173,7 +237,7 @@ class Simulation(Sending):
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
-        """The gradient, times `weight`, joins the open round."""
+        """The `gradient`, times `weight`, joins the open round of a `block` of a `replica`; `cost` as in `push`."""
         now = self.env._now  # the lines of `push`: a function for both costs either 1 % more time
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
@@ -183,11 +247,19 @@ class Simulation(Sending):
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
-        """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update."""
+        """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update.
+
+        The round is that of a `block` of a `replica`; a new one opens.
+        """
         self.record.commit(self.now, replica, block, weight)
 
     def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
-        """The weighted sum of models, added up in this order by the worker (or by several together)."""
+        """The weighted sum of models, added up in this order by the `worker` (or by several together).
+
+        Args:
+            parts: copies and their weights, which need not sum to 1.
+            block: of the models, where replicas are cut.
+        """
         return self.record.mix(self.env._now, worker, parts, block)
 
     def sync(
@@ -200,13 +272,22 @@ class Simulation(Sending):
         replica: int | None = None,
         block: int = 0,
     ) -> None:
-        """A replica, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent."""
+        """A `replica`, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent.
+
+        Args:
+            worker: who does it.
+            copy: what is mixed in; of `block` only, where replicas are cut.
+            keep, weight: factors of what was there, and of the copy; by default the copy takes its place.
+        """
         replica = worker if replica is None else replica
         self._together(worker, cost, self.env._now)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
-        """The gradient is not used; if it is still being computed that ends now."""
+        """The `gradient` is not used; if it is still being computed that ends now.
+
+        `replica`, `block` and `cost` are of the message that came in vain, as in `push`.
+        """
         now = self.now
         end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
         size, messages = self._charged(gradient, block, cost, end)
@@ -216,7 +297,10 @@ class Simulation(Sending):
         self.record.drop(now, gradient, replica, block, size, messages)
 
     def statistic(self, replica: int = 0) -> float:
-        """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes."""
+        """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes.
+
+        It is known of each `replica`, in protocols whose `needs_values` is True.
+        """
         if self.blocks == 1:
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))

@@ -25,7 +25,23 @@ _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage colle
 
 
 class World:
-    """Time is integer nanoseconds; simultaneous events happen in the order in which they were scheduled."""
+    """Time is integer nanoseconds; simultaneous events happen in the order in which they were scheduled.
+
+    It knows nothing of parameters or messages; `Simulation` adds these.
+
+        >>> import fred
+        >>> from fred.timing.recorder import Recorder
+        >>> sim = fred.Simulation(fred.Cluster(workers=2), Recorder(2, fred.Layout.central()), seed=0)
+        >>> def metronome():
+        ...     for _ in range(3):
+        ...         yield sim.env.after(500_000_000)
+        ...         print(sim.now)
+        >>> _ = sim.process(metronome())
+        >>> sim.run(seconds=2.0)
+        500000000
+        1000000000
+        1500000000
+    """
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int):
         self.env = Loop()
@@ -47,7 +63,12 @@ class World:
         return self.env._now
 
     def process(self, generator: Process, worker: int | None = None) -> simpy.Process:
-        """Start a process; of a worker that has a main process, one that ends with it when the worker crashes."""
+        """Start a process; of a worker that has a main process, one that ends with it when the worker crashes.
+
+        Args:
+            generator: what it does: yields events, and goes on when they have happened.
+            worker: whose; absent: nobody's, who never crashes.
+        """
         process = self.env.process(generator)
         if worker is not None and self._lives is not None:
             self._lives.share(worker, process)
@@ -57,6 +78,10 @@ class World:
         """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
 
         The gradients of a worker without one are only delayed: each is computed anew from the same copy.
+
+        Args:
+            worker: by number, from 0.
+            process: called once for each life of the worker; what it returns is the process.
         """
         if self._lives is None:
             self._processes[worker] = self.env.process(process())
@@ -64,27 +89,42 @@ class World:
             self._lives.start(worker, process)
 
     def interrupt(self, worker: int) -> None:
-        """Interrupt a worker's main process, unless the worker is away."""
+        """Interrupt a `worker`'s main process, unless the worker is away: `simpy.Interrupt` is raised where it waits."""
         process = self._processes[worker] if self._lives is None else self._lives.process(worker)
         if process is not None:
             process.interrupt()
 
     def back(self, worker: int, time: int) -> int:
-        """When a worker is there: at that time, unless it is away then, ns."""
+        """When a `worker` is there: at that `time`, unless it is away then, ns."""
         return time if self._faults is None else self._faults.back("worker", worker, time)
 
     def present(self, worker: int) -> Process:
-        """Wait until a worker is there."""
+        """Wait until a `worker` is there: `yield from` it."""
         back = self.back(worker, self.now)
         if back > self.now:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
-        """Do something after so long."""
+        """Do something after so long: call `action`, without arguments, in so many `nanoseconds`."""
         self.env.later(nanoseconds, action)
 
     def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
-        """Wait for an event; who (a worker's number, or a name) waits for what is reported if nothing can happen any more."""
+        """Wait for an `event`: `yield from` it, which returns nothing.
+
+        Args:
+            who: waits, a worker's number or a name.
+            event: of which it is not known that it will ever happen.
+            reason: what is waited for: reported with `who` if nothing can happen any more.
+
+        Example:
+            >>> import fred
+            >>> from fred.timing.recorder import Recorder
+            >>> sim = fred.Simulation(fred.Cluster(workers=2), Recorder(2, fred.Layout.central()), seed=0)
+            >>> _ = sim.process(sim.wait(1, sim.env.event(), "a model that nobody sends"))
+            >>> sim.run()
+            Traceback (most recent call last):
+            fred.errors.FredError: nothing can happen any more after 0 s: worker 1 waits for a model that nobody sends
+        """
         name = f"worker {who}" if isinstance(who, int) else who
         self._waiting[name] = reason
         try:
@@ -97,7 +137,10 @@ class World:
         raise NotImplementedError
 
     def run(self, seconds: float = math.inf) -> None:
-        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill."""
+        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill.
+
+        The time is so many `seconds` of virtual time; there is no end to it by default.
+        """
         if seconds < math.inf:
             self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
         thresholds = gc.get_threshold()
