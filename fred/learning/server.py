@@ -147,7 +147,7 @@ class Server(Component):
         Args:
             state: what the server remembers.
             total: the weighted sum of what `contribute` made of the messages; of nothing but zeros where there were none.
-            timestamp: the clock at which the round is stepped, less its staleness: what the schedule says of it, updates [].
+            timestamp: the clock, updates []: a round is stepped with as one fresh gradient, whatever the ages in it.
             count: messages in it [].
         """
         return self.apply_update(state, total, timestamp, jnp.int32(-1))
@@ -208,7 +208,7 @@ class Server(Component):
         return _bytes(message)
 
     def published_bytes(self, params: Params) -> int:
-        """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of the arrays of `params`."""
+        """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of `params`."""
         return _bytes(params)
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:

@@ -12,12 +12,14 @@ from fred.learning.servers.fasgd import FASGD
 class BFASGD(FASGD):
     """FASGD whose workers send the less often the smaller the gradients' deviation v has become.
 
-    >>> import fred, jax.numpy as jnp
-    >>> server = BFASGD(learning_rate=0.1)
-    >>> state = server.init({"w": jnp.zeros(3), "b": jnp.zeros(1)}, workers=2)
-    >>> v = {"w": jnp.array([1.0, 1.0, 0.0]), "b": jnp.array([0.0])}
-    >>> float(server.statistic(state)), float(server.statistic(state.replace(v=v)))
-    (1.0, 0.5)
+    The statistic is the mean over all numbers, in whichever array they lie; at first it is `v0`:
+
+        >>> import fred, jax.numpy as jnp
+        >>> server = BFASGD(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.zeros(3), "b": jnp.zeros(1)}, workers=2)
+        >>> v = {"w": jnp.array([1.0, 1.0, 0.0]), "b": jnp.array([0.0])}
+        >>> float(server.statistic(state)), float(server.statistic(state.replace(v=v)))
+        (1.0, 0.5)
     """
 
     rule: ClassVar[str] = """\

@@ -11,10 +11,12 @@ from fred.learning.servers.sasgd import StalenessAware
 class ExponentialPenalty(StalenessAware):
     """Multiply each gradient's step by rho to the power of its staleness; in a round, each gradient by its own.
 
-    >>> import fred, jax.numpy as jnp
-    >>> server = ExponentialPenalty(learning_rate=0.1, rho=0.5)
-    >>> [server.weight(tau) for tau in range(4)]
-    [1.0, 0.5, 0.25, 0.125]
+    What gradients are multiplied by that are 0 to 3 updates old:
+
+        >>> import fred, jax.numpy as jnp
+        >>> server = ExponentialPenalty(learning_rate=0.1, rho=0.5)
+        >>> [server.weight(tau) for tau in range(4)]
+        [1.0, 0.5, 0.25, 0.125]
     """
 
     rule: ClassVar[str] = "w <- w - rho^tau step(g)"

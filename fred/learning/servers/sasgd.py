@@ -71,12 +71,14 @@ class StalenessAware(Server):
 class SASGD(StalenessAware):
     """Divide each gradient's step by its staleness, counted in server updates; in a round, each gradient by its own.
 
-    >>> import fred, jax.numpy as jnp
-    >>> server = SASGD(learning_rate=1.0)
-    >>> state = server.init({"w": jnp.array([1.0])}, workers=4).replace(clock=jnp.int32(4))
-    >>> gradient = {"w": jnp.array([1.0])}
-    >>> [server.apply_update(state, gradient, timestamp=read, worker=0).params["w"].tolist() for read in (0, 2, 3, 4)]
-    [[0.75], [0.5], [0.0], [0.0]]
+    A step from 1 with a gradient of 1 that is 4, 2, 1 or 0 updates old:
+
+        >>> import fred, jax.numpy as jnp
+        >>> server = SASGD(learning_rate=1.0)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=4).replace(clock=jnp.int32(4))
+        >>> gradient = {"w": jnp.array([1.0])}
+        >>> [server.apply_update(state, gradient, timestamp=read, worker=0).params["w"].tolist() for read in (0, 2, 3, 4)]
+        [[0.75], [0.5], [0.0], [0.0]]
     """
 
     rule: ClassVar[str] = "w <- w - step(g) / max(tau, 1)"
