@@ -14,7 +14,8 @@ class BFASGD(FASGD):
 
     The statistic is the mean over all numbers, in whichever array they lie; at first it is `v0`:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.bfasgd import BFASGD
+        >>> import jax.numpy as jnp
         >>> server = BFASGD(learning_rate=0.1)
         >>> state = server.init({"w": jnp.zeros(3), "b": jnp.zeros(1)}, workers=2)
         >>> v = {"w": jnp.array([1.0, 1.0, 0.0]), "b": jnp.array([0.0])}

@@ -13,7 +13,8 @@ class ExponentialPenalty(StalenessAware):
 
     What gradients are multiplied by that are 0 to 3 updates old:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.exponential import ExponentialPenalty
+        >>> import jax.numpy as jnp
         >>> server = ExponentialPenalty(learning_rate=0.1, rho=0.5)
         >>> [server.weight(tau) for tau in range(4)]
         [1.0, 0.5, 0.25, 0.125]

@@ -23,7 +23,8 @@ class FASGD(Server):
 
     The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first.
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.fasgd import FASGD
+        >>> import jax.numpy as jnp
         >>> fasgd = FASGD(learning_rate=0.1)
         >>> state = fasgd.init({"w": jnp.array([1.0])}, workers=1)
         >>> for clock in range(2):

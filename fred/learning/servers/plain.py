@@ -25,7 +25,8 @@ class SSGD(Server):
 
     A round of two gradients, 1 and 3, whose mean reaches the server:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.plain import SSGD
+        >>> import jax.numpy as jnp
         >>> ssgd = SSGD(learning_rate=0.5)
         >>> state = ssgd.init({"w": jnp.array([1.0])}, workers=2)
         >>> state = ssgd.apply_round(state, {"w": jnp.array([(1.0 + 3.0) / 2])}, timestamp=0, count=2)
@@ -42,7 +43,8 @@ class ASGD(Server):
 
     Two gradients, both at the first parameters, so that the second is stale by one update:
 
-        >>> import fred, jax.numpy as jnp
+        >>> import fred
+        >>> import jax.numpy as jnp
         >>> asgd = fred.ASGD(learning_rate=0.5)
         >>> state = asgd.init({"w": jnp.array([1.0])}, workers=2)
         >>> for worker, gradient in enumerate((1.0, 3.0)):

@@ -12,7 +12,7 @@ class PSPSGD(Server):
 
     The factor d is in the rate of the state when a round is stepped with; `scaling: none` leaves it out.
 
-        >>> import fred
+        >>> from fred.learning.servers.psp import PSPSGD
         >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
         ['gradients', 'none']
     """

@@ -41,7 +41,8 @@ class StalenessAware(Server):
 
     A subclass says how much a stale gradient counts; here one that ignores what is older than two updates:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.sasgd import StalenessAware
+        >>> import jax.numpy as jnp
         >>> class Forgetful(StalenessAware):
         ...     def weight(self, staleness):
         ...         return jnp.where(staleness <= 2, 1.0, 0.0)
@@ -73,7 +74,8 @@ class SASGD(StalenessAware):
 
     A step from 1 with a gradient of 1 that is 4, 2, 1 or 0 updates old:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.sasgd import SASGD
+        >>> import jax.numpy as jnp
         >>> server = SASGD(learning_rate=1.0)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=4).replace(clock=jnp.int32(4))
         >>> gradient = {"w": jnp.array([1.0])}

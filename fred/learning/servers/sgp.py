@@ -12,10 +12,11 @@ from fred.learning.server import Scalar, Server, State
 class SGP(Server):
     """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'.
 
-    What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there. Sending one half of x
-    and w away leaves z as it is; a step of x by 1 is one of z by 2, where w is 1/2:
+    What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there.
+    Sending one half of x and w away leaves z as it is; a step of x by 1 is one of z by 2, where w is 1/2:
 
-        >>> import fred, jax.numpy as jnp
+        >>> from fred.learning.servers.sgp import SGP
+        >>> import jax.numpy as jnp
         >>> sgp = SGP(learning_rate=1.0)
         >>> state = sgp.init({"bias": jnp.array([4.0])}, workers=2)
         >>> half = {"x": {"bias": jnp.array([2.0])}, "w": jnp.float32(0.5)}
