@@ -21,6 +21,17 @@ class DynamicBackup(Predictive):
     the gradients as they come. A rule of the timing sees none: here `noise` is given, and may grow from round to round as the
     gradient shrinks. Durations are means over the last rounds, as in the rule `empirical`; the paper's estimate depends on
     the k of two successive rounds besides, because its late workers go on, which ours do not.
+
+    The noisier gradients are, the more of them are worth waiting for:
+
+        >>> import numpy as np
+        >>> from fred.prediction.backup import DynamicBackup
+        >>> def chosen(noise):
+        ...     chooser = DynamicBackup(noise=noise, objective="round").start(np.zeros(4, np.int64))
+        ...     chooser.observe(np.array([10, 15, 20, 60]) * 10**8, finished=np.ones(4, bool))
+        ...     return chooser.choose(np.array([], np.int64))
+        >>> [chosen(noise) for noise in (0.0, 1.0, 3.5)]
+        [1, 3, 4]
     """
 
     noise: float = Field(10.0, ge=0, description="from how many gradients on a round gains anything (above)")

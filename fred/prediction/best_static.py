@@ -12,7 +12,16 @@ from fred.prediction.contract import Chooser, CutoffRule, Objective, Progress, S
 
 
 class BestStatic(CutoffRule):
-    """The same number in every round, the best one of the rounds that it was trained on."""
+    """The same number in every round, the best one of the rounds that it was trained on.
+
+    Of four workers the last is always late; three gradients in 2.4 s are more per second than any other number:
+
+        >>> import numpy as np
+        >>> from fred.prediction.best_static import BestStatic
+        >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 1.2]])
+        >>> BestStatic().trained(seconds, node_of=np.zeros(4, np.int64)).workers
+        3
+    """
 
     objective: Objective = Field("throughput", description="what was best: the mean of c / x_(c), or sum c / sum x_(c)")
     workers: Count | None = Field(None, description="c, what training found", examples=[1])
@@ -23,6 +32,7 @@ class BestStatic(CutoffRule):
         return StaticCutoff(workers=self.workers).start(node_of)
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """The rule with the best number for `seconds` [iterations, workers]; `node_of` makes no difference."""
         if len(seconds) == 0:
             raise ValueError("no iterations to find the best static cutoff of")
         ordered = np.sort(seconds, axis=1)

@@ -26,33 +26,101 @@ Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gr
 
 
 class Chooser:
-    """A rule at work in one run: asked before each round (`choose`), told of it afterwards (`observe`)."""
+    """A rule at work in one run: asked before each round (`choose`), told of it afterwards (`observe`).
+
+    One that waits for as many as came within a second in the round before, and at first for all of four workers:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> class WithinASecond(fred.Chooser):
+        ...     number = 4
+        ...     def choose(self, times):
+        ...         return self.number
+        ...     def observe(self, times, finished):
+        ...         self.number = max(1, int((finished & (times <= 10**9)).sum()))
+        >>> chooser = WithinASecond()
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([5, 8, 9, 30]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 3)
+    """
 
     def choose(self, times: Times) -> int:
-        """How many workers the next round waits for. Only an oracle may look at its `times`."""
+        """How many workers the next round waits for. Only an oracle may look at its `times`.
+
+        Args:
+            times: what each worker's gradient of the round to come will take, ns [workers].
+
+        Returns:
+            c, from 1 to the number of workers.
+        """
         raise NotImplementedError
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
-        """A round is over: each worker's time, which where it has not finished is only a lower bound."""
+        """A round is over: each worker's time, which where it has not finished is only a lower bound.
+
+        Args:
+            times: compute time of each worker, of those dropped the time until they were, ns [workers].
+            finished: whose gradients made the cutoff [workers].
+        """
 
 
 class CutoffRule(Component):
-    """Chooses the cutoff c before each round."""
+    """Chooses the cutoff c before each round.
+
+    The rule is a set of options, and what goes on in a run is its chooser's. One that waits for a share of the workers:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> class Always(fred.Chooser):
+        ...     def __init__(self, number):
+        ...         self.number = number
+        ...     def choose(self, times):
+        ...         return self.number
+        >>> class Share(fred.CutoffRule):
+        ...     share: float = 0.5
+        ...     def start(self, node_of):
+        ...         return Always(max(1, int(self.share * len(node_of))))
+        >>> Share().start(np.zeros(7, np.int64)).choose(np.arange(7))
+        3
+        >>> result = fred.run(fred.scenario(
+        ...     algorithm={"name": "cutoff-sgd", "learning_rate": 0.1}, protocol={"name": "cutoff", "rule": Share()},
+        ...     cluster={"workers": 7, "compute": {"name": "constant", "seconds": 0.5}}, stop={"updates": 4},
+        ... ))
+        >>> result.summary[["updates", "gradients"]].values.tolist()
+        [[4, 12]]
+    """
 
     @abstractmethod
     def start(self, node_of: NodeOf) -> Chooser:
-        """The rule at work on workers of these nodes, [workers]. Raises ValueError if it cannot work there."""
+        """The rule at work on workers of these nodes, [workers]. Raises ValueError if it cannot work there.
+
+        Args:
+            node_of: number of the node that each worker is on [workers]; all 0 where the cluster has no nodes.
+        """
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """The rule with what it learns from complete rounds, s [iterations, workers]; by default it has nothing to learn.
 
         `progress` is told the share that is done. Raises ValueError if there are too few iterations.
+
+        Args:
+            seconds: compute times of rounds in which nobody was dropped [iterations, workers].
+            node_of: number of the node that each worker is on [workers].
+            progress: called from time to time, with a share from 0 to 1.
         """
         return self
 
 
 class Round(NamedTuple):
-    """What comes of a round's compute times, and of how many workers it waits for."""
+    """What comes of a round's compute times, and of how many workers it waits for.
+
+    >>> import numpy as np
+    >>> from fred.prediction.contract import Round
+    >>> round = Round.of(np.array([40, 10, 30, 20]), number=3)
+    >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
+    ([1, 3, 2], 30, [False, True, True, True], [30, 10, 30, 20])
+    """
 
     first: NDArray[np.intp]  # workers that are waited for, as they finish; at the same time first those of smaller numbers [c]
     cutoff: int  # x_(c), when the round ends, ns
@@ -61,7 +129,12 @@ class Round(NamedTuple):
 
     @classmethod
     def of(cls, times: Times, number: int) -> "Round":
-        """A round of these compute times, ns [workers], that waits for `number` workers. Raises FredError if it cannot."""
+        """A round of these compute times, ns [workers], that waits for `number` workers. Raises FredError if it cannot.
+
+        Args:
+            times: of each worker, ns [workers].
+            number: c, of workers that are waited for.
+        """
         if not 1 <= number <= len(times):
             raise FredError(
                 f"the cutoff rule wants to wait for {number} workers; expected 1 to {len(times)}, as many as there are"
@@ -73,7 +146,18 @@ class Round(NamedTuple):
 
 
 class StaticCutoff(CutoffRule):
-    """The same number in every round."""
+    """The same number in every round.
+
+    More workers than there are, it refuses:
+
+        >>> import numpy as np
+        >>> from fred.prediction.contract import StaticCutoff
+        >>> StaticCutoff(workers=3).start(np.zeros(4, np.int64)).choose(np.arange(4))
+        3
+        >>> StaticCutoff(workers=5).start(np.zeros(4, np.int64))
+        Traceback (most recent call last):
+        ValueError: `workers` (5) must not exceed the cluster's 4
+    """
 
     workers: Count = Field(description="c: how many workers are waited for", examples=[1])
 
@@ -84,7 +168,13 @@ class StaticCutoff(CutoffRule):
 
 
 class AllWorkers(CutoffRule):
-    """Everybody, as in synchronous SGD."""
+    """Everybody, as in synchronous SGD.
+
+    >>> import numpy as np
+    >>> from fred.prediction.contract import AllWorkers
+    >>> AllWorkers().start(np.zeros(4, np.int64)).choose(np.arange(4))
+    4
+    """
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _Always(len(node_of))
@@ -103,6 +193,13 @@ class Oracle(CutoffRule):
 
     `round` maximises c / x_(c), gradients per time of this round. `throughput` maximises c - rho x_(c), rho the gradients per
     time of the last rounds: over a long run that is the more gradients per time [Dinkelbach 1967].
+
+    Of times 1, 1.1, 1.2 and 4, three are best: 3 / 1.2 is more than 2 / 1.1 and 4 / 4.
+
+        >>> import numpy as np
+        >>> from fred.prediction.contract import Oracle
+        >>> Oracle().start(np.zeros(4, np.int64)).choose(np.array([12, 40, 10, 11]))
+        3
     """
 
     objective: Objective = Field("round", description="what is maximised")
@@ -128,6 +225,20 @@ class Best:
     rho, the gradients per time, is that of the rounds seen so far; old ones are forgotten, `memory` of them count. Where c
     gradients are not worth c, `worth` says what they are. However high rho, a round must do at least a share of what it can:
     who waits for very few sees of the others only that they are late, and would believe so for ever.
+
+    Args:
+        objective: `round` or `throughput`.
+        least: the smallest c allowed.
+        memory: rounds that count for rho, where the long run is maximised.
+        worth: what numbers of gradients are worth, [n] for [n].
+
+        >>> import numpy as np
+        >>> from fred.prediction.contract import Best
+        >>> ordered = np.array([1.0, 1.1, 3.0, 3.9])
+        >>> best = Best("throughput")
+        >>> best.came_to(gradients=4, time=40.0)  # so far 0.1 per s: it pays to wait for the last ones
+        >>> Best("round").cutoff(ordered), Best("round", least=3).cutoff(ordered), best.cutoff(ordered)
+        (2, 4, 4)
     """
 
     def __init__(self, objective: Objective, least: int = 1, memory: float = 200.0, worth: Worth = lambda counts: counts):
@@ -144,6 +255,11 @@ class Best:
         return self._least + int(np.argmax(gain))
 
     def came_to(self, gradients: float, time: float) -> None:
-        """What the last round came to."""
+        """What the last round came to.
+
+        Args:
+            gradients: that it took.
+            time: that it took them, in the unit of `cutoff`.
+        """
         self._gradients = self._kept * self._gradients + float(self._worth(np.array([gradients], float))[0])
         self._time = self._kept * self._time + time

@@ -22,6 +22,16 @@ class Elfving(Predictive):
     are those of the line through the observed order statistics and z, so that dropped workers do not bias them; averaged over
     the last rounds. Where sigma is large the first order statistics would be expected near or below 0, and c = 1 would always
     look best; so at least the share `at_least` of the workers is waited for.
+
+    Times of which one stands apart are a wide normal to it, of which the first two come early:
+
+        >>> import numpy as np
+        >>> from fred.prediction.elfving import Elfving
+        >>> chooser = Elfving().start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 2)
     """
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
@@ -33,7 +43,12 @@ class Elfving(Predictive):
 
 
 def expected_normal_order_statistics(n: int) -> NDArray[np.float64]:
-    """Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending."""
+    """Elfving's approximation to the expected order statistics of n standard normal variables: [n], ascending.
+
+    >>> from fred.prediction.elfving import expected_normal_order_statistics
+    >>> expected_normal_order_statistics(3).round(3).tolist()  # exactly: 3 / (2 sqrt(pi)) = 0.846
+    [-0.882, 0.0, 0.882]
+    """
     return ndtri((np.arange(1, n + 1) - math.pi / 8) / (n - math.pi / 4 + 1))
 
 

@@ -18,6 +18,16 @@ class Empirical(Predictive):
     Which rounds saw a step was decided before they began, so while the cluster stays as it is no mean is biased by what the
     other rounds did not see; means of the x_(j) themselves would be. Whether the last ones are still late nobody knows who
     never waits for them: when no round of the window saw all workers, the next one waits for all.
+
+    Three workers together and one late, in the only round so far:
+
+        >>> import numpy as np
+        >>> from fred.prediction.empirical import Empirical
+        >>> chooser = Empirical(objective="round").start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 3)
     """
 
     window: Count = Field(20, description="rounds that are remembered")
@@ -27,7 +37,13 @@ class Empirical(Predictive):
 
 
 class OfTheLastRounds(Predictor):
-    """What a window of rounds has shown of x_(1) .. x_(n)."""
+    """What a window of rounds has shown of x_(1) .. x_(n).
+
+    Args:
+        rule: which decides by that.
+        workers: n.
+        window: rounds that are remembered.
+    """
 
     def __init__(self, rule: Predictive, workers: int, window: int):
         super().__init__(rule, workers)

@@ -27,6 +27,16 @@ class EWMA(Predictive):
     A dropped worker counts as if it had taken its expected time beyond the cutoff, so it is forgotten neither that it is slow
     nor how little is known of it. What is off by more than `jump` deviations is a change, believed at once. With `of: node` the
     workers of a node are also shifted by what they have in common, each by its own means beside it.
+
+    Of four workers the one that was late is expected to be late again:
+
+        >>> import numpy as np
+        >>> from fred.prediction.ewma import EWMA
+        >>> chooser = EWMA(objective="round").start(np.zeros(4, np.int64))
+        >>> first = chooser.choose(np.array([], np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> first, chooser.choose(np.array([], np.int64))
+        (4, 3)
     """
 
     of: Literal["worker", "node"] = Field("worker", description="what becomes slow or fast as one")

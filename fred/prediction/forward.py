@@ -9,12 +9,32 @@ from fred.prediction.lognormal import Floats
 
 
 def predicted(state: Floats, transition: Floats) -> Floats:
-    """The probabilities of the states one step later: [chains, states] of each."""
+    """The probabilities of the states one step later: [chains, states] of each.
+
+    Args:
+        state: probabilities now [chains, states].
+        transition: probability that the state of the row is followed by the column's [states, states].
+
+        >>> import numpy as np
+        >>> from fred.prediction.forward import predicted
+        >>> predicted(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.9, 0.1], [0.5, 0.5]])).round(3).tolist()
+        [[0.9, 0.1], [0.7, 0.3]]
+    """
     return over_states(state[:, None, :] * transition.T)
 
 
 def updated(state: Floats, log_likelihood: Floats) -> Floats:
-    """The probabilities of the states given what was observed, whose likelihood is known up to a factor per chain."""
+    """The probabilities of the states given what was observed, whose likelihood is known up to a factor per chain.
+
+    Args:
+        state: probabilities before [chains, states].
+        log_likelihood: of what was observed, in each state [chains, states].
+
+        >>> import numpy as np
+        >>> from fred.prediction.forward import updated
+        >>> updated(np.array([[0.5, 0.5]]), np.log([[3.0, 1.0]])).round(3).tolist()
+        [[0.75, 0.25]]
+    """
     return _normal(state * likelihood(np.where(state > 0, log_likelihood, -math.inf)))
 
 

@@ -13,7 +13,13 @@ _REACH, _POINTS = 4.5, 128  # the grid: deviations beyond the outermost means; n
 
 
 def expected_order_statistics(mean: Floats, deviation: Floats) -> Floats:
-    """E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n]; mean and deviation of their logarithms [n]."""
+    """E[x_(1)] .. E[x_(n)] of independent log-normal times, s [n]; mean and deviation of their logarithms [n].
+
+    >>> import numpy as np
+    >>> from fred.prediction.lognormal import expected_order_statistics
+    >>> expected_order_statistics(np.log([1.0, 2.0, 10.0]), np.full(3, 0.05)).round(2).tolist()
+    [1.0, 2.0, 10.0]
+    """
     grid = np.linspace((mean - _REACH * deviation).min(), (mean + _REACH * deviation).max(), _POINTS)
     over = np.add.reduce(ndtr((grid - mean[:, None]) / deviation[:, None]), axis=0)
     return between_ranks(over, exp(grid), len(mean))
@@ -23,12 +29,28 @@ def between_ranks(over: Floats, times: Floats, n: int) -> Floats:
     """E[x_(1)] .. E[x_(n)] if so many of n independent times are `over` on average by each of these `times`.
 
     Of n times F_1(t) + .. + F_n(t) are over by t; about j - 1/2 at the time that the j-th is expected.
+
+    Args:
+        over: expected number of times that are over by each of `times`, ascending [points].
+        times: a grid, s [points].
+        n: number of all.
     """
     return np.interp(np.arange(n) + 0.5, over, times)
 
 
 def beyond(mean: Floats, deviation: Floats, least: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of normal variables of which it is known that they are larger than `least`."""
+    """Mean and variance of normal variables of which it is known that they are larger than `least`.
+
+    Args:
+        mean: without that knowledge [n].
+        deviation: without it [n].
+        least: bound of each [n].
+
+        >>> import numpy as np
+        >>> from fred.prediction.lognormal import beyond
+        >>> [value.round(3).tolist() for value in beyond(np.zeros(2), np.ones(2), np.array([-9.0, 0.0]))]
+        [[0.0, 0.798], [1.0, 0.363]]
+    """
     z = (least - mean) / deviation
     hazard = math.sqrt(2 / math.pi) / erfcx(z / math.sqrt(2))  # of the standard normal density: without overflow in its tail
     return mean + deviation * hazard, deviation**2 * np.maximum(1 + (z - hazard) * hazard, 0)

@@ -56,6 +56,22 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
 
     Answers are class numbers [n] or values [n, outputs]. The file's name gets the ending .npz where it has another; what it
     is called then is the result's `file`. Raises FredError, and writes nothing, for arrays that do not belong together.
+
+    Args:
+        file: where to write them; what is there is replaced.
+        train: inputs [n, ...] and answers [n] or [n, outputs], to train on.
+        evaluation: inputs [m, ...] and answers, of the same kinds, to evaluate on.
+
+    Returns:
+        The data, as a scenario has them.
+
+        >>> import fred
+        >>> import numpy as np
+        >>> inputs = np.linspace(-1, 1, 8).reshape(8, 1)
+        >>> answers = (inputs[:, 0] > 0).astype(int)
+        >>> data = fred.arrays("halves", train=(inputs, answers), evaluation=(inputs, answers))
+        >>> data.file.endswith("halves.npz"), data.load(0).outputs, data.load(0).train.answers.tolist()
+        (True, 2, [0, 0, 0, 0, 1, 1, 1, 1])
     """
     try:
         named = dict(zip(_NAMES, map(np.asarray, (*train, *evaluation)), strict=True))

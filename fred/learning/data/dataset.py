@@ -17,7 +17,16 @@ from fred.process import remembered
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs [n, ...] float32 and answers: class numbers [n] int32, or values [n, outputs] float32."""
+    """Inputs [n, ...] float32 and answers: class numbers [n] int32, or values [n, outputs] float32.
+
+    A slice of them are examples again, of the same arrays:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> examples = fred.Examples(np.eye(4, dtype=np.float32), np.array([0, 1, 1, 0], np.int32))
+        >>> len(examples), examples[1:3].answers.tolist()
+        (4, [1, 1])
+    """
 
     inputs: NDArray[np.float32]
     answers: NDArray
@@ -31,7 +40,20 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples to train on and others to evaluate on."""
+    """Examples to train on and others to evaluate on.
+
+    Arrays that do not belong together are refused with FredError, when the data set is made:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> examples = fred.Examples(np.eye(4, dtype=np.float32), np.array([0, 1, 1, 0], np.int32))
+        >>> data = fred.Dataset(train=examples[:3], evaluation=examples[3:], outputs=2)
+        >>> data.classifies, len(data.digest)
+        (True, 64)
+        >>> fred.Dataset(train=examples[:3], evaluation=examples[3:], outputs=1)
+        Traceback (most recent call last):
+        fred.errors.FredError: training data: class numbers run from 0 to 1; expected 0 to 0
+    """
 
     train: Examples
     evaluation: Examples
@@ -83,17 +105,45 @@ class Dataset:
 
 
 class Data(Component):
-    """A data set, chosen by name."""
+    """A data set, chosen by name.
+
+    One's own is named in a scenario as `module:Class`, or given as it is, `task={"data": Parity(bits=3), ...}`:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> class Parity(fred.Data):
+        ...     bits: int = 4
+        ...     def load(self, seed):
+        ...         inputs = np.indices((2,) * self.bits).reshape(self.bits, -1).T
+        ...         examples = fred.Examples(inputs.astype(np.float32), (inputs.sum(1) % 2).astype(np.int32))
+        ...         return fred.Dataset(train=examples, evaluation=examples, outputs=2)
+        >>> Parity(bits=3).load(seed=0).train.answers.tolist()
+        [0, 1, 1, 0, 1, 0, 0, 1]
+    """
 
     generated: ClassVar[bool] = False  # whether the seed makes a difference
 
     @abstractmethod
     def load(self, seed: int) -> Dataset:
-        """Read or generate the arrays; only generated data depend on the seed. Raises FredError where files are missing."""
+        """Read or generate the arrays; only generated data depend on the seed. Raises FredError where files are missing.
+
+        Args:
+            seed: of the run, a whole number; one seed gives the same arrays on every machine.
+        """
 
 
 def loaded(data: Data, seed: int) -> Dataset:
-    """The arrays, read or generated once for all runs that share them. Raises FredError where files are missing."""
+    """The arrays, read or generated once for all runs that share them. Raises FredError where files are missing.
+
+    Args:
+        data: what a scenario says of them.
+        seed: of the run; of no matter where the data are not generated.
+
+        >>> from fred.learning.data.synthetic import SyntheticRegression
+        >>> small = SyntheticRegression(examples=10, features=3, evaluation=4)
+        >>> loaded(small, 0).train.inputs.shape, loaded(small, 0) is loaded(small, 0)
+        ((6, 3), True)
+    """
     return _loaded(data, seed if data.generated else 0)
 
 

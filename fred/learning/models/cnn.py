@@ -10,7 +10,17 @@ from fred.learning.models.model import Initialisation, Model, Params, Width, ini
 
 
 class CNN(Model):
-    """Blocks of convolution, ReLU and 2 x 2 max-pooling, then one hidden layer; for images [height, width, channels]."""
+    """Blocks of convolution, ReLU and 2 x 2 max-pooling, then one hidden layer; for images [height, width, channels].
+
+    Kernels lie as matrices [kernel x kernel x maps before, maps]; images without channels have one:
+
+        >>> import jax
+        >>> from fred.learning.models.cnn import CNN
+        >>> cnn = CNN(channels=(4, 8), hidden=16)
+        >>> params = jax.eval_shape(lambda key: cnn.init(key, (8, 8), 10), jax.random.key(0))
+        >>> {name: layer["weights"].shape for name, layer in params.items()}
+        {'convolution0': (9, 4), 'convolution1': (36, 8), 'hidden': (32, 16), 'outputs': (16, 10)}
+    """
 
     channels: tuple[Width, ...] = Field((8, 16), min_length=1, description="feature maps of each convolution")
     kernel: int = Field(3, ge=1, le=31, description="side of the square kernels; borders are padded with zeros")
@@ -18,6 +28,13 @@ class CNN(Model):
     initialisation: Initialisation = Field("he_normal", description="distribution of the first weights")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        """Fresh parameters. Raises FredError for inputs that are no images, or too small ones for so many convolutions.
+
+        Args:
+            key: of JAX's random numbers.
+            input_shape: [height, width] or [height, width, channels], pixels.
+            outputs: number of classes, or of values.
+        """
         if len(input_shape) not in (2, 3):
             raise FredError(f"model `cnn` needs images, [height, width(, channels)]; the data's inputs are {list(input_shape)}")
         if min(input_shape[:2]) < 2 ** len(self.channels):

@@ -11,7 +11,16 @@ from fred.learning.models.model import Initialisation, Model, Params, Width, ini
 
 
 class MLP(Model):
-    """Fully connected layers; biases start at 0."""
+    """Fully connected layers; biases start at 0.
+
+    Parameters of layer i lie under `layer{i}`; the last one's outputs go through no activation:
+
+        >>> import jax
+        >>> from fred.learning.models.mlp import MLP
+        >>> params = jax.eval_shape(lambda key: MLP(hidden=(16,)).init(key, (8, 8), 10), jax.random.key(0))
+        >>> {name: layer["weights"].shape for name, layer in params.items()}
+        {'layer0': (64, 16), 'layer1': (16, 10)}
+    """
 
     hidden: tuple[Width, ...] = Field((32,), description="width of each hidden layer")
     activation: Literal["relu", "tanh", "sigmoid", "gelu"] = Field("relu", description="of the hidden layers")

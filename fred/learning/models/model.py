@@ -14,19 +14,57 @@ Width = Count
 
 
 class Model(Component):
-    """Maps inputs to outputs (unnormalised class scores, or values), given parameters."""
+    """Maps inputs to outputs (unnormalised class scores, or values), given parameters.
+
+    A line through the origin. A scenario names it as `module:Line`, or has it as it is, `task={"model": Line(), ...}`:
+
+        >>> import fred
+        >>> import jax.numpy as jnp
+        >>> class Line(fred.Model):
+        ...     def init(self, key, input_shape, outputs):
+        ...         return {"slope": jnp.zeros((*input_shape, outputs))}
+        ...     def apply(self, params, inputs):
+        ...         return inputs @ params["slope"]
+        >>> Line().apply({"slope": jnp.array([[2.0]])}, jnp.array([[1.0], [3.0]])).tolist()
+        [[2.0], [6.0]]
+    """
 
     @abstractmethod
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        """Fresh parameters for inputs of `input_shape` (one example's) and this many outputs."""
+        """Fresh parameters for inputs of `input_shape` (one example's) and this many outputs.
+
+        Args:
+            key: of JAX's random numbers; the same key gives the same parameters.
+            input_shape: of one example's inputs, without the batch.
+            outputs: number of classes, or of values to predict.
+
+        Returns:
+            A pytree of float32 arrays, of which `apply` makes use.
+        """
 
     @abstractmethod
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] for inputs [batch, ...]."""
+        """Outputs [batch, outputs] for inputs [batch, ...].
+
+        Args:
+            params: as `init` made them, or training has changed them.
+            inputs: of several examples [batch, *input_shape], float32.
+        """
 
 
 def initialiser(name: Initialisation) -> jax.nn.initializers.Initializer:
-    """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled."""
+    """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled.
+
+    Args:
+        name: JAX's own name for it, or `standard_normal`.
+
+    Returns:
+        A function of a key and a shape, [inputs, outputs]:
+
+        >>> import jax
+        >>> initialiser("he_normal")(jax.random.key(0), (3, 5)).shape
+        (3, 5)
+    """
     if name == "standard_normal":
         return jax.nn.initializers.normal(1.0)
     return getattr(jax.nn.initializers, name)()

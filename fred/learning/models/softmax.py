@@ -9,7 +9,19 @@ from fred.learning.models.model import Model, Params
 
 
 class SoftmaxRegression(Model):
-    """One linear layer; all parameters start at 0 (the loss is convex)."""
+    """One linear layer; all parameters start at 0 (the loss is convex).
+
+    Inputs of any shape are read as one row of numbers each:
+
+        >>> import jax
+        >>> from fred.learning.models.softmax import SoftmaxRegression
+        >>> model = SoftmaxRegression()
+        >>> params = model.init(jax.random.key(0), (8, 8), 10)
+        >>> {name: array.shape for name, array in params.items()}
+        {'weights': (64, 10), 'biases': (10,)}
+        >>> model.apply(params, jax.numpy.ones((3, 8, 8))).shape
+        (3, 10)
+    """
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         return {"weights": jnp.zeros((math.prod(input_shape), outputs)), "biases": jnp.zeros(outputs)}

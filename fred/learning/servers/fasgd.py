@@ -20,6 +20,18 @@ class FASGD(Server):
     `published-code`: m averages |g| and stands for v + 0.001; the staleness divides as tau + 1.
     `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
     In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 30).
+
+    The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first.
+
+        >>> from fred.learning.servers.fasgd import FASGD
+        >>> import jax.numpy as jnp
+        >>> fasgd = FASGD(learning_rate=0.1)
+        >>> state = fasgd.init({"w": jnp.array([1.0])}, workers=1)
+        >>> for clock in range(2):
+        ...     state = fasgd.apply_update(state, {"w": jnp.array([1.0])}, timestamp=clock, worker=0)
+        ...     print(*(round(float(value[0]), 4) for value in (state.n["w"], state.b["w"], state.v["w"], state.params["w"])))
+        0.1 0.1 0.93 0.8925
+        0.19 0.19 0.8763 0.7784
     """
 
     rule: ClassVar[str] = """\
@@ -36,6 +48,7 @@ w <- w - step(g / v) / max(tau, 1)"""
     divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
 
     def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: n, b and v (or m) beside the rest, each like `params`."""
         zeros = jax.tree.map(jnp.zeros_like, params)
         state = super().init(params, workers)
         if self.variant == "published-code":
@@ -43,6 +56,7 @@ w <- w - step(g / v) / max(tau, 1)"""
         return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+        """One step with grads / v over the divisor of the staleness, where v has seen `grads` already (eqs. 4-8)."""
         state, v = self._deviation(state, grads)
         scaled = jax.tree.map(jnp.divide, grads, v)
         return self.step(state, scaled, scale=1 / self._divisor(state, timestamp))  # eqs. 7-8
@@ -52,6 +66,7 @@ w <- w - step(g / v) / max(tau, 1)"""
         return {"gradient": message, "weighed": weighed(message, 1 / self._divisor(state, timestamp))}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total["weighed"]` / v, where v has seen the mean gradient, `total["gradient"]`."""
         state, v = self._deviation(state, total["gradient"])
         return self.step(state, jax.tree.map(jnp.divide, total["weighed"], v))
 

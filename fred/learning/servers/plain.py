@@ -21,14 +21,37 @@ from fred.learning.server import Server
 
 
 class SSGD(Server):
-    """One step with the mean gradient of each round."""
+    """One step with the mean gradient of each round.
+
+    A round of two gradients, 1 and 3, whose mean reaches the server:
+
+        >>> from fred.learning.servers.plain import SSGD
+        >>> import jax.numpy as jnp
+        >>> ssgd = SSGD(learning_rate=0.5)
+        >>> state = ssgd.init({"w": jnp.array([1.0])}, workers=2)
+        >>> state = ssgd.apply_round(state, {"w": jnp.array([(1.0 + 3.0) / 2])}, timestamp=0, count=2)
+        >>> state.params["w"].tolist(), int(state.clock)
+        ([0.0], 1)
+    """
 
     rule: ClassVar[str] = "w <- w - step(mean of the round's g)"
     protocol: ClassVar[str] = "synchronous"
 
 
 class ASGD(Server):
-    """One step with every gradient as it arrives, however stale."""
+    """One step with every gradient as it arrives, however stale.
+
+    Two gradients, both at the first parameters, so that the second is stale by one update:
+
+        >>> import fred
+        >>> import jax.numpy as jnp
+        >>> asgd = fred.ASGD(learning_rate=0.5)
+        >>> state = asgd.init({"w": jnp.array([1.0])}, workers=2)
+        >>> for worker, gradient in enumerate((1.0, 3.0)):
+        ...     state = asgd.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
+        >>> state.params["w"].tolist(), int(state.clock)
+        ([-1.0], 2)
+    """
 
     rule: ClassVar[str] = "w <- w - step(g)"
 

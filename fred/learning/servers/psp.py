@@ -8,7 +8,14 @@ from fred.learning.server import Scaling, Server
 
 
 class PSPSGD(Server):
-    """Each server steps with the mean of the d gradients that it got, d times as long."""
+    """Each server steps with the mean of the d gradients that it got, d times as long.
+
+    The factor d is in the rate of the state when a round is stepped with; `scaling: none` leaves it out.
+
+        >>> from fred.learning.servers.psp import PSPSGD
+        >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
+        ['gradients', 'none']
+    """
 
     rule: ClassVar[str] = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
     protocol: ClassVar[str] = "partial"
