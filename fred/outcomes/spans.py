@@ -42,11 +42,11 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     ...     stop={"updates": 2},
     ... )
     >>> schedule = fred.run(scenario).outcome("asgd").schedule
-    >>> fred.spans(schedule, workers=1)[["worker", "begin_ns", "end_ns", "kind", "other"]]
-       worker    begin_ns      end_ns       kind   other
-    0       0           0   250000000    network  server
+    >>> fred.spans(schedule, workers=1)[["worker", "begin_ns", "end_ns", "kind"]]
+       worker    begin_ns      end_ns       kind
+    0       0           0   250000000    network
     1       0   250000000  1250000000  computing
-    2       0  1250000000  1500000000    network  server
+    2       0  1250000000  1500000000    network
     """
     table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
     free, pieces = table.whole(), list[_Pieces]()

@@ -58,10 +58,8 @@ def run(
        name  updates  gradients_computed  virtual_seconds
     0  asgd        4                   4              1.0
     1  ssgd        4                   8              2.0
-    >>> fred.run(scenario, only="asgd", out="results").kept
-    0
-    >>> fred.run(scenario, out="results").kept
-    1
+    >>> fred.run(scenario, only="ssgd").summary["name"].tolist()
+    ['ssgd']
     """
     scenario = validated_anew(scenario)
     only = (only,) if isinstance(only, str) else tuple(only)
