@@ -8,6 +8,17 @@ class FredError(Exception):
 
     One line for each thing that is wrong. The command line prints them and exits with code 2; no traceback, nothing written.
     What cannot be printed is escaped, and a line that quotes too much is shortened.
+
+    Args:
+        problems: what is wrong, a sentence each; `str` of the error has them a line each.
+
+    >>> import fred
+    >>> try:
+    ...     fred.scenario(algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 0}, stop={"updats": 4})
+    ... except fred.FredError as error:
+    ...     print(error)
+    runs.asgd.cluster.workers: found 0; expected greater than or equal to 1
+    runs.asgd.stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, gradients, seconds, target_loss
     """
 
     def __init__(self, *problems: str):
@@ -18,7 +29,13 @@ class FredError(Exception):
 
 
 def quoted(value: object) -> str:
-    """A value as a message quotes it."""
+    """A value as a message quotes it: `repr`, or words where Python has none.
+
+    >>> quoted("four")
+    "'four'"
+    >>> quoted(10**10_000)
+    'a number with thousands of digits'
+    """
     try:
         return repr(value)
     except ValueError:  # an integer beyond what Python writes out

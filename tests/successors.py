@@ -9,14 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
-from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
-from fred.protocols.protocol import Protocol
-from fred.schedule.layout import Layout
-from fred.timing.copies import Copy
-from fred.timing.simulation import Process, Simulation
+from fred import NOTHING, Cluster, Copy, Layout, Message, Params, Process, Protocol, Scalar, Server, Simulation, State
 
 
 class LocalSteps(Protocol):

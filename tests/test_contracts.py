@@ -266,7 +266,7 @@ def test_every_public_name_has_a_docstring():
 
 def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "my_servers", raising=False)
-    (tmp_path / "my_servers.py").write_text("from fred.learning.servers.plain import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
+    (tmp_path / "my_servers.py").write_text("from fred import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_importable", set())
     options = {"name": "my_servers:Mine", "learning_rate": 0.1}
@@ -282,8 +282,7 @@ def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
 
 
 OWN = """
-from fred.learning.server import Server
-from fred.cluster.latency import Latency
+from fred import Latency, Server
 X = 3
 class Mine(Server):
     "Fails."
@@ -342,7 +341,7 @@ class TestUsersOwnClasses:
     @pytest.mark.parametrize("inline", [False, True])
     def test_an_error_inside_names_the_run_the_class_and_the_line(self, inline):
         run = make_run({"name": "own_classes:Mine", "learning_rate": 0.1})
-        with pytest.raises(FredError, match=r"run `here`, with `own_classes:Mine`: .*own_classes.py, line 8\)") as error:
+        with pytest.raises(FredError, match=r"run `here`, with `own_classes:Mine`: .*own_classes.py, line 7\)") as error:
             execute("here", run, 0, inline)
         assert error.value.__cause__
 
@@ -353,7 +352,7 @@ def test_users_can_bring_a_flax_or_equinox_model(tmp_path, monkeypatch, library)
     sources = {
         "flax": """
             from flax import linen as nn
-            from fred.learning.models.adapters import FlaxModel
+            from fred import FlaxModel
             class Net(FlaxModel):
                 "Two dense layers."
                 width: int = 5
@@ -362,7 +361,7 @@ def test_users_can_bring_a_flax_or_equinox_model(tmp_path, monkeypatch, library)
             """,
         "equinox": """
             import equinox as eqx, jax
-            from fred.learning.models.adapters import EquinoxModel
+            from fred import EquinoxModel
             class Net(EquinoxModel):
                 "Two dense layers."
                 width: int = 5

@@ -51,7 +51,7 @@ def test_a_users_classes_are_printed_with_what_they_say(tmp_path, monkeypatch):
     (tmp_path / "own_algorithms.py").write_text(
         '"""Mine [Nobody 2031]."""\n'
         "from typing import ClassVar, Literal\nfrom pydantic import Field\n"
-        "from fred.learning.server import Server\nfrom fred.protocols.asynchronous import Asynchronous\n"
+        "from fred import Server\nfrom fred.protocols.asynchronous import Asynchronous\n"
         "class Mine(Server):\n"
         '    "Steps twice."\n'
         '    rule: ClassVar[str] = "w <- w - 2 step(g)"\n'

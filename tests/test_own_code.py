@@ -42,7 +42,7 @@ for line in sys.stdin:
 """
 OWN = """
 import numpy as np
-from fred.cluster.latency import Latency
+from fred import Latency
 {above}
 class Own(Latency):
     'Always the same.'

@@ -365,9 +365,7 @@ class TestVerify:
             verify.verify(copy)
 
     def test_a_users_own_class_needs_its_import_again(self, tmp_path, monkeypatch):
-        (tmp_path / "verified_servers.py").write_text(
-            "from fred.learning.servers.plain import ASGD\nclass Mine(ASGD):\n    'Mine.'\n"
-        )
+        (tmp_path / "verified_servers.py").write_text("from fred import ASGD\nclass Mine(ASGD):\n    'Mine.'\n")
         monkeypatch.syspath_prepend(tmp_path)
         monkeypatch.setattr(registry, "_importable", {"verified_servers"})
         registry.allow_import(["verified_servers"])

@@ -119,7 +119,7 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
     here.mkdir()
     with (there / "fred" / "streams.py").open("a") as file:
         file.write("# changed\n")
-    own = "from fred.learning.servers.plain import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
+    own = "from fred import ASGD\n\nclass Own(ASGD):\n    'Own.'\n"
     (here / "dasks_servers.py").write_text(own)
     monkeypatch.syspath_prepend(here)
     with cluster(there, 1, there, FRED_THREADS="2") as address:
@@ -151,7 +151,7 @@ def test_what_dask_itself_cannot_do_is_told(tmp_path):
 def test_processes_compute_with_the_modules_of_now(tmp_path, monkeypatch):
     """Also where earlier processes, which may still be there, have loaded older ones."""
     monkeypatch.syspath_prepend(tmp_path)
-    own = "from fred.learning.servers.plain import ASGD\n\nclass Own(ASGD):\n    protocol = '{}'\n"
+    own = "from fred import ASGD\n\nclass Own(ASGD):\n    protocol = '{}'\n"
     found: list[dict] = []
     for protocol in ("asynchronous", "synchronous"):
         (tmp_path / "jobs_servers.py").write_text(own.format(protocol) + f"    {len(found)}\n")

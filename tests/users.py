@@ -8,13 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from fred.cluster.cluster import Cluster
-from fred.learning.models.adapters import FlaxModel
-from fred.learning.models.model import Model, Params
-from fred.protocols.protocol import Protocol
-from fred.schedule.layout import Layout
-from fred.timing.copies import Copy, Gradient
-from fred.timing.simulation import Process, Simulation
+from fred import Cluster, Copy, FlaxModel, Gradient, Layout, Model, Params, Process, Protocol, Simulation
 
 
 class PlainConvolution(Model):

@@ -29,7 +29,17 @@ class Block:
     order: NDArray[np.int64]  # the trace's worker, by number, for each of the cluster's: [workers]
 
     def text(self, *comments: str) -> str:
-        """YAML, with comments on top."""
+        """YAML, with comments on top.
+
+        Args:
+            comments: a line each, without `#`.
+
+        >>> print(Block({"workers": 2, "speeds": [1.0, 0.5]}, np.arange(2)).text("two of them"), end="")
+        # two of them
+        cluster:
+          workers: 2
+          speeds: [1.0, 0.5]
+        """
         yaml: Any = YAML(typ="safe", pure=True)
         yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = None, 120, False
         buffer = io.StringIO()
@@ -41,6 +51,11 @@ def cluster_block(model: Model, seconds: Matrix, group_of: Groups) -> Block:
     """The cluster that behaves like the model; run-times s [iterations, workers] say how long iterations take.
 
     An iteration takes as long as its slowest worker; nodes hold workers of successive numbers, so workers change places.
+
+    Args:
+        model: fitted to these run-times.
+        seconds: run-times, s [iterations, workers].
+        group_of: the node of each worker, by number from 0 [workers].
     """
     order = np.argsort(group_of, kind="stable")
     sizes = np.bincount(group_of).tolist()

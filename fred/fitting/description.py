@@ -35,7 +35,16 @@ class Description:
 
 
 def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
-    """Run-times s [iterations, workers], and the group of each worker."""
+    """Run-times s [iterations, workers], and the group of each worker.
+
+    Args:
+        seconds: run-times, s [iterations, workers].
+        group_of: the group of each worker, by number from 0 [workers].
+
+    >>> look = describe(np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]]), np.array([0, 1]))
+    >>> look.mean, round(look.lost_waiting, 2), look.best_static
+    (2.0, 0.25, 1)
+    """
     logs = np.log(seconds)
     centred = logs - logs.mean(0)
     means = group_means(centred, group_of)
@@ -65,29 +74,62 @@ def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
 
 
 def static_throughput(ordered: Matrix) -> NDArray[np.float64]:
-    """Gradients per second if each round waits for c workers, by c: [workers]; rounds are sorted."""
+    """Gradients per second if each round waits for c workers, by c: [workers]; rounds are sorted.
+
+    Args:
+        ordered: run-times, s [rounds, workers], the shortest of each round first.
+
+    >>> static_throughput(np.array([[1.0, 4.0], [1.0, 6.0]])).tolist()
+    [1.0, 0.4]
+    """
     return np.arange(1, ordered.shape[1] + 1) / ordered.mean(0)
 
 
 def oracle_throughput(ordered: Matrix) -> float:
-    """Gradients per second if each round waits for its own best c = argmax c / x_(c); rounds are sorted."""
+    """Gradients per second if each round waits for its own best c = argmax c / x_(c); rounds are sorted.
+
+    Args:
+        ordered: run-times, s [rounds, workers], the shortest of each round first.
+
+    >>> rounds = np.array([[1.0, 1.5], [1.0, 6.0]])
+    >>> oracle_throughput(rounds), float(static_throughput(rounds).max())
+    (1.2, 1.0)
+    """
     best = (np.arange(1, ordered.shape[1] + 1) / ordered).argmax(1)
     return float((best + 1).sum() / np.take_along_axis(ordered, best[:, None], 1).sum())
 
 
 def group_means(values: Matrix, group_of: NDArray[np.int64]) -> Matrix:
-    """The mean over each group's workers: [iterations, groups]."""
+    """The mean over each group's workers: [iterations, groups].
+
+    Args:
+        values: of each worker [iterations, workers].
+        group_of: the group of each worker, by number from 0 [workers].
+
+    >>> group_means(np.array([[1.0, 3.0, 10.0]]), np.array([0, 0, 1])).tolist()
+    [[2.0, 10.0]]
+    """
     members = np.eye(int(group_of.max()) + 1)[group_of]
     return values @ (members / members.sum(0))
 
 
 def autocovariance(centred: Matrix, lag: int) -> NDArray[np.float64]:
-    """Of each column of centred values."""
+    """Of each column of centred values.
+
+    Args:
+        centred: values less their mean [iterations, columns].
+        lag: iterations between the two that are multiplied.
+    """
     return (centred[lag:] * centred[: len(centred) - lag]).mean(0)
 
 
 def correlations(centred: Matrix, group_of: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean correlation of two workers of one group, and of two of different groups; NaN where there are none."""
+    """Mean correlation of two workers of one group, and of two of different groups; NaN where there are none.
+
+    Args:
+        centred: values of each worker less their mean [iterations, workers].
+        group_of: the group of each worker, by number from 0 [workers].
+    """
     deviation = np.sqrt((centred**2).mean(0))
     standard = centred / np.where(deviation > 0, deviation, np.inf)
     sizes = np.bincount(group_of)

@@ -14,7 +14,10 @@ from fred.traces.trace import Trace
 
 @dataclass(frozen=True)
 class Fitted:
-    """All there is to say about a trace."""
+    """All there is to say about a trace.
+
+    `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.views.fit_figure.picture` draws it.
+    """
 
     trace: Trace
     group_of: Groups  # the node of each worker, told or found
@@ -53,6 +56,19 @@ def fit(trace: Trace, progress: Progress = lambda share: None) -> Fitted:
 
     Of the candidates that are as good as the best, it is the simplest whose cluster has the order statistics of the trace; the
     simplest, if there is none.
+
+    Args:
+        trace: run-times of at least eight iterations; if it does not say the workers' nodes, `find_groups` looks for them.
+        progress: told the share of the candidates that were tried.
+
+    >>> from fred.traces.reading import read
+    >>> fitted = fit(read("example"))
+    >>> fitted.chosen.name, fitted.block.options["nodes"]
+    ('lognormal, worker and node noise', 2)
+    >>> import fred
+    >>> algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 20}
+    >>> fred.run(fred.scenario(cluster=fitted.block.options, algorithm=algorithm, stop=stop)).summary["workers"].tolist()
+    [8]
     """
     seconds = trace.seconds
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of

@@ -40,6 +40,12 @@ def standard_error(values: Matrix) -> NDArray[np.float64]:
     """Of the mean over the first axis, of values that may depend on those before, by means of batches.
 
     There are about as many batches as a batch has values. Of fewer than two values nothing is known: infinite.
+
+    Args:
+        values: one after the other along the first axis [iterations, ...].
+
+    >>> standard_error(np.arange(16.0).reshape(8, 2)).round(2).tolist(), float(standard_error(np.ones(1)))
+    ([4.0, 4.0], inf)
     """
     count = math.isqrt(len(values))
     if len(values) < 2:
@@ -49,7 +55,12 @@ def standard_error(values: Matrix) -> NDArray[np.float64]:
 
 
 def agreement(seconds: Matrix, cluster: Cluster) -> Agreement:
-    """Compare run-times s [iterations, workers] with those of a cluster of as many workers."""
+    """Compare run-times s [iterations, workers] with those of a cluster of as many workers.
+
+    Args:
+        seconds: run-times of the trace, s [iterations, workers].
+        cluster: simulated in rounds that wait for all, with the same draws each time.
+    """
     workers = seconds.shape[1]
     rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // workers, max(1000, len(seconds))))
     cutoffs = np.unique(np.ceil(np.array([0.25, 0.5, 0.75, 0.9, 1.0]) * workers).astype(np.int64))
@@ -60,7 +71,16 @@ def agreement(seconds: Matrix, cluster: Cluster) -> Agreement:
 
 
 def simulated(cluster: Cluster, rounds: int) -> Matrix:
-    """Run-times s [rounds, workers] of a cluster whose rounds wait for all, each begun when the one before has ended."""
+    """Run-times s [rounds, workers] of a cluster whose rounds wait for all, each begun when the one before has ended.
+
+    Args:
+        cluster: of which compute times, speeds and contention count, and the network does not.
+        rounds: how many.
+
+    >>> from fred import Cluster
+    >>> simulated(Cluster(workers=2, compute={"name": "constant", "seconds": 2}, speeds=[1, 4]), 2).tolist()
+    [[2.0, 0.5], [2.0, 0.5]]
+    """
     draws: Any = durations(_SEED, "compute", cluster.latencies(), cluster.worker_speeds())
     loads, now = Loads(cluster.loads(_SEED)), 0
     times = np.empty((rounds, cluster.size), np.int64)

@@ -64,6 +64,11 @@ def rank(seconds: Matrix, group_of: Groups, progress: Progress = lambda share: N
     """All candidates: those that are as good as the best on held-out iterations, the simplest first; then the others.
 
     FredError if there are too few iterations.
+
+    Args:
+        seconds: run-times, s [iterations, workers], of which the last quarter is held out.
+        group_of: the group of each worker, by number from 0 [workers].
+        progress: told the share of the candidates that were tried.
     """
     if len(seconds) < _FEWEST:
         raise FredError(f"the trace has {len(seconds)} complete iterations; at least {_FEWEST} are needed to fit and to judge")

@@ -17,7 +17,13 @@ WAYS = ("to_workers", "to_servers", "between_workers")
 
 
 def summarise(outcome: Outcome) -> dict[str, Any]:
-    """One run with one seed in numbers, as summary.json holds it."""
+    """One run with one seed in numbers, as summary.json holds it.
+
+    Args:
+        outcome: the run, whose schedule and metrics are counted; its own `summary` is not read.
+
+    Numbers that do not apply are None, and so are those that JSON cannot hold.
+    """
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
     layout = run.protocol.layout(run.cluster)
@@ -81,6 +87,22 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
     would have taken, unless its worker left for good; those that the run's end left unfinished or unused are absent, so some
     workers may end before others.
+
+    Args:
+        outcome: a run with a clock.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> run_times(fred.run(scenario).outcome("asgd"))
+       iteration  worker  seconds  node
+    0          0       0      0.5     0
+    1          0       1      0.5     0
+    2          1       0      0.5     0
+    3          1       1      0.5     0
     """
     schedule = outcome.schedule
     ends, unfinished = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
@@ -96,7 +118,20 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
 
 
 def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
-    """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers."""
+    """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers.
+
+    Args:
+        outcome: any run; one without a task sends messages without bytes, unless `message_bytes` says how many.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> traffic(fred.run(scenario).outcome("asgd"))["messages"]
+    {'to_workers': 5, 'to_servers': 4, 'between_workers': 0}
+    """
     schedule, layout = outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster)
     pulls = schedule["verb"] == Verb.PULL
     on_server = np.isin(schedule["replica"], layout.on_servers)
@@ -109,6 +144,20 @@ def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
 
     Every gradient is an opportunity to push one copy and, before it, to fetch one. Columns, all counted up to and with that
     gradient: seconds, updates (until then), potential, pushes, fetches, pushed_bytes, fetched_bytes.
+
+    Args:
+        schedule: of a run with servers.
+        on_servers: the numbers of the replicas that lie on them: `run.protocol.layout(run.cluster).on_servers`.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> copies(fred.run(scenario).outcome("asgd").schedule, range(1))[["seconds", "potential", "pushes", "fetches"]].tail(1)
+       seconds  potential  pushes  fetches
+    3      1.0          4       4        4
     """
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], on_servers)]

@@ -17,6 +17,19 @@ def arrivals(schedule: Schedule) -> NDArray[np.float64]:
     """When each round's first to last gradient arrived, s after the round before was complete [rounds, gradients].
 
     Of the first block, and of complete rounds. Raises ValueError if there is none, or if they differ in size.
+
+    Args:
+        schedule: of a synchronous run.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 3, "compute": {"name": "uniform", "low": 1, "high": 2}},
+    ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
+    ...     stop={"updates": 2},
+    ... )
+    >>> arrivals(fred.run(scenario).outcome("ssgd").schedule).round(2)
+    array([[1.39, 1.65, 1.7 ],
+           [1.26, 1.38, 1.56]])
     """
     first = schedule["block"] == 0
     adds, commits = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT))

@@ -28,6 +28,25 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     network from being sent to their arrival, those to servers from the end of the gradient, models between workers for who
     sends and who receives; collectives from when all are there that they wait for. Who waits, waits for what ends it: the
     server that sends next, the worker whose model is sent next, or a collective operation that begins.
+
+    Args:
+        schedule: of a run with a clock, `result.outcome(run).schedule`.
+        workers: how many of them, from the first on; by default all.
+
+    >>> import fred
+    >>> def constant(seconds):
+    ...     return {"name": "constant", "seconds": seconds}
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": constant(1), "network": {"latency": constant(0.25)}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 2},
+    ... )
+    >>> schedule = fred.run(scenario).outcome("asgd").schedule
+    >>> fred.spans(schedule, workers=1)[["worker", "begin_ns", "end_ns", "kind"]]
+       worker    begin_ns      end_ns       kind
+    0       0           0   250000000    network
+    1       0   250000000  1250000000  computing
+    2       0  1250000000  1500000000    network
     """
     table = _Table(schedule, schedule.workers if workers is None else min(workers, schedule.workers))
     free, pieces = table.whole(), list[_Pieces]()
@@ -40,7 +59,15 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
 
 
 def shares(account: pd.DataFrame) -> dict[str, float | None]:
-    """The share of all workers' time that went to each of KINDS, of their spans. None where no time passed."""
+    """The share of all workers' time that went to each of KINDS, of their spans. None where no time passed.
+
+    Args:
+        account: what `spans` gives: of it columns begin_ns and end_ns, ns, and kind.
+
+    >>> kind = pd.Categorical(["computing", "waiting"], KINDS)
+    >>> shares(pd.DataFrame({"begin_ns": [0, 300], "end_ns": [300, 400], "kind": kind}))
+    {'computing': 0.75, 'in_vain': 0.0, 'network': 0.0, 'waiting': 0.25, 'away': 0.0}
+    """
     lengths, kinds = (account["end_ns"] - account["begin_ns"]).to_numpy(), account["kind"].cat.codes.to_numpy()
     parts = [exact_sum(lengths[kinds == kind]) for kind in range(len(KINDS))]
     whole = sum(parts)

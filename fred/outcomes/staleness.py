@@ -12,6 +12,20 @@ def of_gradients(schedule: Schedule) -> Ints:
 
     What averaging with other models changes meanwhile (SYNC) advances a replica's clock, but makes no gradient stale. What
     servers are told, the schedule's `staleness`, may be less: of stamps as published (`gated`).
+
+    Args:
+        schedule: of any run.
+
+    Returns: one number for each row that uses a gradient (PUSH, ADD), in the order of the rows [uses].
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> of_gradients(fred.run(scenario).outcome("asgd").schedule).tolist()
+    [0, 1, 1, 1]
     """
     uses, syncs = schedule.rows(Verb.PUSH, Verb.ADD), schedule.rows(Verb.SYNC)
     since = schedule.read_at(uses)
@@ -26,7 +40,21 @@ def of_gradients(schedule: Schedule) -> Ints:
 
 
 def by_block(schedule: Schedule) -> pd.DataFrame:
-    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block."""
+    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block.
+
+    Args:
+        schedule: of any run; where parameters are not cut, there is one block.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> by_block(fred.run(scenario).outcome("asgd").schedule).reset_index()[["block", "min", "mean", "max", "count"]]
+       block  min  mean  max  count
+    0      0    0  0.75    1      4
+    """
     rows = schedule.rows(Verb.PUSH, Verb.ADD)
     stale = pd.Series(of_gradients(schedule)).groupby(pd.Series(schedule["block"][rows], name="block"))
     columns = {name: stale.agg(name) for name in ("min", "mean", "median", "max")}
@@ -38,6 +66,10 @@ def of_models(schedule: Schedule, on_servers: range) -> Ints:
 
     A worker's iterations are the updates that gradients have made of its own replica, up to when its model was read; who is
     ahead counts as 0. Only the first block is looked at. Empty where workers average no models.
+
+    Args:
+        schedule: of any run.
+        on_servers: the numbers of the replicas that lie on servers, which are no workers' models.
     """
     first = schedule["block"] == 0
     pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & ~np.isin(schedule["replica"], on_servers))

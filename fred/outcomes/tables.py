@@ -22,14 +22,44 @@ class Tables:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error."""
+        """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error.
+
+        virtual_seconds is in s (NaN without a clock); loss and error are there if there is a task; where workers have models of
+        their own, also replicas_loss, replicas_error and disagreement.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> fred.run(scenario.replace({"evaluate.points": 2})).metrics
+            run  seed  virtual_seconds  updates  gradients
+        0  asgd     0              0.0        0          0
+        1  asgd     0              0.5        2          2
+        2  asgd     0              1.0        4          4
+        """
         frames = [each.metrics.assign(run=each.name, seed=each.seed) for each in self.outcomes]
         frame = pd.concat(frames, ignore_index=True)
         return frame[["run", "seed", *(name for name in frame if name not in ("run", "seed"))]]
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests."""
+        """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests.
+
+        Columns are those of summary.json, whose nested keys are joined by `_`: times in s, throughput in gradients per second,
+        staleness in updates, workers_time_* as shares of all workers' time.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> summary = fred.run(scenario).summary
+        >>> print(*summary.loc[0, ["ended_by", "gradients_in_flight", "throughput", "workers_time_waiting"]])
+        updates 1 4.0 0.0
+        """
         return pd.json_normalize([each.summary for each in self.outcomes], sep="_")
 
     @property
@@ -42,6 +72,21 @@ class Tables:
         """One row per point: run, point, the values, and the criterion's mean, least and largest over the seeds.
 
         Raises FredError where nothing was swept.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "ssgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ...     sweep={"over": {"cluster.workers": [2, 4]}},
+        ... )
+        >>> result = fred.run(scenario)
+        >>> result.sweep[["run", "cluster.workers", "mean"]]
+            run  cluster.workers  mean
+        0  ssgd                2   4.0
+        1  ssgd                4   8.0
+        >>> result.best["cluster.workers"].tolist()
+        [4]
         """
         if not self.swept:
             raise FredError("no points: the scenario has no `sweep`")
@@ -69,13 +114,47 @@ class Tables:
         return [each for each in self.outcomes if each.name not in self.scenario.points or each.name in best]
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
-        """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run."""
+        """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run.
+
+        Args:
+            run: its name.
+            seed: one of the scenario's.
+
+        Columns are those of `fred.Schedule`; times in ns of virtual time.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> fred.run(scenario).schedule("asgd").query("verb == 'PUSH'")[["time_ns", "worker", "staleness"]].tail(2)
+              time_ns  worker  staleness
+        6  1000000000       0          1
+        8  1000000000       1          1
+        """
         return self.outcome(run, seed).schedule.frame()
 
     def run_times(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """How long each gradient of one run took, as a trace that can drive a cluster.
 
-        Raises FredError for an unknown run, or one without a clock.
+        Args:
+            run: its name.
+            seed: one of the scenario's; by default the first.
+
+        Columns: iteration (the worker's own count), worker, seconds, node. Raises FredError for an unknown run, or one
+        without a clock.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> fred.run(scenario).run_times("asgd").tail(2)
+           iteration  worker  seconds  node
+        2          1       0      0.5     0
+        3          1       1      0.5     0
         """
         outcome = self.outcome(run, seed)
         if not outcome.run.protocol.has_clock:
@@ -83,7 +162,23 @@ class Tables:
         return outcome.run_times
 
     def outcome(self, run: str, seed: int | None = None) -> Outcome:
-        """Everything about one run with one seed. Raises FredError for an unknown one."""
+        """Everything about one run with one seed. Raises FredError for an unknown one.
+
+        Args:
+            run: its name.
+            seed: one of the scenario's; by default the first.
+
+        It has schedule, metrics, run_times and summary; with a task also initial and final parameters, arrays by path; digests.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> fred.run(scenario).outcome("asgd").summary["gradients"]
+        {'computed': 4, 'applied': 4, 'dropped': 0, 'in_flight': 1}
+        """
         for each in self.outcomes:
             if each.name == run and seed in (None, each.seed):
                 return each

@@ -28,6 +28,10 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
     (changes), b_staleness; and the algorithm's statistic just before (the mean of FASGD's v), where it has one. theta_now is
     what the replica holds just before. The run is interpreted once more, in which each of these gradients takes two more.
     Raises FredError for a run without a task.
+
+    Args:
+        outcome: of a run with a task, whose data must still be the same.
+        every: of so many gradients one is looked at.
     """
     run, schedule = outcome.run, outcome.schedule
     if every < 1:
@@ -58,7 +62,16 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
 
 
 def by_staleness(frame: pd.DataFrame) -> pd.DataFrame:
-    """For each staleness how many gradients had it, and the mean and the largest of their B-staleness."""
+    """For each staleness how many gradients had it, and the mean and the largest of their B-staleness.
+
+    Args:
+        frame: of `b_staleness`, of which columns staleness and b_staleness count.
+
+    >>> by_staleness(pd.DataFrame({"staleness": [0, 1, 1], "b_staleness": [0.0, 0.5, 1.5]}))
+       staleness  gradients  mean  largest
+    0          0          1   0.0      0.0
+    1          1          2   1.0      1.5
+    """
     grouped = frame.groupby("staleness")["b_staleness"]
     return grouped.agg(gradients="size", mean="mean", largest="max").reset_index()
 

@@ -16,7 +16,11 @@ _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "t
 
 
 class Compared:
-    """Results by label: the folders' names, or as much of their paths as tells them apart."""
+    """Results by label: the folders' names, or as much of their paths as tells them apart.
+
+    Args:
+        folders: of two results or more. Raises FredError for fewer, or the same twice.
+    """
 
     def __init__(self, folders: list[Path]):
         if len({path.resolve() for path in folders}) < max(2, len(folders)):

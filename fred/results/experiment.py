@@ -34,12 +34,32 @@ def run(
     fresh: bool = False,
     file: str | Path = "",
 ) -> Result:
-    """Execute a scenario's runs (or `only` one or some of them) with every seed. Raises FredError for an unknown run.
+    """Execute a scenario's runs with every seed. Raises FredError for an unknown run.
 
-    Recording first and replaying afterwards is the default; `inline` does both at once, with the same result. With `out`, a
-    folder, units are written as they finish, `jobs` at a time or on the cluster whose scheduler is at the address `dask`; what
-    was finished there before, by an interrupted run too, is not done again unless `fresh`. `file`: the scenario's, to be noted
-    in the folder, where the result of another one is then refused. `progress` is told the run, the seed and the fraction done.
+    Args:
+        scenario: the runs and their seeds.
+        only: the name of a run, or several; of one that is swept, it means all its points. By default all runs.
+        inline: compute while timing is simulated, instead of recording first and replaying afterwards; the result is the same.
+        progress: told the run, the seed and the fraction of it that is done.
+        out: folder, in which units are written as they finish; what was finished there before, by an interrupted run too, is
+            not done again. By default results stay in memory.
+        jobs: units at a time, each in a process of its own; needs `out`.
+        dask: address of a scheduler on whose cluster units are computed; needs `out`.
+        fresh: do all of it again.
+        file: the scenario's, to be noted in the folder, where the result of another one is then refused.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     stop={"updates": 4},
+    ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+    ... )
+    >>> fred.run(scenario).summary[["name", "updates", "gradients_computed", "virtual_seconds"]]
+       name  updates  gradients_computed  virtual_seconds
+    0  asgd        4                   4              1.0
+    1  ssgd        4                   8              2.0
+    >>> fred.run(scenario, only="ssgd").summary["name"].tolist()
+    ['ssgd']
     """
     scenario = validated_anew(scenario)
     only = (only,) if isinstance(only, str) else tuple(only)

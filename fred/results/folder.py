@@ -71,7 +71,13 @@ class About:
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
-    """Write what runs came to; an older result there is replaced once the new one is complete. Raises FredError."""
+    """Write what runs came to; an older result there is replaced once the new one is complete. Raises FredError.
+
+    Args:
+        result: the runs, of memory or of another folder.
+        path: the folder, made if need be.
+        inline: whether they were computed so, which the manifest notes.
+    """
     with staging.opened(path) as stage, staging.said(path):
         ownership.keep_only(stage, [])
         done = []
@@ -85,7 +91,14 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
 
 
 def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> None:
-    """What a folder holds beside its units: summary, figures and, last, the manifest."""
+    """What a folder holds beside its units: summary, figures and, last, the manifest.
+
+    Args:
+        stage: the folder, in which the units are already.
+        scenario: of which they are the runs, or some of them.
+        units: what was written of each.
+        about: what is to be noted beside.
+    """
     result = Result(scenario, units)
     write_json(stage / "summary.json", [each.summary for each in units])
     result.summary.to_csv(stage / "summary.csv", index=False)
@@ -97,7 +110,25 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
 
 
 def load_result(path: str | Path) -> Result:
-    """The result in a folder: the same as the run that wrote it gave. Raises FredError for a folder that is not whole."""
+    """The result in a folder: the same as the run that wrote it gave. Raises FredError for a folder that is not whole.
+
+    Args:
+        path: the folder. Its tables and arrays are read when they are asked for.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> result = fred.run(scenario, out="asgd")
+    >>> fred.load_result("asgd").summary.equals(result.summary)
+    True
+    >>> fred.load_result("elsewhere")
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: elsewhere is not a result folder: cannot read elsewhere/manifest.json: No such file or directory
+    """
     path = Path(path)
     manifest, rows = read_manifest(path)
     scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
@@ -128,7 +159,12 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Row]]:
 
 
 def changed(path: Path, manifest: Manifest) -> str:
-    """The first file of a result folder that is missing or not what was written; empty if there is none."""
+    """The first file of a result folder that is missing or not what was written; empty if there is none.
+
+    Args:
+        path: the folder.
+        manifest: what it says of itself, whose own digest is looked at first.
+    """
     if manifest.digest != _digest(manifest.model_dump()):
         return MANIFEST
     for name, digest in manifest.files.items():

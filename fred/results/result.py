@@ -13,7 +13,33 @@ from fred.views.figures import Picture
 
 @dataclass(frozen=True)
 class Result(Tables):
-    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used."""
+    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used.
+
+    `fred.run` and `fred.load_result` give one. Tables are pandas data frames; pictures are matplotlib figures that notebooks
+    show, and `picture.save(path)` writes.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     stop={"updates": 4},
+    ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+    ... )
+    >>> result = fred.run(scenario)
+    >>> result
+    <Result of 2 runs with seeds 0>
+    >>> result.summary[["name", "updates", "throughput", "staleness_mean"]]
+       name  updates  throughput  staleness_mean
+    0  asgd        4         4.0            0.75
+    1  ssgd        4         4.0            0.00
+    >>> result.schedule("asgd")[["time_ns", "verb", "worker", "timestamp", "staleness"]].head(4)
+         time_ns  verb  worker  timestamp  staleness
+    0          0  PULL       0          0          0
+    1          0  PULL       1          0          0
+    2  500000000  PUSH       0          0          0
+    3  500000000  PULL       0          1          0
+    >>> sorted(result.pictures())
+    ['staleness', 'timeline', 'traffic', 'workers-time']
+    """
 
     kept: int = 0  # outcomes that were there before, and were not computed again
     anew: tuple[str, ...] = ()  # why others that were there were computed again
@@ -22,15 +48,31 @@ class Result(Tables):
         return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}>"
 
     def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
-        """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew."""
+        """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew.
+
+        Args:
+            run: its name.
+            seed: one of the scenario's; by default the first.
+            every: of so many gradients one is looked at, which takes two more gradients.
+
+        Columns: row (of the schedule), worker, staleness (changes), b_staleness; where the algorithm has one, statistic.
+        Raises FredError for an unknown run, and for one without a task.
+        """
         return b_staleness(self.outcome(run, seed), every)
 
     def plot_loss(self) -> Picture:
-        """Loss against updates and against virtual time, with the band of seeds."""
+        """Loss against updates and against virtual time, with the band of seeds.
+
+        Of each run the mean over its seeds is a line, and what lies between the least and the largest is shaded; a target that
+        all runs share is dotted. Raises FredError where nothing was learned.
+        """
         return pictures.learning(self, "loss")
 
     def plot_error(self) -> Picture:
-        """Error against updates and against virtual time, with the band of seeds."""
+        """Error against updates and against virtual time, with the band of seeds, as `plot_loss` has the loss.
+
+        Raises FredError where nothing was learned.
+        """
         return pictures.learning(self, "error")
 
     def plot_disagreement(self) -> Picture:
@@ -42,32 +84,56 @@ class Result(Tables):
         return pictures.of_replicas(self, "replicas_error")
 
     def plot_traffic(self) -> Picture:
-        """What was sent each way in each run, mean over the seeds."""
+        """What was sent each way in each run, mean over the seeds.
+
+        A bar for each run, in MB: what servers sent to workers, workers to servers, and workers to each other.
+        """
         return pictures.traffic(self)
 
     def plot_copies(self) -> Picture:
-        """What was pushed and fetched of what could have been, with the first seed. Raises FredError where no server is."""
+        """What was pushed and fetched of what could have been, with the first seed. Raises FredError where no server is.
+
+        Each gradient could have been pushed once and its parameters fetched once: the dotted line is all of that.
+        """
         return pictures.sent_copies(self)
 
     def plot_workers_time(self) -> Picture:
-        """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock."""
+        """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock.
+
+        A bar for each run, in % of all workers' time: computing, in vain, on the network, waiting, away, as in `fred.spans`.
+        """
         return pictures.workers_time(self)
 
     def plot_staleness(self) -> Picture:
-        """How stale the gradients were that took part in updates, all seeds together."""
+        """How stale the gradients were that took part in updates, all seeds together.
+
+        A histogram for each timing, in updates; runs that share one (the same schedules) share a panel.
+        """
         return pictures.stale_gradients(self)
 
     def plot_b_staleness(self, every: int = 1) -> Picture:
-        """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew."""
+        """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew.
+
+        Args:
+            every: of so many gradients one is looked at.
+
+        Larger dots: more gradients had that staleness. Raises FredError for runs without a task.
+        """
         means = {name: by_staleness(self.b_staleness(name, every=every)) for name in self.scenario.runs}
         return figures.b_staleness(means)
 
     def plot_timeline(self) -> Picture:
-        """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
+        """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed.
+
+        A panel for each timing, a line for each of the first 16 workers, against virtual time in s; ticks on top are updates.
+        """
         return pictures.first_moments(self)
 
     def plot_sweep(self) -> Picture:
-        """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
+        """The criterion at every point, a line for each run. Raises FredError where nothing was swept.
+
+        Across: the first key that was swept; a panel for each combination of the others. A star is a run's best point.
+        """
         return pictures.sweep(self)
 
     def plot_sweep_timing(self) -> Picture:
@@ -75,5 +141,8 @@ class Result(Tables):
         return pictures.sweep_timing(self)
 
     def pictures(self) -> dict[str, Callable[[], Picture]]:
-        """What there is to draw of these runs, by name; of a sweep's, all together and the best ones."""
+        """What there is to draw of these runs, by name; of a sweep's, all together and the best ones.
+
+        Names are those of the files under `figures/` of a result folder; nothing is drawn before it is called.
+        """
         return pictures.drawable(self)

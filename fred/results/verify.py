@@ -40,6 +40,11 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
     DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row; or the first
     file that is not what the runs come to. CANNOT: a file is not what was written, or the numeric environment or the data are
     not the recorded ones. Raises FredError if there is no readable result.
+
+    Args:
+        path: the result folder, which stays as it is.
+        imports: names of the user's modules that its scenario may name.
+        progress: told the run, the seed and the fraction done.
     """
     manifest, rows = folder.read_manifest(path)
     registry.allow_import(imports)
@@ -111,7 +116,12 @@ def _first_line(old: Path, new: Path) -> str:
 
 
 def difference_of(old: Outcome, new: Outcome) -> str:
-    """What differs between two outcomes of a run, and where first; nothing if nothing does."""
+    """What differs between two outcomes of a run, and where first; nothing if nothing does.
+
+    Args:
+        old: as it was recorded, with the digests of then.
+        new: as it comes out now.
+    """
     if not (old.schedule.digest() == old.schedule_digest == new.schedule_digest):
         return f"timing differs: {first_row(old.schedule, new.schedule)}"
     if not (digest(old.final) == old.params_digest == new.params_digest) or not _same(old.initial, new.initial):
@@ -144,7 +154,22 @@ def _first_value(recorded: Outcome, outcome: Outcome) -> str:
 
 
 def first_row(old: Schedule, new: Schedule) -> str:
-    """The first row in which two schedules differ."""
+    """The first row in which two schedules differ.
+
+    Args:
+        old: the recorded one.
+        new: that of now; the words call them so.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> shorter = scenario.replace({"stop.updates": 2})
+    >>> print(first_row(*(fred.run(each).outcome("asgd").schedule for each in (scenario, shorter))))
+    recorded 9 rows, now 5; the first 5 are the same
+    """
     rows = min(len(old), len(new))
     unlike = np.zeros(rows, bool)
     for name in new.columns:

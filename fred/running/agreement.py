@@ -11,7 +11,14 @@ def here() -> dict[str, str]:
 
 
 def objection(expected: dict[str, str]) -> str:
-    """What differs in this process from what is expected; empty if nothing does. Of the user's code what both have counts."""
+    """What differs in this process from what is expected; empty if nothing does. Of the user's code what both have counts.
+
+    Args:
+        expected: facts by name, as `here` and the user's own code give them in another process.
+
+    >>> objection(here())
+    ''
+    """
     found = here() | own_code.facts()
     differing = [name for name, value in expected.items() if found.get(name, value) != value]
     return "; ".join(_difference(name, expected[name], found[name]) for name in differing)

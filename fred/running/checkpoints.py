@@ -16,7 +16,13 @@ FILE = "checkpoint.npz"
 
 
 def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
-    """Replace the unit's checkpoint."""
+    """Replace the unit's checkpoint.
+
+    Args:
+        folder: where the unit is worked on.
+        identity: the unit's, without which a checkpoint is nobody's.
+        checkpoint: where it has got to; numbers keep all their bits.
+    """
     facts, arrays = checkpoint.reached
     about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
     named = {f"leaf-{number}": leaf for number, leaf in enumerate(arrays)}
@@ -24,7 +30,12 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: Path, identity: str) -> Checkpoint | None:
-    """The unit's checkpoint, if there is one. A damaged one is thrown away, with a word."""
+    """The unit's checkpoint, if there is one. A damaged one is thrown away, with a word.
+
+    Args:
+        folder: where the unit is worked on.
+        identity: the unit's; a checkpoint of another one is left alone, and is none.
+    """
     file = folder / FILE
     if not file.exists():
         return None

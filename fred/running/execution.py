@@ -30,7 +30,13 @@ Progress = Callable[[float], None]  # told the fraction done
 
 
 def check(name: str, run: Run, seed: int) -> None:
-    """Find out before anything runs whether the data are there, and model and algorithm fit them. Raises FredError."""
+    """Find out before anything runs whether the data are there, and model and algorithm fit them. Raises FredError.
+
+    Args:
+        name: the run's, for messages.
+        run: all that is asked for; one without a task has nothing to find out.
+        seed: with which data are made, where they are.
+    """
     environment.check()
     with blamed(name, run):
         if run.task is not None:
@@ -39,7 +45,12 @@ def check(name: str, run: Run, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run had got to at an evaluation point, in memory or from a file: from there it goes on to the same bits."""
+    """Where a run had got to at an evaluation point, in memory or from a file: from there it goes on to the same bits.
+
+    Args:
+        measured: loss, error and the like, at each point up to there.
+        reached: arrays and facts, from which machine or interpreter go on.
+    """
 
     measured: Measured  # up to there
     reached: Snapshot  # what the rest needs
@@ -47,7 +58,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Following:
-    """Who follows a run: told the fraction done, saving checkpoints; and where it goes on from, if not from the start."""
+    """Who follows a run: told the fraction done, saving checkpoints; and where it goes on from, if not from the start.
+
+    Args:
+        progress: told the fraction done, after each evaluation.
+        save: given a checkpoint at evaluation points, except the last one; None: nobody wants any.
+        resumed: the checkpoint from which the run goes on; None: it starts.
+        due: whether a checkpoint is wanted now, asked before each.
+    """
 
     progress: Progress = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
@@ -59,6 +77,23 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
     """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
+
+    Args:
+        name: the run's, for messages and for what it comes to.
+        run: all that is asked for.
+        seed: from which every random draw of timing and arithmetic follows.
+        inline: compute while timing is simulated.
+        following: who is told how far it is, saves checkpoints, and from which one it goes on.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> one, other = (execute("mine", scenario.runs["asgd"], seed) for seed in (0, 1))
+    >>> one.summary["virtual_seconds"], one.schedule_digest == other.schedule_digest  # constant times draw nothing
+    (1.0, True)
     """
     with blamed(name, run):
         return _execute(name, run, seed, inline, following)

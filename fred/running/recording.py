@@ -16,7 +16,22 @@ from fred.timing.simulation import Simulation
 
 
 class Recording:
-    """One run with one seed; `sizes`: of what is usually sent, in bytes."""
+    """One run with one seed; `sizes`: of what is usually sent, in bytes.
+
+    Args:
+        run: of which cluster, protocol and `stop` count.
+        seed: from which durations and the protocol's choices are drawn.
+        sizes: of models and messages as the algorithm has them; a number is that of both.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ... )
+    >>> Recording(scenario.runs["asgd"], seed=0).schedule().counts()
+    {'updates': 4, 'gradients': 4, 'dropped': 0, 'in_flight': 1}
+    """
 
     def __init__(self, run: Run, seed: int, sizes: Sizes | int = 0):
         self._run, self._seed, self._sizes = run, seed, sizes
@@ -28,7 +43,12 @@ class Recording:
         return self._record(self._recorder(self._wanted, None), self._run.stop.seconds)
 
     def watched(self, listener: Listener, look: Callable[[float], bool]) -> Schedule:
-        """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points."""
+        """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points.
+
+        Args:
+            listener: told every row when it is recorded, and asked for statistics.
+            look: called at each evaluation point but the first and those at the end.
+        """
 
         def looked() -> bool:
             return look(min(1.0, recorder.updates / max(1.0, self._wanted["updates"])))
@@ -40,7 +60,13 @@ class Recording:
         return schedule
 
     def up_to(self, seconds: float | None = None, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
-        """The run up to a moment, or to the first update from a row on, where timing is told what it was told before."""
+        """The run up to a moment, or to the first update from a row on, where timing is told what it was told before.
+
+        Args:
+            seconds: virtual time, s; None: no limit in time.
+            rows: of the schedule.
+            statistics: the answers that the protocol was given, in order.
+        """
         return self._record(self._recorder({"rows": rows}, _Told(statistics)), seconds)
 
     def _recorder(self, limits: dict[str, float], listener: Listener | None) -> Recorder:

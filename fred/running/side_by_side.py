@@ -30,7 +30,13 @@ _LOOK = 0.2  # seconds between two looks at what the others have done
 
 
 def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
-    """In this process."""
+    """In this process.
+
+    Args:
+        units: what is to be computed, in this order.
+        stage: the folder in which a result comes to be.
+        progress: told the run, the seed and the fraction done.
+    """
     for unit in units:
         progress(unit.name, unit.seed, 0.0)
         work.do(unit, stage, partial(progress, unit.name, unit.seed))
@@ -38,7 +44,14 @@ def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
 
 
 def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int) -> None:
-    """In so many processes; the first failure ends them all."""
+    """In so many processes; the first failure ends them all.
+
+    Args:
+        units: what is to be computed; each process begins elsewhere among them, and takes what no other is at.
+        stage: the folder in which a result comes to be.
+        progress: told the run, the seed and the fraction done, as the processes write it down.
+        jobs: processes; they end when this one does.
+    """
     import cloudpickle
     import joblib
     from joblib.externals.loky import get_reusable_executor
@@ -59,7 +72,16 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
 
 
 def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
-    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others."""
+    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others.
+
+    Args:
+        units: what is to be computed.
+        stage: the folder in which a result comes to be; workers need not see it.
+        progress: told the run, the seed, and 1.0 when it is done.
+        address: the scheduler's, such as `tcp://192.0.2.1:8786`.
+
+    Raises FredError if nobody answers there, or workers would not come to the same bits.
+    """
     try:
         import cloudpickle
         from distributed import Client, as_completed

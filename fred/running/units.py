@@ -12,7 +12,20 @@ from fred.specification.loading import Scenario
 
 
 def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:
-    """All units of a scenario, or of `only` one or some of its runs; what cannot run is found out here. Raises FredError."""
+    """All units of a scenario, or of `only` one or some of its runs; what cannot run is found out here. Raises FredError.
+
+    Args:
+        scenario: the runs and their seeds.
+        only: the name of a run, or several; of one that is swept, it means all its points.
+        inline: how they are to be computed, which is a part of their identity.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"updates": 4}, seeds=[1, 2]
+    ... )
+    >>> [unit.folder for unit in units_of(scenario)]
+    ['asgd/seed-1', 'asgd/seed-2']
+    """
     wanted = wanted_runs(scenario, only)
     remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     for name in wanted:
@@ -21,7 +34,22 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
 
 
 def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """The runs that are meant: all, or `only` these, where the name of one that is swept means all its points."""
+    """The runs that are meant: all, or `only` these, where the name of one that is swept means all its points.
+
+    Args:
+        scenario: the runs that there are.
+        only: the name of a run, or several; nothing: all. Raises FredError for one that is not there.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ...     sweep={"over": {"cluster.workers": [2, 4]}},
+    ... )
+    >>> wanted_runs(scenario, only="asgd")
+    ['asgd,workers=2', 'asgd,workers=4']
+    """
     wanted: list[str] = []
     swept = [point.of for point in scenario.points.values()]
     for name in dict.fromkeys([only] if isinstance(only, str) else only):

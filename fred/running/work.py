@@ -41,6 +41,14 @@ def do(
     """Compute a unit and put what it came to in its place in `stage`, unless it is there; `tell` hears how far it is.
 
     Raises FredError; TakenError if another process is at it for longer than `patience`, s.
+
+    Args:
+        unit: what is to be computed.
+        stage: the folder in which a result comes to be; the unit's own is `unit.folder` in it.
+        tell: told the fraction done.
+        patience: for a process that is about to end, s.
+
+    A checkpoint that an earlier process has left of it is where it goes on from.
     """
     own, place = stage / folder_of(unit), stage / unit.folder
     if stored.holds(unit, place):
@@ -62,7 +70,13 @@ def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None]) 
 
 
 def compute(unit: Unit, folder: Path, following: Following) -> None:
-    """Compute a unit and write what it came to into an empty folder. Raises FredError."""
+    """Compute a unit and write what it came to into an empty folder. Raises FredError.
+
+    Args:
+        unit: whose data must still be those that it was made with.
+        folder: which is there.
+        following: told how far it is.
+    """
     began = time.monotonic()
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following)
     if unit.data not in (None, outcome.data_digest):
@@ -73,14 +87,24 @@ def compute(unit: Unit, folder: Path, following: Following) -> None:
 
 
 def put(done: Path, place: Path) -> None:
-    """A unit's files take their place."""
+    """A unit's files take their place.
+
+    Args:
+        done: the folder in which they are, on the same file system.
+        place: where they will be; what is there is removed.
+    """
     place.parent.mkdir(exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)  # of a process whose run was killed, and which lived on for a moment
     done.rename(place)
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
-    """The fraction of a unit that is done; None if nobody is at it."""
+    """The fraction of a unit that is done; None if nobody is at it.
+
+    Args:
+        stage: the folder in which a result comes to be.
+        unit: at which another process may be.
+    """
     try:
         return float((stage / folder_of(unit) / _TOLD).read_text() or 0)
     except (OSError, ValueError):

@@ -27,7 +27,21 @@ class Scenario(Component):
     best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
-        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError."""
+        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError.
+
+        Args:
+            settings: values by path, as a file would hold them; a path may lead to a whole part, too.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}
+        ... )
+        >>> changed = scenario.replace({"cluster.workers": 16, "seeds": [1, 2]})
+        >>> changed.runs["asgd"].cluster.workers, changed.seeds
+        (16, (1, 2))
+        >>> scenario.runs["asgd"].cluster.workers
+        4
+        """
         document = self.model_dump(mode="json", exclude={"points", "best"})
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
         source = Source(None, document, {(): 0}, changes, self.points)
@@ -36,7 +50,18 @@ class Scenario(Component):
 
     @property
     def criterion(self) -> Criterion:
-        """What the best of a sweep's points is chosen by, where nothing was said, too."""
+        """What the best of a sweep's points is chosen by, where nothing was said, too.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 4},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"seconds": 8},
+        ...     sweep={"over": {"cluster.workers": [2, 4]}},
+        ... )
+        >>> scenario.criterion.column, scenario.criterion.way
+        ('throughput', 'highest')
+        """
         swept = [self.runs[name] for name in self.points if name in self.runs]
         learned = any(run.task is not None for run in swept)
         return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
@@ -56,9 +81,25 @@ class Scenario(Component):
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
-    """Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
+    r"""Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
+
+    Args:
+        path: the YAML file; paths that it names are seen from its folder.
+        settings: each as after `--set` on the command line: for all runs, or for one as `runs.NAME.key.path=value`.
+        imports: names of modules, whose classes the file then names as `module:Class`.
 
     Raises FredError with the file, line, key, value and expectation of everything that is wrong.
+
+    >>> import fred
+    >>> from pathlib import Path
+    >>> lines = ["algorithm: {name: asgd, learning_rate: 0.1}", "cluster: {workers: 4}", "stop: {updates: 8}"]
+    >>> _ = Path("mine.yaml").write_text("\n".join(lines))
+    >>> fred.load("mine.yaml", ["cluster.workers=16", "seeds=[1, 2]"]).runs["asgd"].cluster.workers
+    16
+    >>> fred.load("mine.yaml", ["cluster.worker=16"])
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
     """
     registry.allow_import(imports)
     path = Path(path)
@@ -67,7 +108,13 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
-    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it."""
+    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
+
+    Args:
+        specification: mappings, with `runs` by name, of which each says everything that it needs.
+        locate: where a key stands, for messages: from the keys that lead to it to words such as `mine.yaml:3: stop.updates`.
+        folder: from where relative paths are seen.
+    """
     try:
         return Scenario.model_validate(specification, context={"folder": folder})
     except ValidationError as error:
@@ -76,7 +123,12 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
 
 
 def validated_anew(part: Any, keys: Keys = ()) -> Any:
-    """A scenario, or a part of one, checked again to its last part: there are ways around validation. Raises FredError."""
+    """A scenario, or a part of one, checked again to its last part: there are ways around validation. Raises FredError.
+
+    Args:
+        part: a component, or a mapping or tuple of components; anything else is returned as it is.
+        keys: those that lead to it, for messages.
+    """
     if isinstance(part, Mapping):
         return {key: validated_anew(value, (*keys, key)) for key, value in part.items()}
     if isinstance(part, tuple):
@@ -95,6 +147,21 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     """A scenario of what a file would hold, as mappings: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
 
     Parts may be objects of FRED's classes, too. Raises FredError with the key, value and expectation of all that is wrong.
+
+    Args:
+        settings: the top keys of a file (`title`, `seeds`, `runs`, `sweep`, and parts that all runs have) with their values.
+        more: the same as keywords; of a key that is given twice, this one.
+
+    >>> import fred
+    >>> both = fred.scenario(
+    ...     cluster={"workers": 4, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     stop={"updates": 8},
+    ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+    ... )
+    >>> list(both.runs), both.runs["ssgd"].protocol
+    (['asgd', 'ssgd'], Synchronous(backup_workers=0, late='finish'))
+    >>> fred.scenario(both.model_dump(mode="json", exclude={"points", "best"})) == both
+    True
     """
     document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
     source = Source(None, document, {(): 0}, [])

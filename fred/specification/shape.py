@@ -52,12 +52,20 @@ class Stop(Component):
 
     @property
     def limits(self) -> list[str]:
-        """Which are given."""
+        """Which are given.
+
+        >>> Stop(updates=100, seconds=60).limits
+        ['updates', 'seconds']
+        """
         return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
     @property
     def bound(self) -> tuple[Unit, float]:
-        """The limit along which evaluation points are spread."""
+        """The limit along which evaluation points are spread: its unit, and how many of it (seconds in s).
+
+        >>> Stop(updates=100, seconds=60).bound, Stop(updates=100, gradients=500).bound
+        (('updates', 100), ('gradients', 500))
+        """
         if self.gradients is not None:
             return "gradients", self.gradients
         return ("updates", self.updates) if self.updates is not None else ("seconds", self.seconds or math.inf)
@@ -81,7 +89,14 @@ class Evaluate(Component):
         return self
 
     def spacing(self, stop: Stop) -> tuple[Unit, float]:
-        """What is counted between two evaluations, and how much of it."""
+        """What is counted between two evaluations, and how much of it.
+
+        Args:
+            stop: when the run ends, over which `points` are spread.
+
+        >>> Evaluate(points=10).spacing(Stop(updates=500)), Evaluate(every_seconds=2).spacing(Stop(updates=500))
+        (('updates', 50.0), ('seconds', 2.0))
+        """
         if self.every_updates:
             return "updates", self.every_updates
         if self.every_gradients:
@@ -142,7 +157,7 @@ class Run(Component):
 
     @property
     def has_target(self) -> bool:
-        """Whether some loss or error is waited for."""
+        """Whether some loss or error is waited for: to stop at (`stop.target_loss`), or to be reported (`evaluate`)."""
         return any((self.stop.target_loss, self.evaluate.target_loss, self.evaluate.target_error))
 
     def _ends(self) -> None:

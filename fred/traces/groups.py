@@ -18,6 +18,14 @@ def find_groups(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
     Run-times are s [iterations, workers], all positive. Workers that go with no others are groups of their own; where nobody
     goes with anybody, as with too few iterations to tell, all are one group: nothing is known.
+
+    Args:
+        seconds: run-times, s [iterations, workers].
+
+    >>> rng = np.random.default_rng(0)
+    >>> shared, own = rng.lognormal(sigma=0.5, size=(200, 2)), rng.lognormal(sigma=0.1, size=(200, 4))
+    >>> find_groups(shared[:, [0, 1, 1, 0]] * own).tolist()
+    [0, 1, 1, 0]
     """
     iterations, workers = seconds.shape
     if iterations < _FEWEST_ITERATIONS or workers < 3:

@@ -39,14 +39,28 @@ class Cells:
 
 
 class Mender:
-    """Puts cells into a table, and remembers what it mended."""
+    """Puts cells into a table, and remembers what it mended.
+
+    Args:
+        path: the file, for messages.
+        missing: what is done about times that are not there.
+        duplicates: about several rows for one gradient.
+        absurd: about times that cannot be.
+        longest: times above this are absurd, s; and so are those that are not above 0.
+    """
 
     def __init__(self, path: Path, missing: Missing, duplicates: Duplicates, absurd: Absurd, longest: float):
         self._path, self._missing, self._duplicates, self._absurd, self._longest = path, missing, duplicates, absurd, longest
         self.repairs: list[str] = []
 
     def mended(self, cells: Cells) -> Table:
-        """The full table. Raises FredError for what is wrong and not to be mended."""
+        """The full table. Raises FredError for what is wrong and not to be mended.
+
+        Args:
+            cells: the times, in the order of the file.
+
+        Returns: run-times, s [iterations, workers], without those iterations that were dropped; `repairs` says what was done.
+        """
         self._check_size(cells)
         cells = self._possible(cells, zero=self._duplicates == "sum")
         cells = self._possible(self._single(cells), zero=False)

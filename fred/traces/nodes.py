@@ -10,6 +10,13 @@ def spread(nodes: int | Sequence[int], workers: int) -> NDArray[np.int64]:
     """The node of each worker, [workers]: evenly over so many `nodes`, in order, or as many workers on each as `nodes` says.
 
     Raises ValueError if that is not how so many workers can be spread.
+
+    Args:
+        nodes: how many, or the number of workers on each [nodes].
+        workers: how many.
+
+    >>> spread(2, 5).tolist(), spread([1, 4], 5).tolist()
+    ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
     """
     if isinstance(nodes, int):
         if not 1 <= nodes <= workers:

@@ -45,7 +45,12 @@ class Reading(Component):
     longest: Annotated[float, Field(gt=0, le=LONGEST)] = Field(LONGEST, description="longer times are absurd, s")
 
     def read(self, path: Path, nodes: Nodes | None = None) -> Trace:
-        """The trace in a file; `nodes`: see `read`. Raises FredError."""
+        """The trace in a file; `nodes`: see `read`. Raises FredError.
+
+        Args:
+            path: CSV or Parquet; `example` is the trace that comes with FRED.
+            nodes: see `read`.
+        """
         file = opened(path)
         cells, node_of = self._long(file) if self._is_long(file) else (self._wide(file), None)
         mender = Mender(path, self.missing, self.duplicates, self.absurd, self.longest)
@@ -116,10 +121,26 @@ class Reading(Component):
 
 
 def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
-    """The trace in a file, by the options of `Reading`. Raises FredError, with file and row, for what is wrong in it.
+    r"""The trace in a file, by the options of `Reading`. Raises FredError, with file and row, for what is wrong in it.
 
-    `path`: `example` is the trace that comes with FRED. `nodes`: among how many nodes the workers are spread evenly, in order;
-    or how many workers each node has.
+    Args:
+        path: CSV or Parquet; `example` is the trace that comes with FRED.
+        nodes: among how many nodes the workers are spread evenly, in order; or how many workers each node has. What the file
+            says of nodes does not count then.
+        options: `columns` (what the file calls them), `unit` of its times (s, ms, us, ns), and what is done about what is
+            `missing`, about `duplicates`, and about times that are `absurd`, or longer than `longest`, s.
+
+    >>> trace = read("example")
+    >>> trace.seconds.shape, trace.node_of.tolist()
+    ((60, 8), [0, 0, 0, 0, 1, 1, 1, 1])
+    >>> _ = Path("mine.csv").write_text("step,a,b\n0,1000,1500\n1,500,\n")
+    >>> mended = read("mine.csv", columns={"iteration": "step"}, unit="ms", missing="drop")
+    >>> mended.seconds.tolist(), mended.repairs
+    ([[1.0, 1.5]], ('1 iteration dropped for 1 missing time; the first: worker b in iteration 1',))
+    >>> read("mine.csv", columns={"iteration": "step"})
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: mine.csv:3: no time of worker b in iteration 1; 1 of 4 times are missing...
     """
     try:
         reading = Reading.model_validate(options)
