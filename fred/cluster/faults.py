@@ -32,14 +32,37 @@ _AT_A_TIME = 64  # messages
 
 
 class Trouble:
-    """One fault at work on one run's cluster; by default it does nothing."""
+    """One fault at work on one run's cluster; by default it does nothing.
+
+    Example:
+        >>> class Blinking(Trouble):
+        ...     '''Worker 0 is away in every other second.'''
+        ...     def away(self, kind, number, after):
+        ...         if (kind, number) != ("worker", 0):
+        ...             return NOT_AT_ALL
+        ...         begin = (after // (2 * NANOSECONDS) * 2 + 1) * NANOSECONDS
+        ...         return begin, begin + NANOSECONDS
+        >>> faults = Faults([Blinking()])
+        >>> faults.back("worker", 0, 1_500_000_000), faults.back("worker", 1, 1_500_000_000)
+        (2000000000, 1500000000)
+    """
 
     def away(self, kind: Kind, number: int, after: int) -> Span:
-        """The first time that this worker or server is away and that ends after then, ns."""
+        """The first time that this worker or server is away and that ends after then, ns.
+
+        Args:
+            kind, number: which worker or server.
+            after: ns.
+        """
         return NOT_AT_ALL
 
     def lateness(self, way: Way, worker: int) -> tuple[int, int]:
-        """By how much the next message to or from this worker is late, ns (NEVER: lost), and how often it is sent again."""
+        """By how much the next message to or from this worker is late, ns (NEVER: lost), and how often it is sent again.
+
+        Args:
+            way: from where to where.
+            worker: who sends or receives it; of two workers, who sends.
+        """
         return 0, 0
 
 
@@ -53,7 +76,13 @@ class Fault(Component):
 
     @abstractmethod
     def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
-        """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be."""
+        """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be.
+
+        Args:
+            seed: the run's.
+            name: of the streams.
+            workers, servers: how many there are.
+        """
 
 
 class Outage(Fault):

@@ -59,15 +59,9 @@ def batch_indices(
     after another.
 
     Args:
-        seed: of what is drawn.
-        worker: numbers from 0, any shape.
-        step: the worker's own count of gradients, from 0, a shape that goes with the worker's.
-        batch_size: examples in each minibatch.
-        examples: in the training set.
-        sampling: how they are chosen.
-        workers: how many there are.
-        ordinal: minibatches' numbers, of the same shape.
-        parts: who has which examples; absent: everybody has all.
+        seed, workers, examples: the run's seed; how many workers, and training examples, there are.
+        worker, step, ordinal: numbers from 0, of shapes that go with each other.
+        batch_size, sampling: examples in each minibatch, and how they are chosen.
 
     Example: two workers' first minibatches, and those of one worker who computes for both.
         >>> import fred
@@ -75,8 +69,6 @@ def batch_indices(
         [[35, 89, 15], [99, 21, 13]]
         >>> fred.batch_indices(0, 0, 0, batch_size=6, examples=100).tolist()
         [35, 89, 15, 99, 21, 13]
-        >>> fred.batch_indices(0, [0, 1], 0, batch_size=3, examples=6, sampling="shuffled", workers=2).tolist()
-        [[4, 5, 2], [3, 1, 0]]
     """
     worker, step, ordinal = np.broadcast_arrays(*(np.asarray(x, np.int64) for x in (worker, step, ordinal)))
     if sampling == "sequential":

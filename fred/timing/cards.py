@@ -8,7 +8,13 @@ from fred.timing.loop import Loop
 
 
 class Card:
-    """One direction of a link or of a network card: a first-come-first-served queue."""
+    """One direction of a link or of a network card: a first-come-first-served queue.
+
+    Example: 2 MB at 1 MB/s, and 1 MB that come a second later.
+        >>> card = Card(1e6)
+        >>> card.passes(now=0, size=2_000_000), card.takes(now=1_000_000_000, size=1_000_000)
+        (2000000000, (2000000000, 3000000000))
+    """
 
     def __init__(self, bandwidth: float | None):
         self.bandwidth = bandwidth  # bytes/s; None: unlimited
@@ -22,7 +28,7 @@ class Card:
         return self.free_at
 
     def takes(self, now: int, size: int) -> tuple[int, int]:
-        """When a message that reaches the card now begins to pass it, and when it has passed, ns."""
+        """When a message of `size` bytes that reaches the card `now` begins to pass it, and when it has passed, ns."""
         begin = now if self.bandwidth is None else max(self.free_at, now)
         return begin, self.passes(now, size)
 
@@ -37,7 +43,7 @@ class Slowness:
         self._messages = [0] * owners
 
     def latency(self, owner: int, drawn: int) -> int:
-        """What becomes of the latency of a message that is sent now, ns."""
+        """What becomes of the latency, `drawn`, of a message of the `owner`'s that is sent now, ns."""
         number, now = self._messages[owner], self._env._now
         self._messages[owner] += 1
         return self._loads.finish(owner, number, now, drawn) - now
@@ -63,7 +69,12 @@ class SlowCard(Card):
 
 
 class Shared(Card):
-    """A worker's link, and the card that the workers of its node share: a message passes both at the same time."""
+    """A worker's link, and the card that the workers of its node share: a message passes both at the same time.
+
+    >>> link, card = Card(1e6), Card(4e6)
+    >>> Shared(link, card).passes(now=0, size=2_000_000), card.free_at
+    (2000000000, 500000000)
+    """
 
     def __init__(self, link: Card, card: Card):
         super().__init__(link.bandwidth)

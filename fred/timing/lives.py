@@ -30,28 +30,28 @@ class Lives:
         self.expected = 0  # crashes and returns to come
 
     def start(self, worker: int, process: _Process) -> None:
-        """Start a worker's process, as soon as the worker is there."""
+        """Start a `worker`'s `process`, as soon as the worker is there; it is called anew for each of the worker's lives."""
         self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
         self._come_back(worker, process, self._faults.back("worker", worker, 0))
 
     def process(self, worker: int) -> simpy.Process | None:
-        """What the worker does now; None if it is away."""
+        """What the `worker` does now; None if it is away."""
         return self._processes[worker]
 
     def share(self, worker: int, process: simpy.Process) -> None:
-        """Another process of the worker ends when it crashes."""
+        """Another `process` of the `worker` ends when it crashes."""
         if worker in self._others:
             self._others[worker] = [*(each for each in self._others[worker] if each.is_alive), process]
 
     def hold(self, gradient: Gradient) -> bool:
-        """The worker has begun a gradient; False if its process does not end when it crashes."""
+        """The worker has begun a `gradient`; False if its process does not end when it crashes."""
         if gradient.worker not in self._processes:
             return False
         self._held[gradient.worker][gradient.step] = gradient
         return True
 
     def used(self, gradient: Gradient) -> None:
-        """The gradient has reached a server, or was dropped."""
+        """The `gradient` has reached a server, or was dropped."""
         self._held.get(gradient.worker, {}).pop(gradient.step, None)
 
     def _come_back(self, worker: int, process: _Process, when: int) -> None:

@@ -33,7 +33,18 @@ class After(simpy.Event):
 
 
 class Loop(simpy.Environment):
-    """Virtual time in integer nanoseconds; simultaneous events happen in the order in which they were scheduled."""
+    """Virtual time in integer nanoseconds; simultaneous events happen in the order in which they were scheduled.
+
+    Example: what is scheduled first happens first; only `at` comes before all else of that time.
+        >>> env = Loop()
+        >>> env.later(5, lambda: print("second", env.now))
+        >>> env.later(5, lambda: print("third", env.now))
+        >>> env.at(5, lambda: print("first", env.now))
+        >>> env.run()
+        first 5
+        second 5
+        third 5
+    """
 
     _now: int
 
@@ -41,22 +52,22 @@ class Loop(simpy.Environment):
         super().__init__(initial_time=0)
 
     def after(self, delay: int) -> After:
-        """Something to wait for that happens so many nanoseconds from now."""
+        """Something to wait for that happens in a `delay` of so many nanoseconds."""
         return After(self, delay)
 
     def later(self, delay: int, action: Callable[[], None]) -> None:
-        """Do something after so many nanoseconds."""
+        """Do something, `action`, after a `delay` of so many nanoseconds."""
         After(self, delay).callbacks.append(lambda _: action())
 
     def at(self, time: int, action: Callable[[], None]) -> None:
-        """Do something at a time, before anything else that happens then."""
+        """Do something, `action`, at a `time`, ns, before anything else that happens then."""
         event = self.event()
         event._ok, event._value = True, None  # as simpy.Environment.run does for its own `until`
         event.callbacks.append(lambda _: action())
         self.schedule(event, URGENT, time - self._now)
 
     def happen(self, events: int, until: Ends) -> bool:
-        """So many events, or as many as it takes until that is full; False if nothing is left to happen."""
+        """So many `events`, or as many as it takes `until` that is full; False if nothing is left to happen."""
         queue: list[Any] = self._queue
         for _ in range(events):
             if not queue:
