@@ -19,7 +19,16 @@ _LANES = 4  # 32-bit words per counter
 
 
 def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
-    """Four 32-bit words for each counter of up to four 32-bit words: the counter words' broadcast shape + [4]."""
+    """Four 32-bit words for each counter of up to four 32-bit words: the counter words' broadcast shape + [4].
+
+    Args:
+        key: two 32-bit words.
+        counter: one to four 32-bit words, arrays that are broadcast against each other; those left out are 0.
+
+        >>> from fred import streams
+        >>> [hex(word) for word in streams.philox((0, 0), 0).tolist()]  # as in Random123's known answers
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
     x0, x1, x2, x3 = np.broadcast_arrays(*(np.asarray(word, np.uint64) for word in (*counter, 0, 0, 0, 0)[:4]))
     for i in range(_ROUNDS):
         key0 = np.uint64((key[0] + i * _WEYL_0) & 0xFFFFFFFF)
@@ -31,7 +40,12 @@ def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
 
 @cache
 def stream_key(seed: int, purpose: str) -> tuple[int, int]:
-    """The Philox key of one named stream: the first 64 bits of SHA-256(seed, purpose)."""
+    """The Philox key of one named stream: the first 64 bits of SHA-256(seed, purpose).
+
+    Args:
+        seed: of the run.
+        purpose: a name, such as "latency".
+    """
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:8], "little")
 
@@ -40,15 +54,15 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
     """One 32-bit word per (entity, position), broadcast against each other.
 
     Args:
-        seed: the run's.
-        purpose: names the stream.
-        entity: numbers below 2**32.
-        position: numbers from 0.
+        seed: of the run.
+        purpose: of the stream.
+        entity: whose draw: a worker's number, for example.
+        position: which of its draws, from 0.
 
-    Example: draws do not depend on what else is asked for.
-        >>> one, several = words(0, "minibatch", 3, 7), words(0, "minibatch", [[2], [3]], np.arange(8))
-        >>> int(one) == int(several[1, 7]), several.shape
-        (True, (2, 8))
+        >>> from fred import streams
+        >>> several = streams.words(0, "example", [[0], [1]], [0, 5, 9])
+        >>> several.shape, int(several[1, 2]) == int(streams.words(0, "example", 1, 9))
+        ((2, 3), True)
     """
     position = np.asarray(position, np.uint64)
     block = philox(stream_key(seed, purpose), position // _LANES, entity)
@@ -59,8 +73,12 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
 def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, count: int) -> NDArray[np.uint64]:
     """`words` at positions start .. start + count - 1, quickly if all runs begin and end at multiples of four: + [count].
 
-    >>> word_runs(0, "minibatch", [2, 3], 4, 8).tolist() == words(0, "minibatch", [[2], [3]], 4 + np.arange(8)).tolist()
-    True
+    Args:
+        seed: of the run.
+        purpose: of the stream.
+        entity: whose draws.
+        start: the first position of each, broadcast against `entity`.
+        count: draws in a row.
     """
     start, entity = np.asarray(start, np.uint64)[..., None], np.asarray(entity, np.uint64)[..., None]
     if count % _LANES or (start % _LANES).any():
@@ -72,11 +90,20 @@ def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, coun
 def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int) -> NDArray[np.float64]:
     """Draws start .. start + count - 1 of each entity's stream, strictly inside (0, 1): shape of `entity` + [count].
 
-    >>> draws = uniforms(0, "compute", np.arange(1000), 0, 100)
-    >>> draws.shape, round(float(draws.mean()), 2), bool(0 < draws.min() and draws.max() < 1)
-    ((1000, 100), 0.5, True)
-    >>> uniforms(0, "compute", 5, 10, 2).tolist() == draws[5, 10:12].tolist()
-    True
+    Args:
+        seed: of the run.
+        purpose: of the stream.
+        entity: whose draws.
+        start: the first of them.
+        count: how many.
+
+    However they are asked for, they are the same ones:
+
+        >>> from fred import streams
+        >>> at_once = streams.uniforms(0, "example", [0, 1], start=0, count=6)
+        >>> later = streams.uniforms(0, "example", 1, start=4, count=2)
+        >>> at_once.shape, at_once[1, 4:].tolist() == later.tolist()
+        ((2, 6), True)
     """
     first, last = start // 2, (start + count + 1) // 2
     entity = np.asarray(entity, np.uint64)

@@ -158,7 +158,7 @@ def writing(folder: Path) -> Writing:
         stated: set[int] = set()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                own = set(_docstring_of(node))
+                own = set(docstring_of(node))
                 stated |= own
                 if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     last = node.end_lineno or 0
@@ -169,9 +169,10 @@ def writing(folder: Path) -> Writing:
     return counted._replace(docstrings=docstrings, code=code)
 
 
-def _docstring_of(node: ast.AST) -> range:
+def docstring_of(node: ast.AST) -> range:
     """Its lines."""
-    first = next(iter(getattr(node, "body", [])), None)
+    body = getattr(node, "body", None)
+    first = body[0] if isinstance(body, list) and body else None
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return range(first.lineno, (first.end_lineno or first.lineno) + 1)
     return range(0)

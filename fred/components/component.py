@@ -30,6 +30,23 @@ class Component(BaseModel):
     """Options with behaviour; hashable, comparable, refusing unknown keys, NaN and infinity.
 
     Each required field carries `examples`, from which documentation, editors and the contract tests build instances.
+
+    Fields are pydantic's: a type, a default, and what they mean, with unit. What does not fit is refused when one is made:
+
+        >>> import fred
+        >>> from pydantic import Field
+        >>> class Backoff(fred.Component):
+        ...     first: float = Field(gt=0, examples=[0.5], description="wait before the second attempt, s")
+        ...     factor: float = Field(2.0, ge=1, description="of each further wait")
+        ...     def wait(self, attempt):
+        ...         return self.first * self.factor**attempt
+        >>> Backoff.example().wait(3), Backoff(first=0.5) == Backoff.example()
+        (4.0, True)
+        >>> Backoff(first=0.5, facter=3)
+        Traceback (most recent call last):
+            ...
+        pydantic_core._pydantic_core.ValidationError: 1 validation error for Backoff
+          unknown key `facter`; did you mean `factor`?; expected first, factor ...
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False)
@@ -69,7 +86,12 @@ class Component(BaseModel):
         return options
 
     def model_copy(self: C, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> C:
-        """The same with other options, which are validated."""
+        """The same with other options, which are validated.
+
+        Args:
+            update: values by the options' names; all others stay.
+            deep: of no matter, as components do not change.
+        """
         return type(self).model_validate({**options_of(self), **(update or {})})
 
     @classmethod
@@ -80,14 +102,26 @@ class Component(BaseModel):
 
 
 def beside_the_scenario(options: Any, key: str, info: ValidationInfo, *but: str) -> Any:
-    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else."""
+    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else.
+
+    Args:
+        options: as they are given, before they are validated.
+        key: of the option that is a path.
+        info: pydantic's, whose context knows the `folder`; without one it is the current folder.
+        but: values of the option that are no paths.
+    """
     if not isinstance(options, dict) or not isinstance(options.get(key), str | Path) or options[key] in but:
         return options
     return {**options, key: str(Path((info.context or {}).get("folder", ".")) / options[key])}
 
 
 def options_of(component: Component) -> dict[str, Any]:
-    """All options by name, parts as they are."""
+    """All options of `component` by name, parts as they are.
+
+    >>> from fred.cluster.latency import Uniform
+    >>> options_of(Uniform(low=1, high=2))
+    {'low': 1.0, 'high': 2.0}
+    """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
 
 
@@ -104,7 +138,22 @@ ONE_OF = "x-one-of"
 
 
 class OneOf:
-    """Field annotation: a component of this registry table, written as `{name: ..., options}` or as its bare name."""
+    """Field annotation: a component of this registry table, written as `{name: ..., options}` or as its bare name.
+
+    Args:
+        kind: the table's name in `registry.REGISTRY`.
+
+    A component that has another as a part:
+
+        >>> from typing import Annotated
+        >>> from fred.cluster.latency import Latency
+        >>> class Twice(Component):
+        ...     of: Annotated[Latency, OneOf("latency")]
+        ...     def mean(self):
+        ...         return 2 * self.of.mean
+        >>> Twice(of={"name": "constant", "seconds": 1.5}).mean()
+        3.0
+    """
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -118,7 +167,7 @@ class OneOf:
         return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
 
     def dump(self, component: Component) -> dict[str, Any]:
-        """The component as a scenario writes it."""
+        """The `component` as a scenario writes it: its options, all of them, beside its name."""
         return {"name": registry.name_of(self.kind, component), **component.model_dump()}
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:

@@ -141,7 +141,12 @@ _importable: set[str] = set()  # the user's modules that the command line (or th
 
 
 def add_import_option(parser: argparse.ArgumentParser, who: str) -> None:
-    """`--import MODULE`, which lets `who` name classes of this module."""
+    """`--import MODULE`, which lets `who` name classes of this module.
+
+    Args:
+        parser: of a command, which gets the option; the modules will be in `imports`.
+        who: for its help, such as "the scenario".
+    """
     help_ = f"let {who} name classes of this module"
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=help_)
 
@@ -150,6 +155,9 @@ def allow_import(modules: Iterable[str]) -> None:
     """Import these modules, and let scenarios name their classes as `module:Class`; nothing else of the user's is imported.
 
     They are looked for in the current directory too. Raises FredError, with file and line, for a module that fails.
+
+    Args:
+        modules: names as in an import statement.
     """
     for module in modules:
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -173,7 +181,15 @@ def imported() -> list[str]:
 
 
 def lookup(kind: str, name: str) -> type[Any]:
-    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError."""
+    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
+
+    >>> from fred.components import registry
+    >>> registry.lookup("algorithm", "asgd").__name__
+    'ASGD'
+    >>> registry.lookup("algorithm", "my_servers:Patient")
+    Traceback (most recent call last):
+    fred.errors.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
+    """
     if name in REGISTRY[kind]:
         return _load(REGISTRY[kind][name])
     if ":" not in name:
@@ -187,25 +203,48 @@ def lookup(kind: str, name: str) -> type[Any]:
 
 
 def base(kind: str) -> type[Any]:
-    """What every class of this kind is derived from."""
+    """What every class of this `kind`, a table of the registry, is derived from."""
     return _load(BASES[kind])
 
 
 def name_of(kind: str, component: object) -> str:
-    """The name under which a scenario finds this component's class."""
+    """The name under which a scenario finds this component's class.
+
+    Args:
+        kind: a table of the registry.
+        component: an instance.
+
+        >>> from fred.cluster.latency import Constant
+        >>> from fred.components import registry
+        >>> registry.name_of("latency", Constant(seconds=1))
+        'constant'
+    """
     cls = type(component)
     target = f"{cls.__module__}:{cls.__qualname__}"
     return next((name for name, known in REGISTRY[kind].items() if known == target), target)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A suggestion to append to a message: the nearest valid spelling, or nothing."""
+    """A suggestion to append to a message: the nearest valid spelling, or nothing.
+
+    >>> from fred.components import registry
+    >>> registry.nearest("learning_rat", ["momentum", "learning_rate"]), registry.nearest("nothing", ["like", "it"])
+    ('; did you mean `learning_rate`?', '')
+    """
     match = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean `{match[0]}`?" if match else ""
 
 
 def summary(target: str) -> str:
-    """First line of the docstring that explains a table entry, read without importing it: its class, else its file."""
+    """First line of the docstring that explains a table entry, read without importing it: its class, else its file.
+
+    Args:
+        target: `module:Class`, as in the tables.
+
+        >>> from fred.components import registry
+        >>> registry.summary(registry.REGISTRY["algorithm"]["asgd"])
+        'One step with every gradient as it arrives, however stale.'
+    """
     module, name = target.split(":")
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None, target

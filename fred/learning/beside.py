@@ -15,7 +15,13 @@ from fred.learning.server import Scalar, Server, State
 
 
 def start(server: Server, params: Params, workers: int) -> State:
-    """The state before the first update."""
+    """The state before the first update.
+
+    Args:
+        server: with its learning rate.
+        params: the model's first parameters, or a block of them.
+        workers: number of all workers.
+    """
     state = server.init(params, workers)
     if server.schedule:
         state = state.replace(processed=jnp.int32(0))
@@ -23,7 +29,14 @@ def start(server: Server, params: Params, workers: int) -> State:
 
 
 def updated(server: Server, update: Callable[[State], State], state: State, count: Scalar) -> State:
-    """The state after an update with so many messages."""
+    """The state after an update with so many messages.
+
+    Args:
+        server: whose options say what goes on beside it.
+        update: what the algorithm does, told a state whose rate is the one that is due.
+        state: before it.
+        count: messages in the update: of a round, those that joined it [].
+    """
     if not server.schedule and server.scaling != "gradients":
         return averaged(server, update(state))
     rate = state.rate

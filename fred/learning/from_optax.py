@@ -43,7 +43,7 @@ class FromOptax(Component):
 
 
 def refused(name: str, error: Exception) -> ValueError:
-    """What a user is told of an error inside optax."""
+    """What a user is told of an `error` inside the function of optax with this `name`: its first line."""
     return ValueError(f"optax.{name} cannot be used with these options: {str(error).partition(chr(10))[0]}")
 
 

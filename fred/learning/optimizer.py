@@ -15,7 +15,19 @@ _TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
 
 
 class Transformation(FromOptax):
-    """One optax gradient transformation: its name in the optax namespace, and its options."""
+    """One optax gradient transformation: its name in the optax namespace, and its options.
+
+    What optax does not know is refused when it is named, before anything runs:
+
+        >>> from fred.learning.optimizer import Transformation
+        >>> Transformation(name="sgd", momentum=0.9).takes_rate, Transformation(name="clip", max_delta=1.0).takes_rate
+        (True, False)
+        >>> Transformation(name="sgd", momentun=0.9)
+        Traceback (most recent call last):
+            ...
+        pydantic_core._pydantic_core.ValidationError: 1 validation error for Transformation
+          Value error, `sgd` has no option `momentun` here; did you mean `momentum`? ...
+    """
 
     reserved: ClassVar[str] = "learning_rate"
 
@@ -39,7 +51,11 @@ class Transformation(FromOptax):
         return transformation.update(params, transformation.init(params), params)
 
     def build(self, learning_rate: Any) -> optax.GradientTransformation:
-        """The transformation, given the learning rate if it takes one."""
+        """The transformation, given the learning rate if it takes one.
+
+        Args:
+            learning_rate: a number, or an array of no dimensions.
+        """
         rate = {"learning_rate": learning_rate} if self.takes_rate else {}
         return self.factory(**rate, **self.given)
 
@@ -53,5 +69,20 @@ Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
 
 
 def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformation:
-    """The chain of transformations."""
+    """The chain of transformations.
+
+    Args:
+        optimizer: in the order in which they are applied to a gradient.
+        learning_rate: for that of them that takes it.
+
+    Clipped to 1, then a step of rate 0.1 against the gradient:
+
+        >>> import jax.numpy as jnp
+        >>> from fred.learning.optimizer import Transformation, build
+        >>> chain = build((Transformation(name="clip", max_delta=1.0), Transformation(name="sgd")), 0.1)
+        >>> gradient = jnp.array([0.5, -7.0])
+        >>> updates, memory = chain.update(gradient, chain.init(gradient))
+        >>> [round(float(update), 3) for update in updates]
+        [-0.05, 0.1]
+    """
     return optax.chain(*(part.build(learning_rate) for part in optimizer))

@@ -28,7 +28,15 @@ _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tri
 
 
 class RateSchedule(FromOptax):
-    """One optax schedule: its name in the optax namespace, and its options."""
+    """One optax schedule: its name in the optax namespace, and its options.
+
+    A factor of the rate falls to a half within 100 counts, then to a quarter:
+
+        >>> from fred.learning.rates import RateSchedule
+        >>> halving = RateSchedule(name="exponential_decay", decay_rate=0.5, transition_steps=100)
+        >>> [round(float(halving.factor(count)), 3) for count in (0, 50, 100, 200)]
+        [1.0, 0.707, 0.5, 0.25]
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -59,7 +67,11 @@ class RateSchedule(FromOptax):
         return self
 
     def factor(self, count: Any) -> Any:
-        """What the base rate is multiplied by, after so many updates or gradients."""
+        """What the base rate is multiplied by, after so many updates or gradients.
+
+        Args:
+            count: of updates or gradients that there have been [].
+        """
         options = inspect.signature(self.factory).parameters
         first = "peak_value" if "peak_value" in options else "init_value"
         return self.factory(**{first: 1.0} | self.given)(count)
@@ -69,7 +81,18 @@ Schedule = Annotated[tuple[RateSchedule, ...], *ONE_OR_SEVERAL]
 
 
 def factor(schedule: Schedule, count: Any) -> Any:
-    """The product of several."""
+    """The product of several.
+
+    Args:
+        schedule: none, one or several; of none it is 1.
+        count: of updates or gradients that there have been [].
+
+        >>> from fred.learning.rates import RateSchedule, factor
+        >>> warm_up = RateSchedule(name="linear_schedule", init_value=0, end_value=1, transition_steps=4)
+        >>> drop = RateSchedule(name="piecewise_constant_schedule", boundaries_and_scales={"8": 0.5})
+        >>> [float(factor((warm_up, drop), count)) for count in (0, 2, 4, 8, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.5]
+    """
     product = 1.0
     for each in schedule:
         product = product * each.factor(count)

@@ -68,7 +68,8 @@ class Chooser:
 class CutoffRule(Component):
     """Chooses the cutoff c before each round.
 
-    The rule is a set of options, and what goes on in a run is its chooser's. One that waits for a share of the workers:
+    The rule is a set of options, and what goes on in a run is its chooser's. One that waits for a share of the workers; in a
+    scenario it is `protocol={"name": "cutoff", "rule": Share()}`:
 
         >>> import fred
         >>> import numpy as np
@@ -83,12 +84,6 @@ class CutoffRule(Component):
         ...         return Always(max(1, int(self.share * len(node_of))))
         >>> Share().start(np.zeros(7, np.int64)).choose(np.arange(7))
         3
-        >>> result = fred.run(fred.scenario(
-        ...     algorithm={"name": "cutoff-sgd", "learning_rate": 0.1}, protocol={"name": "cutoff", "rule": Share()},
-        ...     cluster={"workers": 7, "compute": {"name": "constant", "seconds": 0.5}}, stop={"updates": 4},
-        ... ))
-        >>> result.summary[["updates", "gradients"]].values.tolist()
-        [[4, 12]]
     """
 
     @abstractmethod
