@@ -218,7 +218,7 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
                 axis.text(left + width / 2, row, f"{room}  {sizes[room]}", ha="center", va="center", zorder=3)
                 left += width + 2
         for room, (x, row) in middle.items():
-            for other in graph[room] & middle.keys():
+            for other in sorted(graph[room] & middle.keys()):
                 if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
                     to = middle[other]
                     axis.annotate(

@@ -12,7 +12,12 @@ _LACKING = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def exchanged(one: Path, other: Path) -> bool:
-    """Give each the other's name; False, and nothing done, where the system or the file system cannot. Raises OSError."""
+    """Give each the other's name; False, and nothing done, where the system or the file system cannot. Raises OSError.
+
+    Args:
+        one: a folder or file,
+        other: and another one on the same file system.
+    """
     library = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)
     try:

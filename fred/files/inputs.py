@@ -25,7 +25,12 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.
 
 @contextmanager
 def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
-    """The bytes of a file; a folder has none, and a device, or a pipe that is none of the shell's, no end. Raises FredError."""
+    """The bytes of a file; a folder has none, and a device, or a pipe that is none of the shell's, no end. Raises FredError.
+
+    Args:
+        path: the file.
+        piped: whether a pipe will do, too, as the shell's `<(...)` is one.
+    """
     try:
         if path.exists() and not path.is_file() and not piped:
             raise FredError(f"cannot read {path}: it is not a file")
@@ -40,7 +45,12 @@ def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
 
 
 def text(path: Path, piped: bool = False) -> str:
-    """What a text file holds, without a byte order mark. Raises FredError, with the line of a byte that is not UTF-8."""
+    """What a text file holds, without a byte order mark. Raises FredError, with the line of a byte that is not UTF-8.
+
+    Args:
+        path: the file.
+        piped: whether a pipe will do, too.
+    """
     with opened(path, piped) as file:
         content = file.read()
     try:
@@ -57,7 +67,16 @@ def digest(path: Path) -> str:
 
 
 def arrays(path: Path, kinds: str = REAL) -> dict[str, NDArray[Any]]:
-    """The arrays in an NPZ file, all of them of these kinds of numbers. Raises FredError for anything else."""
+    """The arrays in an NPZ file, all of them of these kinds of numbers. Raises FredError for anything else.
+
+    Args:
+        path: the file; memory is asked for only once its headers are known to be right.
+        kinds: letters of NumPy's `dtype.kind`: `REAL` without complex numbers, or `ANY_NUMBER`.
+
+    >>> write_arrays(Path("two.npz"), {"a": np.arange(3), "b": np.ones((2, 2))})
+    >>> {name: array.shape for name, array in arrays(Path("two.npz")).items()}
+    {'a': (3,), 'b': (2, 2)}
+    """
     with opened(path) as file:
         try:
             with ZipFile(file) as archive:
@@ -81,7 +100,12 @@ def _array(archive: ZipFile, member: ZipInfo, kinds: str) -> NDArray[Any]:
 
 
 def write_arrays(path: Path, named: Mapping[str, NDArray[Any]]) -> None:
-    """Write an NPZ file, whole or not at all. Raises FredError."""
+    """Write an NPZ file, whole or not at all. Raises FredError.
+
+    Args:
+        path: the file, in a folder that is there; what it held is replaced.
+        named: arrays by name.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with new.open("wb") as file:  # by its name NumPy would add to it

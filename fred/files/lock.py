@@ -9,6 +9,14 @@ def held(folder: Path) -> int | None:
     """What holds the folder, made if need be, until it is closed: a file descriptor. None if somebody else holds it.
 
     Raises OSError for anything else of that name; a link, whatever it leads to, included.
+
+    Args:
+        folder: which need not be there yet.
+
+    >>> lock = held(Path("mine"))
+    >>> held(Path("mine")) is None  # here, too: whoever opens it anew is somebody else
+    True
+    >>> os.close(lock)
     """
     while True:
         try:
@@ -27,7 +35,12 @@ def held(folder: Path) -> int | None:
 
 
 def is_still(lock: int, folder: Path) -> bool:
-    """Whether what is held is what lies there: it may have been removed, or have become a result, since."""
+    """Whether what is held is what lies there: it may have been removed, or have become a result, since.
+
+    Args:
+        lock: what `held` gave.
+        folder: the place.
+    """
     try:
         return os.path.samestat(os.fstat(lock), folder.lstat())
     except FileNotFoundError:

@@ -36,7 +36,12 @@ def is_marked(folder: Path, mark: str) -> bool:
 
 
 def mark(folder: Path, name: str) -> None:
-    """Leave a mark. Raises FredError where something else has its name."""
+    """Leave a mark. Raises FredError where something else has its name.
+
+    Args:
+        folder: one of FRED's.
+        name: one of `MARKS`.
+    """
     if is_marked(folder, name):
         return
     if _content(folder / name) == b"":  # of somebody who was killed just then
@@ -80,7 +85,12 @@ def cut_links(folder: int) -> None:
 
 
 def keep_only(folder: Path, names: Iterable[str]) -> None:
-    """Remove whatever is neither one of these files and folders, nor in one of them, nor a mark."""
+    """Remove whatever is neither one of these files and folders, nor in one of them, nor a mark.
+
+    Args:
+        folder: one of FRED's.
+        names: paths in it.
+    """
     wanted = {Path(name) for name in (*names, *MARKS)}
     above = {parent for name in wanted for parent in name.parents}
     for found in sorted(folder.rglob("*"), key=lambda each: len(each.parts)):
@@ -106,7 +116,12 @@ def prune(folder: Path) -> None:
 
 
 def share(old: Path, new: Path) -> None:
-    """What others have put into the old result is in the new one too, where the file system has a second name for it."""
+    """What others have put into the old result is in the new one too, where the file system has a second name for it.
+
+    Args:
+        old: the folder that will be replaced,
+        new: and the one that will replace it. Where a name is taken there, somebody's file goes into `set-aside`.
+    """
     for name, found in _of_others(old):
         place = _place_for(name, found, new)
         if place is not None and not stat.S_ISDIR(found.st_mode):

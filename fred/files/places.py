@@ -7,7 +7,18 @@ from fred.errors import FredError
 
 
 def check_places(*files: Path) -> None:
-    """Refuse files that could not be written, whose folders need not exist yet. Raises FredError."""
+    """Refuse files that could not be written, whose folders need not exist yet. Raises FredError.
+
+    Args:
+        files: places that a command will write to.
+
+    >>> Path("results").mkdir()
+    >>> check_places(Path("results/new/times.csv"))
+    >>> check_places(Path("results"))
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: cannot write results: it is a folder; choose another place with --out
+    """
     for file in files:
         if file.is_dir():
             raise FredError(f"cannot write {file}: it is a folder; choose another place with --out")

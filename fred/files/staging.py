@@ -23,6 +23,9 @@ def opened(path: Path) -> Iterator[Path]:
 
     Nobody else gets it meanwhile. If nothing is in it at the end, it vanishes. Raises FredError for a place that cannot be
     written, where anything but a result of FRED's lies, or at which somebody else is at work.
+
+    Args:
+        path: where the result will be. The folder lies beside it, as `.NAME.unfinished`.
     """
     interruption.begun()
     check_free(path)
@@ -43,7 +46,12 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def publish(stage: Path, path: Path) -> None:
-    """The complete folder takes its place, with the files that somebody else has put into the old one."""
+    """The complete folder takes its place, with the files that somebody else has put into the old one.
+
+    Args:
+        stage: the folder that `opened` gave, with a manifest in it.
+        path: its place; a result that is there is replaced in one step, where the system has such a step.
+    """
     check_free(path)
     path = Path(os.path.realpath(path))
     with said(path), _standing():

@@ -43,7 +43,11 @@ def arrivals(schedule: Schedule) -> NDArray[np.float64]:
 
 
 def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-    """When gradients arrived in the runs that wait for all of most workers, s [rounds, workers]. Raises FredError."""
+    """When gradients arrived in the runs that wait for all of most workers, s [rounds, workers]. Raises FredError.
+
+    Args:
+        outcomes: of which those of the protocol `synchronous` without backup workers are read.
+    """
     waiting = [each for each in outcomes if each.run.protocol == Synchronous()]
     if not waiting:
         raise FredError("no run of the protocol `synchronous` without backup workers here, whose arrivals could be timed")
@@ -55,7 +59,11 @@ def rounds_of(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
 
 
 def iterations_of(outcomes: Sequence[Outcome]) -> dict[int, float]:
-    """Updates to the target by how many gradients each averages, mean over runs and seeds. Raises FredError."""
+    """Updates to the target by how many gradients each averages, mean over runs and seeds. Raises FredError.
+
+    Args:
+        outcomes: of which those of the protocol `synchronous` with a target are read; all must have reached it.
+    """
     counted: dict[int, list[int]] = defaultdict(list)
     for each in outcomes:
         protocol, target = each.run.protocol, each.summary["target"]

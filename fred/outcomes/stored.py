@@ -128,7 +128,14 @@ class Stored:
 
 
 def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
-    """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock."""
+    """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock.
+
+    Args:
+        outcome: what the run came to.
+        unit: of which it is; its identity is noted.
+        folder: an empty one.
+        began: s.
+    """
     outcome.schedule.save(folder / "schedule.parquet")
     if outcome.run.protocol.has_clock:
         outcome.run_times.to_parquet(folder / "run-times.parquet", index=False)
@@ -152,7 +159,12 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
 
 
 def read(folder: Path, run: Run) -> Stored:
-    """What `write` wrote. Raises FredError if there is no such thing."""
+    """What `write` wrote. Raises FredError if there is no such thing.
+
+    Args:
+        folder: a unit's.
+        run: all that was asked for, which the folder does not say. Tables and arrays are read when they are asked for.
+    """
     try:
         about = About.model_validate_json(inputs.text(folder / ABOUT))
     except ValidationError as error:  # whose own words quote the file

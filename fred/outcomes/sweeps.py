@@ -17,6 +17,11 @@ def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None
 
     A point with a seed whose criterion is not a finite number (it diverged, or never reached the target) has an infinite mean,
     the worst. The criterion is the scenario's if none is given.
+
+    Args:
+        scenario: whose points say what was swept.
+        summary: a row per run and seed; points that are not in it are left out.
+        criterion: a column of the summary, and whether the higher is the better.
     """
     criterion = criterion or scenario.criterion
     column, worst = criterion.column, -np.inf if criterion.highest else np.inf
@@ -46,11 +51,27 @@ def keys_of(points: pd.DataFrame) -> list[str]:
 
 
 def said(values: Iterable[Any]) -> list[str]:
-    """Values of a key as they are shown; a dash for none."""
+    """Values of a key as they are shown; a dash for none.
+
+    Args:
+        values: numbers, words, or NaN.
+
+    >>> said([0.10000, 3, "asgd", np.nan])
+    ['0.1', '3', 'asgd', '–']
+    """
     return ["–" if pd.isna(each) else f"{each:g}" if isinstance(each, float) else str(each) for each in values]
 
 
 def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
-    """The row with the best mean of each swept run; of equal ones the first. None where no point has a finite one."""
+    """The row with the best mean of each swept run; of equal ones the first. None where no point has a finite one.
+
+    Args:
+        points: a row per point, with columns run and mean.
+        highest: whether the higher is the better.
+
+    >>> points = pd.DataFrame({"run": ["a", "a", "b"], "point": ["a1", "a2", "b1"], "mean": [2.0, 1.0, np.inf]})
+    >>> best(points)["point"].tolist(), best(points, highest=True)["point"].tolist()
+    (['a2'], ['a1'])
+    """
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
     return points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)

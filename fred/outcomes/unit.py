@@ -17,7 +17,22 @@ from fred.version import __version__
 
 @dataclass(frozen=True)
 class Unit:
-    """One run with one seed. Raises FredError where its data cannot be read."""
+    """One run with one seed. Raises FredError where its data cannot be read.
+
+    Args:
+        name: the run's, and of its folder in a result.
+        run: all that is asked for.
+        seed: of which it is one repetition.
+        inline: how it is computed.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 0.1}, stop={"updates": 4}
+    ... )
+    >>> one, same, other = (Unit("asgd", scenario.runs["asgd"], seed) for seed in (0, 0, 1))
+    >>> one.identity == same.identity, one.identity == other.identity
+    (True, False)
+    """
 
     name: str
     run: Run

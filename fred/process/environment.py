@@ -34,7 +34,11 @@ _PORTABLE = "x86-64-v3 or arm64"  # they give each other's bits
 
 
 def prepare() -> None:
-    """Fix threads, instruction set, kernels, random numbers and platform before jax loads; warn if it is already there."""
+    """Fix threads, instruction set, kernels, random numbers and platform before jax loads; warn if it is already there.
+
+    All of it are variables of the environment, which processes that are started later inherit. `FRED_THREADS` says how many
+    threads jax has (1 unless told otherwise), which is recorded with the rest.
+    """
     wanted = _wanted()
     if "jax" in sys.modules:
         differing = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
@@ -93,7 +97,10 @@ def describe() -> dict[str, str]:
 
 
 def cpu_class() -> str:
-    """Which CPUs are promised the same bits: arm64's, those with AVX2 and fused multiply-add, or only this model."""
+    """Which CPUs are promised the same bits: arm64's, those with AVX2 and fused multiply-add, or only this model.
+
+    Returns: a word that a manifest records, and `fred verify` compares.
+    """
     if platform.machine() in _ARM64_NAMES:
         return _PORTABLE
     if platform.machine() not in _X86_NAMES:

@@ -62,7 +62,18 @@ def heeded() -> Iterator[None]:
 
 @contextmanager
 def saying(words: Callable[[], str]) -> Iterator[None]:
-    """An interrupt that comes meanwhile says this, unless somebody inside has more to say."""
+    """An interrupt that comes meanwhile says this, unless somebody inside has more to say.
+
+    Args:
+        words: asked when it comes.
+
+    >>> try:
+    ...     with saying(lambda: "two of five are kept"):
+    ...         raise KeyboardInterrupt
+    ... except KeyboardInterrupt as error:
+    ...     print(said_by(error))
+    ['two of five are kept']
+    """
     try:
         yield
     except KeyboardInterrupt as error:

@@ -19,7 +19,11 @@ _SETTLED = 60.0  # seconds after which starting and compiling, which come first,
 
 
 def bars(parts: int = 0) -> AbstractContextManager[Show]:
-    """What to tell of each thing that is being done; `parts`: how many there will be, if that is known."""
+    """What to tell of each thing that is being done; `parts`: how many there will be, if that is known.
+
+    Args:
+        parts: how many, those included that turn out to be done; 0: not known.
+    """
     console = Console(stderr=True)
     if console.is_terminal:
         return _on_terminal(console, parts)
@@ -30,7 +34,11 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
 
 @contextmanager
 def of_runs(units: int = 0) -> Iterator[OfRuns]:
-    """What to tell of each run and seed; `units`: how many there will be."""
+    """What to tell of each run and seed; `units`: how many there will be.
+
+    Args:
+        units: how many, those included that turn out to be done; 0: not known.
+    """
     with bars(units) as show:
         yield lambda run, seed, done: show(f"{run}, seed {seed}", done)
 
@@ -41,7 +49,17 @@ def in_notebook() -> bool:
 
 
 class Ledger:
-    """What has been told so far, and when the rest may be done."""
+    """What has been told so far, and when the rest may be done.
+
+    Args:
+        parts: how many there will be, if that is known.
+
+    >>> ledger = Ledger(parts=2)
+    >>> ledger.note("first", 1.0)
+    >>> ledger.note("second", 0.5)
+    >>> ledger.share, ledger.done, ledger.under_way
+    (0.75, 1, {'second': 0.5})
+    """
 
     def __init__(self, parts: int):
         self.parts = parts

@@ -15,17 +15,41 @@ _CODE: "list[_lru_cache_wrapper[Any]]" = []
 
 
 def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
-    """`lru_cache` for what is read from files, or follows from it."""
+    """`lru_cache` for what is read from files, or follows from it.
+
+    Args:
+        size: how many answers are kept.
+
+    >>> @data(4)
+    ... def doubled(number):
+    ...     print("made")
+    ...     return 2 * number
+    >>> doubled(2), doubled(2)
+    made
+    (4, 4)
+    >>> forget(compiled=False)
+    >>> doubled(2)
+    made
+    4
+    """
     return _kept(size, _DATA)
 
 
 def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
-    """`lru_cache` for what a component's functions have come to."""
+    """`lru_cache` for what a component's functions have come to.
+
+    Args:
+        size: how many answers are kept.
+    """
     return _kept(size, _CODE)
 
 
 def forget(compiled: bool) -> None:
-    """Before an experiment: data are read again, and, if components are the user's own, what their functions have come to."""
+    """Before an experiment: data are read again, and, if components are the user's own, what their functions have come to.
+
+    Args:
+        compiled: whether what jax has compiled is forgotten, too.
+    """
     for cache in [*_DATA, *(_CODE if compiled else ())]:
         cache.cache_clear()
     if compiled and "jax" in sys.modules:

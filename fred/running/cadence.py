@@ -31,13 +31,32 @@ class Points:
 
 @dataclass(frozen=True)
 class Cadence:
-    """After the update that reaches a multiple of a count, or just before whatever happens at a multiple of a time."""
+    """After the update that reaches a multiple of a count, or just before whatever happens at a multiple of a time.
+
+    Args:
+        unit: what is counted: updates, gradients, or seconds of virtual time.
+        spacing: how much of it lies between two points.
+    """
 
     unit: Unit
     spacing: float
 
     def points(self, schedule: Schedule) -> Points:
-        """Where they are in a finished schedule. Raises FredError if they are too many."""
+        """Where they are in a finished schedule. Raises FredError if they are too many.
+
+        Args:
+            schedule: whose updates, gradients or virtual time are counted.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ...     stop={"updates": 4},
+        ... )
+        >>> points = Cadence("updates", 2).points(fred.run(scenario).outcome("asgd").schedule)
+        >>> points.updates.tolist(), points.seconds.tolist()
+        ([0, 2, 4], [0.0, 0.5, 1.0])
+        """
         updates = schedule.ledger.every_update
         gradients = np.cumsum(schedule.ledger.gradients_per_update())
         times = schedule["time_ns"]
@@ -59,7 +78,11 @@ class Cadence:
         return Points(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
 
     def moment(self, number: int) -> int:
-        """The time of a point, ns."""
+        """The time of a point, ns.
+
+        Args:
+            number: the point's, from 1; only where seconds are counted.
+        """
         return int(nanoseconds(self.spacing * np.array([number]))[0])
 
     def _moments(self, end_ns: int) -> NDArray[np.int64]:
@@ -79,6 +102,11 @@ class Watch:
 
     A point in time is passed when the first row at or after it comes, or the run is over. One at which the run ends by another
     limit is the end, and looked at as such; so the recording only ends with the first row that comes after what was enough.
+
+    Args:
+        cadence: where the points are.
+        listener: who is told every row.
+        look: called at each point; True: it is enough.
     """
 
     def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], bool]):

@@ -18,7 +18,13 @@ Measured = list[dict[str, float]]  # what was measured at each point
 
 
 class Problem:
-    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data."""
+    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data.
+
+    Args:
+        task: data, model, and how minibatches are drawn.
+        run: whose algorithm, protocol and cluster say what replicas there are and what is done to them.
+        seed: from which first parameters, minibatches and the data's own draws follow.
+    """
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)
@@ -34,7 +40,11 @@ class Problem:
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size, parts)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart."""
+        """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
+
+        Args:
+            states: of the replicas that are the answer, in order.
+        """
         do = self.arithmetic
         loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
         if len(self.layout.answer) == 1:
@@ -69,7 +79,11 @@ def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
 
 
 def plain(array: jax.Array) -> NDArray:
-    """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands."""
+    """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands.
+
+    Args:
+        array: of jax's, of any shape.
+    """
     return np.where(np.isnan(array), np.float32(np.nan), array)
 
 

@@ -7,7 +7,11 @@ from fred.views.figures import Picture, cycle, style
 
 
 def cutoffs(rounds: dict[str, Rounds]) -> Picture:
-    """How many workers each rule waited for, round by round, above what the oracle would have."""
+    """How many workers each rule waited for, round by round, above what the oracle would have.
+
+    Args:
+        rounds: by the name of a rule, its rounds in closed loop; a panel for each.
+    """
     with style():
         columns = min(2, len(rounds))
         rows = -(-len(rounds) // columns)
@@ -29,7 +33,11 @@ def cutoffs(rounds: dict[str, Rounds]) -> Picture:
 
 
 def throughput(rounds: dict[str, Rounds]) -> Picture:
-    """Gradients per second of each rule; the line is what the oracle reaches."""
+    """Gradients per second of each rule; the line is what the oracle reaches.
+
+    Args:
+        rounds: by the name of a rule, its rounds in closed loop, all on the same run-times.
+    """
     with style():
         figure = Picture(figsize=(6.5, 0.9 + 0.3 * len(rounds)), layout="constrained")
         axis = figure.subplots()

@@ -45,10 +45,23 @@ def style() -> Iterator[None]:
 
 
 class Picture(Figure):
-    """A matplotlib figure that notebooks show without further ado."""
+    """A matplotlib figure that notebooks show without further ado.
+
+    Whatever matplotlib does with figures can be done with it, before it is saved.
+    """
 
     def save(self, path: Path) -> None:
-        """Write an SVG file (or what the name's ending says), the same bytes for the same picture."""
+        """Write an SVG file (or what the name's ending says), the same bytes for the same picture.
+
+        Args:
+            path: the file, in a folder that is there; what it held is replaced.
+
+        >>> from pathlib import Path
+        >>> with style():
+        ...     Picture(figsize=(1, 1)).save(Path("empty.svg"))
+        >>> Path("empty.svg").read_text().count("<svg")
+        1
+        """
         with style():
             self.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
@@ -63,6 +76,12 @@ def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | N
     """A quantity against updates and against virtual time: the seeds' mean as a line, their range as a band.
 
     A dotted line is drawn at the target, if there is one.
+
+    Args:
+        metrics: rows of evaluations, with columns run, seed, updates, virtual_seconds (s) and the quantity.
+        quantity: the column to be drawn, on a logarithmic axis if its values are far apart.
+        title: above both panels, on as many lines as it needs.
+        target: of the quantity.
     """
     clocked = metrics["virtual_seconds"].notna().any()
     panels = [("updates", "updates")] + ([("virtual_seconds", "virtual time, s")] if clocked else [])
@@ -94,13 +113,23 @@ _LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not th
 
 
 def headline(figure: Picture, title: str) -> None:
-    """The scenario's title, on as many lines as it needs."""
+    """The scenario's title, on as many lines as it needs.
+
+    Args:
+        figure: whose width says how much fits on a line.
+        title: text, in which nothing is taken for mathematics.
+    """
     words = "\n".join(textwrap.wrap(title, int(11.5 * figure.get_figwidth())))
     figure.suptitle(words, x=0.01, ha="left", fontweight="bold", parse_math=False)
 
 
 def legend(figure: Picture, axis: Axes) -> None:
-    """At the right; in smaller letters and taller pictures where there are many lines."""
+    """At the right; in smaller letters and taller pictures where there are many lines.
+
+    Args:
+        figure: the picture, which may grow.
+        axis: whose lines are named; stars and targets are not.
+    """
     lines = [line for line in axis.get_lines() if line.get_label() not in (BEST, _TARGET)]
     size = 9 if len(lines) <= _ROOM else 6
     figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.019 * size * len(lines)))
@@ -108,7 +137,12 @@ def legend(figure: Picture, axis: Axes) -> None:
 
 
 def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
-    """One histogram of staleness per run, on a shared scale; `stale` counts the gradients of each staleness."""
+    """One histogram of staleness per run, on a shared scale; `stale` counts the gradients of each staleness.
+
+    Args:
+        stale: by the name of a run (or several that share a timing), the number of gradients of each staleness, from 0 to the
+            largest, in updates [largest + 1].
+    """
     with style():
         columns = min(3, len(stale))
         rows = -(-len(stale) // columns)
@@ -132,7 +166,11 @@ def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
 
 
 def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
-    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness."""
+    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness.
+
+    Args:
+        means: by the name of a run, a table with columns staleness, gradients (how many) and mean.
+    """
     with style():
         figure = Picture(figsize=(5.6, 3.5), layout="constrained")
         axis = figure.subplots()
@@ -147,13 +185,26 @@ def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
 
 
 def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
-    """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own."""
+    """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own.
+
+    Args:
+        axis: the panel.
+        name: cut after whole words, if there are several.
+        more: never cut.
+        width: letters for which there is room.
+    """
     shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name
     axis.set_title("\n".join(filter(None, (shown[: width + 2], more))), parse_math=False, fontsize=9)
 
 
 def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS) -> Picture:
-    """A bar for each run, put together from its parts; those that no run has are left out."""
+    """A bar for each run, put together from its parts; those that no run has are left out.
+
+    Args:
+        parts: by the name of a run, the length of each of its parts; all runs have the same ones, in this order.
+        label: what the lengths are, with their unit.
+        colours: one for each part; further parts begin again with the first.
+    """
     with style():
         figure = Picture(figsize=(6.5, 1.0 + 0.3 * len(parts)), layout="constrained")
         axis = figure.subplots()
@@ -174,7 +225,11 @@ def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[st
 
 
 def copies(runs: dict[str, pd.DataFrame]) -> Picture:
-    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them."""
+    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them.
+
+    Args:
+        runs: by the name of a run, a table with columns potential, pushes and fetches, all counted from the start.
+    """
     with style():
         figure = Picture(figsize=(9.2, 3.5), layout="constrained")
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
@@ -201,13 +256,24 @@ def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, nam
 
 
 def far_apart(values: pd.Series) -> bool:
-    """Whether a linear axis would hide the small values."""
+    """Whether a linear axis would hide the small values.
+
+    Args:
+        values: those that are not finite, or not above 0, do not count.
+
+    >>> far_apart(pd.Series([1.0, 2.0, 5.0])), far_apart(pd.Series([0.01, 2.0, np.inf]))
+    (False, True)
+    """
     positive = values[np.isfinite(values) & (values > 0)]
     return bool(len(positive) and positive.max() > 6 * positive.min())
 
 
 def lines() -> list[tuple[str, str]]:
-    """Colours and dashes, none twice for forty lines."""
+    """Colours and dashes, none twice for forty lines.
+
+    >>> len(lines()), len(set(lines()[:40]))
+    (400, 40)
+    """
     return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
 
 

@@ -15,7 +15,13 @@ _SHOWN = ("normal", "lognormal", "gamma", "pareto")
 
 
 def picture(fitted: Fitted) -> Picture:
-    """Run-times by iteration and worker, sorted by group; their density; throughput by the cutoff."""
+    """Run-times by iteration and worker, sorted by group; their density; throughput by the cutoff.
+
+    Args:
+        fitted: what `fred.fitting.fit.fit` found in a trace.
+
+    Throughput is relative to waiting for all; a line is at what each round's best cutoff, if only it were known, would bring.
+    """
     with style():
         figure = Picture(figsize=(9.6, 6.2), layout="constrained")
         axes = figure.subplot_mosaic([["times", "times"], ["density", "cutoff"]], height_ratios=[1.15, 1])

@@ -18,7 +18,13 @@ from fred.views.figures import Picture
 
 
 def drawable(tables: Tables) -> dict[str, Callable[[], Picture]]:
-    """Those that show something of these runs, by name; of a sweep's, its own and those of the best points."""
+    """Those that show something of these runs, by name; of a sweep's, its own and those of the best points.
+
+    Args:
+        tables: what the runs came to; nothing is drawn before a picture is called.
+
+    Without a task there is no loss or error; without a clock no timeline; copies are drawn where some were not sent.
+    """
     if tables.swept:
         timing = {"sweep-timing": partial(sweep_timing, tables)} if _timing_differs(tables) else {}
         return {"sweep": partial(sweep, tables)} | timing | (drawable(tables.with_its_best()) if tables.chosen else {})
@@ -38,7 +44,12 @@ def drawable(tables: Tables) -> dict[str, Callable[[], Picture]]:
 
 
 def learning(tables: Tables, quantity: str) -> Picture:
-    """Loss or error against updates and against virtual time. Raises FredError where nothing was learned."""
+    """Loss or error against updates and against virtual time. Raises FredError where nothing was learned.
+
+    Args:
+        tables: what the runs came to.
+        quantity: `loss` or `error`.
+    """
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
@@ -46,7 +57,12 @@ def learning(tables: Tables, quantity: str) -> Picture:
 
 
 def of_replicas(tables: Tables, quantity: str) -> Picture:
-    """What is measured of workers' own models. Raises FredError where no run has such models."""
+    """What is measured of workers' own models. Raises FredError where no run has such models.
+
+    Args:
+        tables: what the runs came to.
+        quantity: `disagreement` (how far the models are from their mean), `replicas_loss` or `replicas_error`.
+    """
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
@@ -54,7 +70,11 @@ def of_replicas(tables: Tables, quantity: str) -> Picture:
 
 
 def traffic(tables: Tables) -> Picture:
-    """What was sent each way in each run, mean over the seeds."""
+    """What was sent each way in each run, mean over the seeds.
+
+    Args:
+        tables: what the runs came to; MB are 10^6 bytes.
+    """
     return figures.stacked(_means(tables.outcomes, "bytes", WAYS, 1e-6), "sent over the network, MB")
 
 
@@ -80,7 +100,11 @@ def workers_time(tables: Tables) -> Picture:
 
 
 def stale_gradients(tables: Tables) -> Picture:
-    """How stale the gradients were that took part in updates, all seeds together."""
+    """How stale the gradients were that took part in updates, all seeds together.
+
+    Args:
+        tables: what the runs came to; those with the same schedules share a panel.
+    """
     counts: dict[str, list[int]] = {}  # how many gradients of each staleness
     for name, shared in _by_timing(tables.outcomes).items():
         for each in (outcome for outcome in tables.outcomes if outcome.name == name):
@@ -90,7 +114,11 @@ def stale_gradients(tables: Tables) -> Picture:
 
 
 def first_moments(tables: Tables) -> Picture:
-    """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed."""
+    """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed.
+
+    Args:
+        tables: what the runs came to, of which those with a clock are drawn, one of each timing.
+    """
     names = _by_timing([each for each in tables.outcomes if each.run.protocol.has_clock])
     return timeline.timeline({shared: tables.outcome(name).schedule for name, shared in names.items()})
 

@@ -5,7 +5,11 @@ from fred.views.figures import COLOURS, Picture, style
 
 
 def picture(found: Plan) -> Picture:
-    """Iterations, time of the N-th arrival, and their product, against N; a star at the best."""
+    """Iterations, time of the N-th arrival, and their product, against N; a star at the best.
+
+    Args:
+        found: a plan: iterations, mean arrival (s) and time to the target (s) by N, the number of workers that are waited for.
+    """
     best = found.best
     panels = (("iterations to the target", found.iterations), ("mean time of the N-th, s", found.arrival))
     with style():

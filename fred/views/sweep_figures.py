@@ -29,7 +29,13 @@ _LETTERS = 22  # of a value that is no number
 
 
 def sweep(points: pd.DataFrame, criterion: Criterion, title: str) -> Picture:
-    """The criterion at each point: a line per run over the first key, a panel for each combination of the others."""
+    """The criterion at each point: a line per run over the first key, a panel for each combination of the others.
+
+    Args:
+        points: a row per point, as `outcomes.sweeps.table` makes them.
+        criterion: its column is named on the axis, and a star is at the best point of each run.
+        title: above all panels.
+    """
     keys = keys_of(points)
     points = _placed(points, keys[0])
     panels: list[tuple[Any, pd.DataFrame]] = [((), points)]
@@ -57,6 +63,10 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str) -> Picture:
     """Columns of the summary side by side, over the first key: a line per run and combination of the others.
 
     The time is left out where all points took the same.
+
+    Args:
+        tables: points by the column of the summary that is their mean, one of them virtual_seconds.
+        title: above all panels.
     """
     if tables["virtual_seconds"]["mean"].nunique() == 1:
         tables = {column: points for column, points in tables.items() if column != "virtual_seconds"}

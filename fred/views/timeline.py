@@ -20,6 +20,12 @@ def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
     """What the first workers did at the start of each run, or shortly before the first fault of all; ticks on top mark updates.
 
     A fault counts if it comes before the end of the shortest run, and one of these workers or a server is away.
+
+    Args:
+        schedules: by the name of a run, or of several that share one; no more than twelve are drawn.
+        workers: how many of them, from the first on.
+
+    What is shown is so long that the usual worker computes about six gradients; colours are those of workers' shares of time.
     """
     schedules = dict(itertools.islice(schedules.items(), _PANELS))
     with style():
