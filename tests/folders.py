@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fred.outcomes.stored import About, digest_of
+from fred.outcomes.stored import AboutUnit, digest_of
 from fred.results import folder
 
 
@@ -16,7 +16,7 @@ def resigned(out: Path) -> None:
         own = out / row["name"] / f"seed-{row['seed']}"
         about = json.loads((own / "unit.json").read_text())
         about["files"] = {name: digest_of(own / name) for name in about["files"]}
-        (own / "unit.json").write_text(About.model_validate(about | {"summary": row}).signed().model_dump_json())
+        (own / "unit.json").write_text(AboutUnit.model_validate(about | {"summary": row}).signed().model_dump_json())
     resigned_manifest(out)
 
 

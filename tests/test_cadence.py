@@ -17,7 +17,7 @@ from fred.running.cadence import Cadence, Points, Watch
 from fred.running.recording import Recording
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import NONE, Row, Schedule, Verb
-from fred.specification.shape import Run, Unit
+from fred.specification.shape import Measure, Run
 from fred.timing.copies import Gradient
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Simulation
@@ -26,10 +26,10 @@ from tests.worlds import CLUSTERS, COMPUTE, Blind, fitting, make_run, record
 
 SPACINGS = st.sampled_from([1.0, 2.0, 7.0, 40 / 3, 2.5, 0.3, 41 / 40, 39.0, 1000.0])
 EVERY_PROTOCOL = [*sorted(registry.REGISTRY["protocol"]), "anything", "anything with blocks"]
-UNITS: tuple[Unit, ...] = ("updates", "gradients", "seconds")
+UNITS: tuple[Measure, ...] = ("updates", "gradients", "seconds")
 
 
-def spaced(unit: Unit, spacing: float) -> Cadence:
+def spaced(unit: Measure, spacing: float) -> Cadence:
     """A worker's gradient takes about a tenth of a second."""
     return Cadence(unit, spacing / 10 if unit == "seconds" else spacing)
 
@@ -65,7 +65,7 @@ class Walk:
     def at(self, time_ns: int) -> Point:
         return Point(self.rows, self.changes // self.blocks, len(self.used), time_ns)
 
-    def count(self, unit: Unit) -> int:
+    def count(self, unit: Measure) -> int:
         return self.changes // self.blocks if unit == "updates" else len(self.used)
 
 

@@ -19,7 +19,7 @@ from fred.cluster.latency import AnyLatency, Constant, Positive
 from fred.components.component import Component, Whole
 from fred.errors import FredError
 
-Kind = Literal["worker", "server"]
+Who = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]
 Span = tuple[int, int]  # from one moment to another, ns
 NOT_AT_ALL: Span = (NEVER, NEVER)
@@ -47,7 +47,7 @@ class Trouble:
         (2000000000, 1500000000)
     """
 
-    def away(self, kind: Kind, number: int, after: int) -> Span:
+    def away(self, kind: Who, number: int, after: int) -> Span:
         """The first time that this worker or server is away and that ends after then, ns.
 
         Args:
@@ -116,7 +116,7 @@ class _Stated(Trouble):
         end = NEVER if outage.end is None else round(outage.end * NANOSECONDS)
         self._span = round(outage.begin * NANOSECONDS), end
 
-    def away(self, kind: Kind, number: int, after: int) -> Span:
+    def away(self, kind: Who, number: int, after: int) -> Span:
         return self._span if number in self._of[kind] and self._span[1] > after else NOT_AT_ALL
 
 
@@ -148,7 +148,7 @@ class _AtRandom(Trouble):
         self._spans = [(array("q"), array("q")) for _ in range(number)]  # when each goes, and when it is back, ns
         self._made = 0
 
-    def away(self, kind: Kind, number: int, after: int) -> Span:
+    def away(self, kind: Who, number: int, after: int) -> Span:
         if kind != self._kind:
             return NOT_AT_ALL
         goes, back = self._spans[number]
@@ -234,12 +234,12 @@ class Faults:
         """Whether messages come late, or never."""
         return bool(self._lateness)
 
-    def away(self, kind: Kind, number: int, after: int) -> Span:
+    def away(self, kind: Who, number: int, after: int) -> Span:
         """The first time away that ends after then, of all faults together, ns."""
         span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
         return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
 
-    def absences(self, kind: Kind, number: int, until: int) -> Iterator[Span]:
+    def absences(self, kind: Who, number: int, until: int) -> Iterator[Span]:
         """All times away that begin before then, ns."""
         begin, end = self.away(kind, number, 0)
         while begin < until:
@@ -248,7 +248,7 @@ class Faults:
                 return
             begin, end = self.away(kind, number, end)
 
-    def back(self, kind: Kind, number: int, now: int) -> int:
+    def back(self, kind: Who, number: int, now: int) -> int:
         """When it is there: now, unless it is away; NEVER: never again."""
         for _ in range(MOST_TRIES):
             if now >= NEVER:
@@ -294,7 +294,7 @@ class Faults:
 
     def gone(self, workers: int, servers: int, now: int) -> list[str]:
         """Who is away for good, or will be after the next time that it is there, and the last messages that were lost."""
-        everybody: list[tuple[Kind, int]] = [("worker", worker) for worker in range(workers)]
+        everybody: list[tuple[Who, int]] = [("worker", worker) for worker in range(workers)]
         everybody += [("server", server) for server in range(servers)]
         spans = [(kind, number, *self.away(kind, number, now)) for kind, number in everybody]
         away = [f"{kind} {number} does not come back" for kind, number, begin, end in spans if begin < NEVER <= end]

@@ -25,7 +25,7 @@ ABOUT = "unit.json"  # written last, so that a folder with one is complete
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
 
 
-class About(BaseModel):
+class AboutUnit(BaseModel):
     """What unit.json holds."""
 
     identity: str
@@ -39,7 +39,7 @@ class About(BaseModel):
     late: str = ""  # what the user's code did whose outcome is not known before a run
     digest: str = ""  # of all of this
 
-    def signed(self) -> "About":
+    def signed(self) -> "AboutUnit":
         """With the digest that it should have."""
         covered = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
         return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
@@ -51,7 +51,7 @@ class Stored:
 
     folder: Path
     run: Run
-    about: About
+    about: AboutUnit
 
     @property
     def name(self) -> str:
@@ -144,7 +144,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
     if outcome.final:
         arrays = {f"{when}/{path}": array for when in ("initial", "final") for path, array in getattr(outcome, when).items()}
         np.savez(folder / "params.npz", allow_pickle=False, **arrays)
-    about = About(
+    about = AboutUnit(
         identity=unit.identity,
         name=unit.name,
         seed=unit.seed,
@@ -166,7 +166,7 @@ def read(folder: Path, run: Run) -> Stored:
         run: all that was asked for, which the folder does not say. Tables and arrays are read when they are asked for.
     """
     try:
-        about = About.model_validate_json(inputs.text(folder / ABOUT))
+        about = AboutUnit.model_validate_json(inputs.text(folder / ABOUT))
     except ValidationError as error:  # whose own words quote the file
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -48,16 +48,16 @@ def in_notebook() -> bool:
     return "ipykernel" in sys.modules and Console().is_jupyter
 
 
-class Ledger:
+class Tally:
     """What has been told so far, and when the rest may be done.
 
     Args:
         parts: how many there will be, if that is known.
 
-    >>> ledger = Ledger(parts=2)
-    >>> ledger.note("first", 1.0)
-    >>> ledger.note("second", 0.5)
-    >>> ledger.share, ledger.done, ledger.under_way
+    >>> tally = Tally(parts=2)
+    >>> tally.note("first", 1.0)
+    >>> tally.note("second", 0.5)
+    >>> tally.share, tally.done, tally.under_way
     (0.75, 1, {'second': 0.5})
     """
 
@@ -105,15 +105,15 @@ class _Words:
     """A line of words, not too often."""
 
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
-        self._ledger, self._say, self._every = Ledger(parts), say, every
+        self._tally, self._say, self._every = Tally(parts), say, every
         self._next = time.monotonic() + max(every, _PATIENCE)
 
     def tell(self, what: str, share: float) -> None:
         """One more word."""
-        self._ledger.note(what, share)
+        self._tally.note(what, share)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
-            self._say(self._ledger.words())
+            self._say(self._tally.words())
 
 
 @contextmanager
@@ -122,12 +122,12 @@ def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
     with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as shown:
         tasks: dict[str, TaskID] = {}
-        ledger = Ledger(parts)
+        tally = Tally(parts)
         whole = shown.add_task("all", total=1.0, left="", visible=parts > 1)
 
         def show(what: str, done: float) -> None:
-            ledger.note(what, done)
-            shown.update(whole, completed=ledger.share, left=ledger.words().split(" (")[0])
+            tally.note(what, done)
+            shown.update(whole, completed=tally.share, left=tally.words().split(" (")[0])
             if what not in tasks:
                 tasks[what] = shown.add_task(what, total=1.0, left="")
             shown.update(tasks[what], completed=done, visible=done < 1)

@@ -77,7 +77,7 @@ class Gate:
         self._offered = 0
 
 
-class Message(NamedTuple):
+class Outgoing(NamedTuple):
     """What a server updates with when a worker has computed one more gradient."""
 
     gradients: Sequence[Gradient]  # none: with nothing
@@ -100,17 +100,17 @@ class Outbox:
         """Whether the worker's next gradient is sent."""
         return self._gate.passes()
 
-    def put(self, gradient: Gradient, sends: bool) -> Message:
+    def put(self, gradient: Gradient, sends: bool) -> Outgoing:
         """What comes of a worker's next gradient; one that is not sent must be finished."""
         again = self._unsent == "apply-again"
         if again and not sends:
             self._sim.drop(gradient, cost=NOTHING)
-            return Message(self._kept, sent=False)
+            return Outgoing(self._kept, sent=False)
         gradients = [gradient] if again else [*self._kept, gradient]
         self._kept = gradients if again or not sends else []
-        return Message(gradients if sends else (), sends)
+        return Outgoing(gradients if sends else (), sends)
 
-    def update(self, message: Message, block: int = 0) -> None:
+    def update(self, message: Outgoing, block: int = 0) -> None:
         """A server's update with a message that has arrived."""
         cost = None if message.sent else NOTHING
         for earlier in message.gradients[:-1]:

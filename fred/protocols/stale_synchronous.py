@@ -30,11 +30,11 @@ class StaleSynchronous(Central):
     cache: bool = Field(True, description="parameters that are not too old are read again, instead of fetched")
 
     def start(self, sim: Simulation) -> None:
-        progress = _Progress(sim)
+        progress = _Steps(sim)
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, progress, worker))
 
-    def _work(self, sim: Simulation, progress: "_Progress", worker: int) -> Process:
+    def _work(self, sim: Simulation, progress: "_Steps", worker: int) -> Process:
         def push(gradient: Gradient, block: int) -> None:
             sim.push(gradient, block=block)
 
@@ -53,7 +53,7 @@ class StaleSynchronous(Central):
             progress.finish(worker)
 
 
-class _Progress:
+class _Steps:
     """How far the workers are."""
 
     def __init__(self, sim: Simulation):

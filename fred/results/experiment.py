@@ -75,7 +75,7 @@ def run(
         return Result(scenario, [_in_memory(unit, progress) for unit in units_of(scenario, only, inline)])
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
-    about = folder.About(_seen_from(path, file), inline)
+    about = folder.AboutResult(_seen_from(path, file), inline)
     _check_same(path, about)
     units = units_of(scenario, only, inline)
     kept, anew = _into(path, scenario, units, about, _Manner(progress, jobs, dask, fresh))
@@ -91,7 +91,9 @@ class _Manner(NamedTuple):
     fresh: bool
 
 
-def _into(path: Path, scenario: Scenario, units: list[Unit], about: folder.About, how: _Manner) -> tuple[int, tuple[str, ...]]:
+def _into(
+    path: Path, scenario: Scenario, units: list[Unit], about: folder.AboutResult, how: _Manner
+) -> tuple[int, tuple[str, ...]]:
     """Do what is missing, and put a whole folder in its place; how many units were there before, and why not more."""
     with staging.opened(path) as stage:
         kept = _kept(units, stage, path) if not how.fresh else []
@@ -201,7 +203,7 @@ def _seen_from(path: Path, file: str | Path) -> str:
         return Path(file).name
 
 
-def _check_same(path: Path, about: folder.About) -> None:
+def _check_same(path: Path, about: folder.AboutResult) -> None:
     file, title = staging.title_of(path)
     if about.file and file and file != about.file:
         named = f", {title!r}" if title else ""

@@ -49,7 +49,7 @@ class Digests(BaseModel):
     params: str | None
 
 
-class Row(BaseModel):
+class Listed(BaseModel):
     """What summary.json holds for one run with one seed, as far as it identifies the run."""
 
     name: str
@@ -63,7 +63,7 @@ class Row(BaseModel):
 
 
 @dataclass(frozen=True)
-class About:
+class AboutResult:
     """What is known of a result beside its runs."""
 
     file: str = ""  # of the scenario
@@ -86,11 +86,11 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
-        complete(stage, result.scenario, done, About("", inline))
+        complete(stage, result.scenario, done, AboutResult("", inline))
         staging.publish(stage, path)
 
 
-def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> None:
+def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> None:
     """What a folder holds beside its units: summary, figures and, last, the manifest.
 
     Args:
@@ -135,13 +135,13 @@ def load_result(path: str | Path) -> Result:
     return Result(scenario, [stored.read(path / row.folder, scenario.runs[row.name]) for row in rows])
 
 
-def read_manifest(path: Path) -> tuple[Manifest, list[Row]]:
+def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
     manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
         raise FredError(f"{path} has another format; this version reads format {FORMAT}")
     try:
-        recorded, rows = Manifest.model_validate(manifest), TypeAdapter(list[Row]).validate_python(summary)
+        recorded, rows = Manifest.model_validate(manifest), TypeAdapter(list[Listed]).validate_python(summary)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -174,7 +174,7 @@ def changed(path: Path, manifest: Manifest) -> str:
     return ""
 
 
-def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: About) -> dict[str, Any]:
+def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> dict[str, Any]:
     names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
     for part in ("runs", "points"):
         resolved[part] = {name: each for name, each in resolved[part].items() if name in names}

@@ -81,7 +81,7 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
         (scratch / unit.folder).mkdir(parents=True)
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew.append(stored.read(scratch / unit.folder, unit.run))
-    folder.complete(scratch, result.scenario, anew, folder.About(manifest.file, manifest.inline))
+    folder.complete(scratch, result.scenario, anew, folder.AboutResult(manifest.file, manifest.inline))
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)

@@ -15,7 +15,7 @@ from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.limits import MOST_POINTS
 from fred.errors import FredError
 from fred.schedule.schedule import Row, Schedule, Verb
-from fred.specification.shape import Unit
+from fred.specification.shape import Measure
 from fred.timing.recorder import Listener, Recorder
 
 
@@ -38,7 +38,7 @@ class Cadence:
         spacing: how much of it lies between two points.
     """
 
-    unit: Unit
+    unit: Measure
     spacing: float
 
     def points(self, schedule: Schedule) -> Points:

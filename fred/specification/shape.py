@@ -14,7 +14,7 @@ from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.schedule.minibatches import Division, Sampling
 
-Unit = Literal["updates", "gradients", "seconds"]
+Measure = Literal["updates", "gradients", "seconds"]
 
 
 class Task(Component):
@@ -60,7 +60,7 @@ class Stop(Component):
         return [name for name in type(self).model_fields if getattr(self, name) is not None]
 
     @property
-    def bound(self) -> tuple[Unit, float]:
+    def bound(self) -> tuple[Measure, float]:
         """The limit along which evaluation points are spread: its unit, and how many of it (seconds in s).
 
         >>> Stop(updates=100, seconds=60).bound, Stop(updates=100, gradients=500).bound
@@ -88,7 +88,7 @@ class Evaluate(Component):
             raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}, not all")
         return self
 
-    def spacing(self, stop: Stop) -> tuple[Unit, float]:
+    def spacing(self, stop: Stop) -> tuple[Measure, float]:
         """What is counted between two evaluations, and how much of it.
 
         Args:

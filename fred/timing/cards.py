@@ -68,11 +68,11 @@ class SlowCard(Card):
         return self.free_at
 
 
-class Shared(Card):
+class SharedCard(Card):
     """A worker's link, and the card that the workers of its node share: a message passes both at the same time.
 
     >>> link, card = Card(1e6), Card(4e6)
-    >>> Shared(link, card).passes(now=0, size=2_000_000), card.free_at
+    >>> SharedCard(link, card).passes(now=0, size=2_000_000), card.free_at
     (2000000000, 500000000)
     """
 

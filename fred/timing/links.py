@@ -13,7 +13,7 @@ from fred.cluster.durations import durations
 from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
-from fred.timing.cards import Card, OfServer, Shared, Slowness, card_of
+from fred.timing.cards import Card, OfServer, SharedCard, Slowness, card_of
 from fred.timing.loop import After, Loop
 
 
@@ -144,8 +144,10 @@ class Links:
         )
         self._upward, self._downward = self._out, self._in  # to servers, from servers
         if network.node_bandwidth is not None:
-            self._upward = [Shared(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
-            self._downward = [Shared(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
+            self._upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
+            self._downward = [
+                SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)
+            ]
         self._inner_out, self._inner_in = self._out, self._in
         if within is not None:
             self._inner_out, self._inner_in = (

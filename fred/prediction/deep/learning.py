@@ -54,13 +54,13 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
     if rule.variant != "shared":
         node_of = np.zeros_like(node_of)
     repaired = rule.variant != "printed"
-    schedule = training.Schedule(rule.steps, rule.learning_rate, rule.window, rule.seed, repaired, repaired)
+    schedule = training.Training(rule.steps, rule.learning_rate, rule.window, rule.seed, repaired, repaired)
     network = of_variant(rule.variant, seconds.shape[1])
     normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
     params, losses = training.train(network, seconds, Grid(node_of), schedule, progress)
     if not np.isfinite(losses).all() or not all(np.isfinite(a).all() for layer in params.values() for a in layer.values()):
         raise ValueError("training has diverged; give a smaller `learning_rate`")
-    about = saved.About(
+    about = saved.AboutModel(
         fred=__version__,
         environment=environment.describe() | {"numpyro": importlib.metadata.version("numpyro")},
         variant=rule.variant,

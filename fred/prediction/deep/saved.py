@@ -22,7 +22,7 @@ Variant = Literal["shared", "plain", "printed"]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class About(BaseModel):
+class AboutModel(BaseModel):
     """What is known of a trained model beside its parameters."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -57,7 +57,7 @@ class About(BaseModel):
 class Trained:
     """Parameters and where they come from."""
 
-    about: About
+    about: AboutModel
     params: dict[str, dict[str, NDArray[np.float32]]]
 
     @cached_property
@@ -107,9 +107,9 @@ def load(path: Path) -> Trained:
     return trained
 
 
-def _about(path: Path) -> About:
+def _about(path: Path) -> AboutModel:
     try:
-        return About.model_validate_json(inputs.text(path))
+        return AboutModel.model_validate_json(inputs.text(path))
     except ValidationError as error:
         first = error.errors()[0]
         raise FredError(f"cannot read {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

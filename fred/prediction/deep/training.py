@@ -27,7 +27,7 @@ _WINDOWS_OF_NODES = 8  # of a step at most, where each node is an example
 _BATCH = 512  # workers of a step then, about
 
 
-class Schedule(NamedTuple):
+class Training(NamedTuple):
     """How long, how fast, on what."""
 
     steps: int
@@ -62,7 +62,7 @@ def record(network: Network, seconds: NDArray[np.float64], grid: Grid) -> Record
 
 
 def train(
-    network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Schedule, progress: Callable[[float], None]
+    network: Network, seconds: NDArray[np.float64], grid: Grid, schedule: Training, progress: Callable[[float], None]
 ) -> tuple[Params, NDArray[np.float32]]:
     """Parameters, and the loss per observed time of every step."""
     recorded = record(network, seconds, grid)
