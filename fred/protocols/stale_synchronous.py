@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fred.components.component import Whole
 from fred.protocols.central import Central
-from fred.timing.copies import Gradient
+from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 
@@ -39,6 +39,7 @@ class StaleSynchronous(Central):
             sim.push(gradient, block=block)
 
         fetch, compute, deliver = self.fetch, self.compute, self.deliver
+        model: Copy | None = None  # a process that begins anew after a crash has none
         includes = 0  # everybody's steps, as many as the parameters are sure to have in them
         while True:
             step = progress.steps[worker]
@@ -46,7 +47,9 @@ class StaleSynchronous(Central):
             if step == 0 or not self.cache or includes < needed:
                 while progress.slowest < needed:
                     yield from sim.wait(worker, progress.advanced, f"all to finish step {progress.slowest}")
-                includes, model = progress.slowest, (yield from fetch(sim, worker))
+                includes, model = progress.slowest, None
+            if model is None:
+                model = yield from fetch(sim, worker)
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, push)
             model = gradient.copy
