@@ -37,7 +37,19 @@ def stream_key(seed: int, purpose: str) -> tuple[int, int]:
 
 
 def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> NDArray[np.uint64]:
-    """One 32-bit word per (entity, position), broadcast against each other."""
+    """One 32-bit word per (entity, position), broadcast against each other.
+
+    Args:
+        seed: the run's.
+        purpose: names the stream.
+        entity: numbers below 2**32.
+        position: numbers from 0.
+
+    Example: draws do not depend on what else is asked for.
+        >>> one, several = words(0, "minibatch", 3, 7), words(0, "minibatch", [[2], [3]], np.arange(8))
+        >>> int(one) == int(several[1, 7]), several.shape
+        (True, (2, 8))
+    """
     position = np.asarray(position, np.uint64)
     block = philox(stream_key(seed, purpose), position // _LANES, entity)
     lane = np.broadcast_to(position % _LANES, block.shape[:-1]).astype(np.intp)
@@ -45,7 +57,11 @@ def words(seed: int, purpose: str, entity: ArrayLike, position: ArrayLike) -> ND
 
 
 def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, count: int) -> NDArray[np.uint64]:
-    """`words` at positions start .. start + count - 1, quickly if all runs begin and end at multiples of four: + [count]."""
+    """`words` at positions start .. start + count - 1, quickly if all runs begin and end at multiples of four: + [count].
+
+    >>> word_runs(0, "minibatch", [2, 3], 4, 8).tolist() == words(0, "minibatch", [[2], [3]], 4 + np.arange(8)).tolist()
+    True
+    """
     start, entity = np.asarray(start, np.uint64)[..., None], np.asarray(entity, np.uint64)[..., None]
     if count % _LANES or (start % _LANES).any():
         return words(seed, purpose, entity, start + np.arange(count, dtype=np.uint64))
@@ -54,7 +70,14 @@ def word_runs(seed: int, purpose: str, entity: ArrayLike, start: ArrayLike, coun
 
 
 def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int) -> NDArray[np.float64]:
-    """Draws start .. start + count - 1 of each entity's stream, strictly inside (0, 1): shape of `entity` + [count]."""
+    """Draws start .. start + count - 1 of each entity's stream, strictly inside (0, 1): shape of `entity` + [count].
+
+    >>> draws = uniforms(0, "compute", np.arange(1000), 0, 100)
+    >>> draws.shape, round(float(draws.mean()), 2), bool(0 < draws.min() and draws.max() < 1)
+    ((1000, 100), 0.5, True)
+    >>> uniforms(0, "compute", 5, 10, 2).tolist() == draws[5, 10:12].tolist()
+    True
+    """
     first, last = start // 2, (start + count + 1) // 2
     entity = np.asarray(entity, np.uint64)
     block = philox(stream_key(seed, purpose), np.arange(first, last, dtype=np.uint64), entity[..., None])
