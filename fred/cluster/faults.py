@@ -235,12 +235,12 @@ class Faults:
         return bool(self._lateness)
 
     def away(self, kind: Who, number: int, after: int) -> Span:
-        """The first time away that ends after then, of all faults together, ns."""
+        """The first time away that ends `after` then, of all faults together, ns; of a worker or server (`kind`, `number`)."""
         span = min((each(kind, number, after) for each in self._away), default=NOT_AT_ALL)
         return span[0], self.back(kind, number, span[0]) if span[0] < NEVER else NEVER
 
     def absences(self, kind: Who, number: int, until: int) -> Iterator[Span]:
-        """All times away that begin before then, ns."""
+        """All times that it (`kind`, `number`) is away that begin before `until`, ns."""
         begin, end = self.away(kind, number, 0)
         while begin < until:
             yield begin, end
@@ -249,7 +249,7 @@ class Faults:
             begin, end = self.away(kind, number, end)
 
     def back(self, kind: Who, number: int, now: int) -> int:
-        """When it is there: now, unless it is away; NEVER: never again."""
+        """When it (`kind`, `number`) is there: `now`, unless it is away; NEVER: never again."""
         for _ in range(MOST_TRIES):
             if now >= NEVER:
                 return NEVER

@@ -1,4 +1,10 @@
-"""Durations that were measured, each as likely as it came up; from a list or from a file."""
+"""Durations that were measured, each as likely as it came up; from a list or from a file.
+
+Example:
+    >>> latency = Empirical(values=(0.1, 0.2, 0.2, 0.5))
+    >>> latency.sample(np.array([0.1, 0.3, 0.6, 0.9])).tolist(), latency.mean
+    ([0.1, 0.2, 0.2, 0.5], 0.25)
+"""
 
 import math
 from functools import cached_property

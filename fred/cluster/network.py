@@ -1,4 +1,22 @@
-"""What connects workers with servers and with each other, as a scenario says it."""
+"""What connects workers with servers and with each other, as a scenario says it.
+
+Example: 1 MB from two workers, who share a server's card of 10 MB/s.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {
+    ...         "workers": 2,
+    ...         "compute": {"name": "constant", "seconds": 1.0},
+    ...         "network": {"bandwidth": 1e7, "server_bandwidth": 1e7, "message_bytes": 1_000_000},
+    ...     },
+    ...     "stop": {"updates": 2},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... })
+    >>> schedule = fred.run(scenario).outcomes[0].schedule
+    >>> [row.end_ns / 1e9 for row in schedule if row.verb == fred.Verb.PULL][:2]  # when a model arrives
+    [0.1, 0.2]
+    >>> [row.time_ns / 1e9 for row in schedule if row.verb == fred.Verb.PUSH]  # when a gradient does
+    [1.2, 1.3]
+"""
 
 import math
 from collections.abc import Collection, Iterable

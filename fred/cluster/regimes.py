@@ -1,4 +1,23 @@
-"""More contention: noise that persists, the time of day, rare delays, a job that moves from node to node."""
+"""More contention: noise that persists, the time of day, rare delays, a job that moves from node to node.
+
+Example: by what two workers, each on a node of its own, are slowed down at some times, s.
+    >>> def told(regime, times):
+    ...     load = regime.start(seed=0, name="contention 0", node_of=np.array([0, 1]))
+    ...     return [[round(load.slowdown(worker, time * NANOSECONDS)[0], 2) for worker in (0, 1)] for time in times]
+    >>> told(Diurnal(slowdown=3.0, period=24.0, steps=24), times=(0, 6, 12, 18))
+    [[2.99, 2.99], [1.87, 1.87], [1.01, 1.01], [2.13, 2.13]]
+    >>> told(MovingJob(slowdown=2.0, dwell=6.0, rest=3.0), times=(0, 6, 12, 15))
+    [[2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [2.0, 1.0]]
+
+    What persists is told of a computation's beginning, and what is rare of a worker's single gradients:
+    >>> noise = PersistentNoise(deviation=0.1, persistence=0.9).start(0, "contention 0", np.array([0, 1]))
+    >>> [round(noise.stretch(0, second * NANOSECONDS), 2) for second in range(6)]
+    [0.81, 0.89, 0.9, 0.88, 0.9, 0.96]
+    >>> rare = RareDelays(probability=0.25, seconds={"name": "constant", "seconds": 2.0})
+    >>> rare = rare.start(0, "contention 0", np.array([0]))
+    >>> [rare.delay(0, step) / NANOSECONDS for step in range(8)]
+    [0.0, 2.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]
+"""
 
 import math
 from array import array

@@ -1,4 +1,18 @@
-"""FRED's dispatcher [Odena 2016, section 3]: no clock; a selection rule draws which worker's gradient comes next."""
+"""FRED's dispatcher [Odena 2016, section 3]: no clock; a selection rule draws which worker's gradient comes next.
+
+Example: no time passes, and the four workers' gradients come in any order.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 4},
+    ...     "stop": {"updates": 10},
+    ...     "protocol": "dispatcher",
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... })
+    >>> schedule = fred.run(scenario).outcomes[0].schedule
+    >>> pushes = schedule.rows(fred.Verb.PUSH)
+    >>> schedule["worker"][pushes].tolist(), schedule["staleness"][pushes].tolist(), schedule.end_ns
+    ([0, 3, 0, 0, 0, 0, 3, 1, 2, 1], [0, 1, 1, 0, 0, 0, 4, 7, 8, 1], 0)
+"""
 
 from typing import Annotated
 

@@ -1,4 +1,20 @@
-"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26]."""
+"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26].
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="eager", start_by="solo")
+    [32.0, 104.0, 0.4]
+    >>> told(name="eager", start_by="solo", period=None)
+    [119.0, 386.0, 0.0]
+"""
 
 import math
 from functools import partial

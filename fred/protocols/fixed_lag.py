@@ -1,4 +1,20 @@
-"""Simulated staleness [Chen et al. 2017, section 2.1, appendix A.1]: serial SGD with gradients that are so many updates old."""
+"""Simulated staleness [Chen et al. 2017, section 2.1, appendix A.1]: serial SGD with gradients that are so many updates old.
+
+Example: every update but the first ones is made with a gradient at parameters so much older.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 1},
+    ...     "stop": {"updates": 100},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "staleness_mean", "staleness_max"]].round(2).iloc[0].tolist()
+    >>> told(name="fixed-lag", lag=20)
+    [100.0, 17.9, 20.0]
+    >>> told(name="fixed-lag", lag=20, ramp=100)
+    [100.0, 9.5, 19.0]
+"""
 
 from collections import deque
 from itertools import count

@@ -1,4 +1,20 @@
-"""Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2]: wait for your neighbours only."""
+"""Gossip in step [Lian et al. 2017, algorithm 1; Assran et al. 2019, algorithms 1 and 2]: wait for your neighbours only.
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="gossip", topology="complete")
+    [119.0, 0.56]
+    >>> told(name="gossip", overlap=8)
+    [168.0, 0.43]
+"""
 
 from typing import Annotated, ClassVar, Literal
 

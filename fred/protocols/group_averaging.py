@@ -69,13 +69,27 @@ class GroupAveraging(Protocol):
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
-    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ."""
+    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
+
+    Args:
+        iteration: from 0.
+        workers, size: how many there are, of all and in a group: powers of two.
+        fixed: the bits are those of iteration 0, always.
+
+    Example: eight workers in pairs.
+        >>> [differing(iteration, workers=8, size=2) for iteration in range(4)]
+        [[1], [2], [4], [1]]
+    """
     phases, bits = int(math.log2(workers)), int(math.log2(size))
     return [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
 
 
 def members(worker: int, bits: list[int]) -> list[int]:
-    """The group of a worker: those who differ from it in these bits only."""
+    """The group of a worker: those who differ from it in these bits only.
+
+    >>> members(5, bits=[1]), members(5, bits=[1, 4])
+    ([4, 5], [0, 1, 4, 5])
+    """
     group = [worker & ~sum(bits)]
     for bit in bits:
         group += [member | bit for member in group]

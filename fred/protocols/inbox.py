@@ -36,25 +36,25 @@ class Inbox:
         self._changed = sim.env.event()
 
     def expect(self, arrival: simpy.Event, number: int, sender: int, model: Copy) -> None:
-        """A model is on its way."""
+        """A `model` is on its way; `arrival` happens when it is there. For `number` and `sender` see `put`."""
         assert arrival.callbacks is not None
         arrival.callbacks.append(lambda _: self.put(number, sender, model))
 
     def put(self, number: int, sender: int, model: Copy) -> None:
-        """A sender's model of that number is here."""
+        """A `sender`'s `model` of that `number` is here."""
         self._models.setdefault(number, {})[sender] = model
         self._arrived[number] += 1
         self._changed.succeed()
         self._changed = self._sim.env.event()
 
     def wait(self, worker: int, number: int, senders: int) -> Process:
-        """Ends when all of so many senders' models of that number have come."""
+        """Ends when all of so many `senders`' models of that `number` have come; the `worker` is who waits."""
         while self._arrived[number] < senders:
             yield from self._sim.wait(worker, self._changed, f"models of iteration {number} from its neighbours")
         del self._arrived[number]
 
     def take(self, number: int) -> dict[int, Copy]:
-        """The models of one number, by sender."""
+        """The models of one `number`, by sender."""
         return self._models.pop(number)
 
     def take_all(self) -> list[tuple[int, int, Copy]]:

@@ -1,4 +1,20 @@
-"""Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then."""
+"""Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then.
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="local-steps", period=1)
+    [119.0, 0.56]
+    >>> told(name="local-steps", period=8)
+    [125.0, 0.5]
+"""
 
 from functools import partial
 from typing import ClassVar

@@ -1,4 +1,20 @@
-"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2]: an update for every so many gradients."""
+"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2]: an update for every so many gradients.
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "staleness_mean"]].round(2).iloc[0].tolist()
+    >>> told(name="softsync", n=1)
+    [96.0, 384.0, 0.74]
+    >>> told(name="softsync", n=4)
+    [386.0, 386.0, 2.96]
+"""
 
 from functools import partial
 from typing import ClassVar, Literal

@@ -1,4 +1,22 @@
-"""Stale synchronous parallel [Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing 2013]: nobody runs too far ahead."""
+"""Stale synchronous parallel [Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing 2013]: nobody runs too far ahead.
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "staleness_mean", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="stale-synchronous", bound=0)
+    [119.0, 1.49, 0.56]
+    >>> told(name="stale-synchronous", bound=8)
+    [143.0, 8.31, 0.51]
+    >>> told(name="stale-synchronous", bound=None)
+    [386.0, 192.5, 0.0]
+"""
 
 from collections import Counter
 from functools import partial

@@ -1,4 +1,22 @@
-"""Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4]."""
+"""Synchronous SGD with backup workers [Chen, Pan, Monga, Bengio, Jozefowicz 2017, algorithms 3-4].
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_dropped", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="synchronous")
+    [29.0, 0.0, 0.56]
+    >>> told(name="synchronous", backup_workers=1)
+    [119.0, 29.0, 0.0]
+    >>> told(name="synchronous", backup_workers=1, late="interrupt")
+    [119.0, 119.0, 0.0]
+"""
 
 from functools import partial
 from typing import ClassVar, Literal

@@ -56,6 +56,8 @@ def _resolved(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
+    if isinstance(said := result.get("description"), str):
+        result["description"] = said.partition(">>>")[0].rpartition("\n\n")[0] if ">>>" in said else said  # without its example
     return {"$ref": f"#/$defs/{schema[ONE_OF]}", **result} if ONE_OF in schema else result
 
 

@@ -52,6 +52,11 @@ class Links:
         """Bring `size` bytes from a worker to one server, or to all; how many messages were lost and sent again until then.
 
         Ends when the last byte has arrived.
+
+        Args:
+            worker: who sends.
+            size: bytes.
+            server: by number; absent: all of them.
         """
         if server is None and self._singly:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
@@ -69,7 +74,13 @@ class Links:
         return again
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
-        """When `size` bytes that one server, or all, send to a worker now have arrived, ns."""
+        """When `size` bytes that one server, or all, send to a worker now have arrived, ns.
+
+        Args:
+            worker: who receives.
+            size: bytes.
+            server: by number; absent: all of them.
+        """
         if server is None and self._singly:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
         now = self._env._now
@@ -84,6 +95,10 @@ class Links:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
 
         The message reaches one card after another when it begins to pass the one before, and, on its way, a latency later.
+
+        Args:
+            sender, receiver: workers.
+            size: bytes.
         """
         inside = self._node_of[sender] == self._node_of[receiver]
         latency = (self._inside if inside else self._across)[sender]()
@@ -104,7 +119,7 @@ class Links:
             yield After(self._env, done - self._env._now)
 
     def announce(self, sender: int, messages: int) -> int:
-        """A worker is about to send so many messages to others; how often any of them will be sent again."""
+        """A worker, `sender`, is about to send so many `messages` to others; how often any of them will be sent again."""
         if self._faults is None or not self._faults.loses:
             return 0
         drawn = [self._faults.lateness("between-workers", sender, self._env._now) for _ in range(messages)]

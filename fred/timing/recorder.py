@@ -90,7 +90,10 @@ class Recorder:
         return self.changes // self._blocks
 
     def pull(self, now: int, worker: int, replica: int, block: int, step: int, arrival: int, size: int, messages: int) -> Copy:
-        """The worker reads a block of the replica now; it arrives at `arrival`."""
+        """The `worker` reads a `block` of the `replica` now; it arrives at `arrival`.
+
+        It is before the worker's minibatch `step`; `size` and `messages` were sent for it.
+        """
         mailbox, clock = self._mailboxes, self.clocks[replica * self._blocks + block]
         self._mailboxes = mailbox + 1
         self._rows += _pack(
@@ -165,7 +168,7 @@ class Recorder:
             self._tell()
 
     def beside(self, what: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
-        """What takes from then to then, ns, and makes no row of its own; see `Intervals`."""
+        """What takes from `begin` to `end`, ns, and makes no row of its own; see `Intervals` for the rest."""
         if end > UNENDING:
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
