@@ -31,7 +31,7 @@ class Group(Component):
 class Cluster(Component):
     """Workers with their compute times, and the network between them and the servers.
 
-    Example: two fast workers and a slow one on two machines, the second of which is busy from 10 s on.
+    Example: two fast workers and a slow one on two machines, the second of which is busy from 10 s on:
         >>> import fred
         >>> cluster = fred.Cluster(
         ...     groups=[{"workers": 2}, {"workers": 1, "speed": 0.5}],

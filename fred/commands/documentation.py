@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fred.components import registry
-from fred.components.component import Component, OneOf
+from fred.components.component import Component, OneOf, without_example
 from fred.specification.loading import load
 
 _HEAD = """# Algorithms and protocols
@@ -57,7 +57,7 @@ def _own(base: type[Component]) -> list[str]:
 
 
 def _entry(cls: type[Any]) -> Iterator[str]:
-    yield f"{inspect.getdoc(cls)}\n"
+    yield without_example(inspect.getdoc(cls) or "") + "\n"
     if rule := getattr(cls, "rule", ""):
         yield f"```text\n{rule}\n```\n"
     if cited := source(cls):

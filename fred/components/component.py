@@ -26,6 +26,17 @@ Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of thing
 Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
 
 
+def without_example(docstring: str) -> str:
+    """What a docstring says before its example, and before the sentence that leads to that.
+
+    >>> without_example("Takes its time.\\n\\nA second:\\n\\n    >>> Constant(seconds=1.0)")
+    'Takes its time.'
+    """
+    text, example, _ = docstring.partition(">>>")
+    paragraphs = text.rstrip().split("\n\n")
+    return "\n\n".join(paragraphs[:-1] if example and paragraphs[-1].endswith(":") else paragraphs)
+
+
 class Component(BaseModel):
     """Options with behaviour; hashable, comparable, refusing unknown keys, NaN and infinity.
 

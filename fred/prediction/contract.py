@@ -189,7 +189,7 @@ class Oracle(CutoffRule):
     `round` maximises c / x_(c), gradients per time of this round. `throughput` maximises c - rho x_(c), rho the gradients per
     time of the last rounds: over a long run that is the more gradients per time [Dinkelbach 1967].
 
-    Of times 1, 1.1, 1.2 and 4, three are best: 3 / 1.2 is more than 2 / 1.1 and 4 / 4.
+    Of times 1, 1.1, 1.2 and 4, three are best, as 3 / 1.2 is more than 2 / 1.1 and 4 / 4:
 
         >>> import numpy as np
         >>> from fred.prediction.contract import Oracle

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from fred.components import registry
-from fred.components.component import ONE_OF
+from fred.components.component import ONE_OF, without_example
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from fred.specification.sweep import Sweep
@@ -57,7 +57,7 @@ def _resolved(schema: Any) -> Any:
         return schema
     result = {key: _resolved(value) for key, value in schema.items() if key not in (ONE_OF, "required")}
     if isinstance(said := result.get("description"), str):
-        result["description"] = said.partition(">>>")[0].rpartition("\n\n")[0] if ">>>" in said else said  # without its example
+        result["description"] = without_example(said)
     return {"$ref": f"#/$defs/{schema[ONE_OF]}", **result} if ONE_OF in schema else result
 
 

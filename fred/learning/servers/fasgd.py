@@ -21,7 +21,7 @@ class FASGD(Server):
     `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
     In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 30).
 
-    The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first.
+    The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first:
 
         >>> from fred.learning.servers.fasgd import FASGD
         >>> import jax.numpy as jnp

@@ -13,6 +13,7 @@ class SGP(Server):
     """Every worker steps x with its gradient at z = x / w, and mixes x and the push-sum weight w with its neighbours'.
 
     What the optimizer decays is z, too: a weight decay is part of the loss, whose gradient is taken there.
+
     Sending one half of x and w away leaves z as it is; a step of x by 1 is one of z by 2, where w is 1/2:
 
         >>> from fred.learning.servers.sgp import SGP
