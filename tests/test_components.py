@@ -240,7 +240,7 @@ class Late(Latency):
 
 class Careful(Asynchronous):
     "Fails in a process."
-    def _work(self, sim, worker):
+    def _work(self, sim, worker, *_):
         yield from sim.pull(worker)
         if worker == 1:
             raise LookupError("I do not know how")

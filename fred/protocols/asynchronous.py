@@ -26,3 +26,4 @@ class Asynchronous(Central):
             model = yield from fetch(sim, worker)
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, push)
+            del model, gradient  # or they would be held until the next ones are there

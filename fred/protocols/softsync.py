@@ -69,6 +69,7 @@ class Softsync(Central):
             model = yield from fetch(sim, worker)
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, accept)
+            del model, gradient  # or they would be held until the next ones are there
             for update in updates if self.afterwards == "wait" else ():
                 if not update.triggered:
                     yield from sim.wait(worker, update, f"{sim.workers // self.n} gradients to arrive")

@@ -71,6 +71,7 @@ class StaleSynchronous(Central):
             gradient = yield from compute(sim, worker, model)
             yield from deliver(sim, gradient, push)
             model = gradient.copy
+            del gradient  # or it would be held until the next one is there
             progress.finish(worker)
 
 
