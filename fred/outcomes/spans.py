@@ -222,14 +222,20 @@ class _Table:
         return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
 
     def _rows(self) -> _Pieces:
-        """When rows begin, with whom each is about."""
+        """When rows begin, with whom each is about; first those that are part of a collective operation."""
         schedule = self._schedule
         rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
+        rows = rows[np.argsort(~self._is_together(rows), kind="stable")]
         served = self._on_servers(rows)
         begin = np.where(schedule["verb"][rows] == Verb.PULL, schedule["begin_ns"][rows], schedule["time_ns"][rows])
-        other = np.where(served, _SERVER, self._usual())
+        other = np.select([served, self._is_together(rows)], [_SERVER, _COLLECTIVE], self._usual())
         number = np.where(served & (schedule.blocks > 1), schedule["block"][rows], NONE)
         return self._placed(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
+
+    def _is_together(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether messages were sent for what these rows do to a worker's own replica, or to one that all have alike."""
+        sent = (self._schedule["messages"][rows] > 0) & (self._schedule["verb"][rows] != Verb.PULL)
+        return sent & ~self._on_servers(rows)
 
     def _usual(self) -> int:
         """Whom a worker waits for where nothing says it."""

@@ -83,7 +83,7 @@ class What(IntEnum):
     """What an interval beside the rows is."""
 
     UNFINISHED = 0  # a gradient that a row drops, or sends in part, before its end: until then it would have been computed
-    COLLECTIVE = 1  # models on their way in the collective operation that a row is part of; nothing long where that costs none
+    COLLECTIVE = 1  # models on their way in the collective operation that a row is part of, where that takes time
     TRIP = 2  # a model on its way from a worker to another; in exchanges one after the other, from those it waits for last
     LOST = 3  # an attempt at a gradient that ended when its worker crashed, and was made anew
     AWAY = 4  # a worker is away

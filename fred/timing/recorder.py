@@ -19,6 +19,7 @@ _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
 _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
 _INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
 _pack_interval = _INTERVAL.pack
+_COLLECTIVE = int(What.COLLECTIVE)
 _TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
@@ -172,6 +173,10 @@ class Recorder:
         if end > UNENDING:
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
+
+    def together(self, begin: int, end: int, worker: int) -> None:
+        """The next row, of the worker, is part of a collective operation; models are on their way from `begin` to `end`, ns."""
+        self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size, worker)
 
     def stop(self) -> None:
         """The schedule ends here."""

@@ -16,7 +16,7 @@ from fred.timing.links import Links
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
 
-_COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)  # plain integers, as in the recorder
+_TRIP = int(What.TRIP)  # a plain integer, as in the recorder
 
 
 class Sending(World):
@@ -158,16 +158,12 @@ class Sending(World):
     def _travelled(self, worker: int, receiver: int, begin: int) -> None:
         self.record.beside(_TRIP, begin, self.now, self._published[worker], worker, receiver)
 
-    def _together(self, worker: int, cost: Cost, end: int) -> None:
-        """The next row is what a worker has of a collective operation that ends then, ns, if it is of one."""
-        if cost.messages or cost.moving:
-            self.record.beside(_COLLECTIVE, end - cost.moving, end, len(self.record), worker)
-
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""
         if cost is None:
             return gradient.sent.get(block, self._up[block])
-        self._together(gradient.worker, cost, end)
+        if cost.nanoseconds:
+            self.record.together(end - cost.moving, end, gradient.worker)
         return cost.bytes, cost.messages
 
     def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:

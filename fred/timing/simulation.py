@@ -280,7 +280,8 @@ class Simulation(Sending):
             keep, weight: factors of what was there, and of the copy; by default the copy takes its place.
         """
         replica = worker if replica is None else replica
-        self._together(worker, cost, self.env._now)
+        if cost.nanoseconds:
+            self.record.together(self.env._now - cost.moving, self.env._now, worker)
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
