@@ -285,7 +285,7 @@ class TestSSPCache:
 
     def test_it_saves_fetches_and_nothing_else(self):
         cached, fresh = (record(StaleSynchronous(bound=3, cache=cache), BUSY, 400) for cache in (True, False))
-        counted = [copies(each, range(1)).iloc[-1] for each in (cached, fresh)]
+        counted = [copies(each).iloc[-1] for each in (cached, fresh)]
         assert counted[0]["fetches"] < counted[0]["potential"] / 2
         assert counted[1]["fetches"] == counted[1]["potential"]
         assert counted[0]["pushes"] == counted[0]["potential"]
@@ -322,7 +322,7 @@ class TestCopies:
             for row in schedule:
                 if row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP):
                     seen.setdefault((row.worker, row.step), [row.mailbox, 0])[1] += row.messages
-            counted = copies(schedule, range(1))
+            counted = copies(schedule)
             assert counted["potential"].tolist() == list(range(1, len(seen) + 1))
             assert counted["pushes"].tolist() == np.cumsum([messages > 0 for _, messages in seen.values()]).tolist()
             mailboxes = [mailbox for mailbox, _ in seen.values()]
@@ -332,7 +332,7 @@ class TestCopies:
 
     def test_blocks_of_one_model_are_one_copy(self):
         cluster = Cluster(workers=3, servers=4, compute=COMPUTE)
-        counted = copies(record(Gated(k_fetch=3, **LAYERS), cluster, 60), range(1))
+        counted = copies(record(Gated(k_fetch=3, **LAYERS), cluster, 60))
         assert (counted["pushes"] == counted["potential"]).all()
         assert counted["fetches"].iloc[-1] == pytest.approx(counted["potential"].iloc[-1] / 3, abs=3)
         assert (counted["fetched_bytes"] == 1000 * counted["fetches"]).all()

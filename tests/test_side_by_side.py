@@ -303,3 +303,9 @@ def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
     assert [signal.SIGINT in each for each in blocked] == [True, True]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)
+
+
+def test_processes_here_and_a_cluster_elsewhere_are_not_asked_for_at_once(tmp_path):
+    with pytest.raises(FredError, match="take one of them"):
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2, dask="tcp://nowhere:1")
+    assert not (tmp_path / "out").exists()

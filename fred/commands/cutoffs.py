@@ -2,8 +2,7 @@
 
 import argparse
 
-from fred.commands import cutoff_tables
-from fred.commands import trace_options as trace_options
+from fred.commands import cutoff_tables, trace_options
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare

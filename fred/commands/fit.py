@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fred.commands import fit_report
-from fred.commands import trace_options as trace_options
+from fred.commands import fit_report, trace_options
 from fred.fitting.fit import fit
 from fred.process.progress import bars
 

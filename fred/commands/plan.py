@@ -4,7 +4,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from fred.commands import trace_options as trace_options
+from fred.commands import trace_options
 from fred.commands.plan_table import print_plan
 from fred.components import registry
 from fred.errors import FredError

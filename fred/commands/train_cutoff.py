@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from fred.commands import trace_options as trace_options
+from fred.commands import trace_options
 from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_places

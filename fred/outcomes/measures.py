@@ -26,7 +26,6 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     """
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
-    layout = run.protocol.layout(run.cluster)
     measured = "loss" in metrics
     seconds = schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None
     return {
@@ -48,9 +47,9 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "throughput": counts["gradients"] / seconds if seconds else None,
         "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
-        "model_age": _mean_and_max(staleness.of_models(schedule, layout.on_servers)),
+        "model_age": _mean_and_max(staleness.of_models(schedule, schedule.on_servers)),
         **traffic(outcome),
-        "copies": _copies(schedule, layout.on_servers),
+        "copies": _copies(schedule),
         "workers_time": _workers_time(schedule, run),
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured else None,
@@ -132,14 +131,14 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     >>> traffic(fred.run(scenario).outcome("asgd"))["messages"]
     {'to_workers': 5, 'to_servers': 4, 'between_workers': 0}
     """
-    schedule, layout = outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster)
+    schedule = outcome.schedule
     pulls = schedule["verb"] == Verb.PULL
-    on_server = np.isin(schedule["replica"], layout.on_servers)
+    on_server = np.isin(schedule["replica"], schedule.on_servers)
     ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))
     return {unit: {way: exact_sum(schedule[unit][rows]) for way, rows in ways.items()} for unit in ("bytes", "messages")}
 
 
-def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
+def copies(schedule: Schedule) -> pd.DataFrame:
     """What was sent of what could have been [Odena 2016, figure 3], a row per gradient of which servers have heard, in order.
 
     Every gradient is an opportunity to push one copy and, before it, to fetch one. Columns, all counted up to and with that
@@ -147,7 +146,6 @@ def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
 
     Args:
         schedule: of a run with servers.
-        on_servers: the numbers of the replicas that lie on them: `run.protocol.layout(run.cluster).on_servers`.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -160,7 +158,7 @@ def copies(schedule: Schedule, on_servers: range) -> pd.DataFrame:
     3      1.0          4       4        4
     """
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], on_servers)]
+    rows = rows[(schedule["step"][rows] != NONE) & np.isin(schedule["replica"][rows], schedule.on_servers)]
     worker, step, mailbox = (schedule[name][rows] for name in ("worker", "step", "mailbox"))
     _, first, gradient = np.unique(worker * (step.max(initial=0) + 1) + step, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -190,9 +188,9 @@ def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
     return fetched
 
 
-def _copies(schedule: Schedule, on_servers: range) -> dict[str, int | None]:
+def _copies(schedule: Schedule) -> dict[str, int | None]:
     """The end of `copies`, where there are servers."""
-    counted = copies(schedule, on_servers) if on_servers else pd.DataFrame()
+    counted = copies(schedule) if schedule.on_servers else pd.DataFrame()
     names = ("potential", "pushes", "fetches")
     return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 

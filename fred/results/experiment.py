@@ -69,6 +69,8 @@ def run(
         for line in result.anew:
             warnings.warn(line, stacklevel=2)
         return result
+    if jobs > 1 and dask:
+        raise FredError("`jobs` are processes on this machine, `dask` is a cluster: take one of them")
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
@@ -168,7 +170,7 @@ def _anew(units: list[Unit], stage: Path, path: Path) -> tuple[str, ...]:
     """Why units that seem to be there, or begun, are not kept: a line for each reason."""
     said: dict[str, list[str]] = {}
     for unit in units:
-        reasons = [stored.objection(unit, folder / unit.folder) for folder in (stage, path)]
+        reasons = [stored.objection(unit, place / unit.folder) for place in (stage, path)]
         reasons.append(unit.unknown if work.begun(unit, stage) else "")
         said.setdefault(next(filter(None, reasons), ""), []).append(f"{unit.name} with seed {unit.seed}")
     said.pop("", None)

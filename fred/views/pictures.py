@@ -84,7 +84,7 @@ def sent_copies(tables: Tables) -> Picture:
     for name in dict.fromkeys(each.name for each in tables.outcomes):
         own = tables.outcome(name)
         if own.summary["copies"]["potential"]:
-            drawn[name] = copies(own.schedule, own.run.protocol.layout(own.run.cluster).on_servers)
+            drawn[name] = copies(own.schedule)
     if not drawn:
         raise FredError("nothing to plot: in these runs nothing is pushed to a server")
     return figures.copies(drawn)

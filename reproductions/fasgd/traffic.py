@@ -21,7 +21,7 @@ def measure() -> None:
     again = run(fred.load(scenario, ["seeds=[2, 3]"]), "fasgd/figure3-seeds", only=AGAIN)
     frames = []
     for outcome in (*once.outcomes, *again.outcomes):
-        sent = copies(outcome.schedule, outcome.run.protocol.layout(outcome.run.cluster).on_servers)
+        sent = copies(outcome.schedule)
         own = sent.iloc[np.unique(np.linspace(0, len(sent) - 1, _POINTS).astype(int))]
         error = np.interp(own["updates"], outcome.metrics["updates"], outcome.metrics["error"])
         columns = ["updates", "potential", "pushes", "fetches"]
