@@ -153,7 +153,7 @@ def copies(schedule: Schedule) -> pd.DataFrame:
     ...     algorithm={"name": "asgd", "learning_rate": 0.1},
     ...     stop={"updates": 4},
     ... )
-    >>> copies(fred.run(scenario).outcome("asgd").schedule, range(1))[["seconds", "potential", "pushes", "fetches"]].tail(1)
+    >>> copies(fred.run(scenario).outcome("asgd").schedule)[["seconds", "potential", "pushes", "fetches"]].tail(1)
        seconds  potential  pushes  fetches
     3      1.0          4       4        4
     """
