@@ -14,7 +14,13 @@ from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
 _BY_RANK = ("away", "computing", "in_vain", "network")  # of what happens at once the first counts
-_OF_INTERVALS: dict[int, str] = {What.AWAY: "away", What.LOST: "in_vain", What.COLLECTIVE: "network"}
+_OF_INTERVALS: dict[int, str] = {
+    What.AWAY: "away",
+    What.COMPUTING: "computing",
+    What.LOST: "in_vain",
+    What.COLLECTIVE: "network",
+    What.SENDING: "network",
+}
 Stretches = list[tuple[str, int]]  # kind, end, ns
 
 
@@ -23,6 +29,7 @@ def check_laws(outcome: Outcome) -> None:
     summary, rows = summarise(outcome), list(outcome.schedule)
     on_servers = outcome.run.protocol.layout(outcome.run.cluster).on_servers
     _check_signs(outcome.schedule)
+    _check_intervals(outcome.schedule, rows)
     _check_gradients(outcome.schedule, rows, summary)
     _check_staleness(rows, summary)
     _check_traffic(rows, on_servers, summary)
@@ -38,6 +45,15 @@ def _check_signs(schedule: Schedule) -> None:
     assert (np.diff(schedule["time_ns"]) >= 0).all(), "rows are not in the order of time"
     assert (schedule["time_ns"] <= schedule.end_ns).all(), "a row after the end"
     assert (schedule["end_ns"] >= schedule["begin_ns"]).all(), "something ends before it begins"
+
+
+def _check_intervals(schedule: Schedule, rows: list[Row]) -> None:
+    """Each model that is sent is the one that its sender has just published; nothing in flight goes on after the end."""
+    for what, begin, end, row, worker, _ in zip(*map(np.ndarray.tolist, schedule.intervals), strict=True):
+        if what == What.TRIP and NONE not in (row, worker):
+            assert (rows[row].verb, rows[row].time_ns, rows[row].worker) == (Verb.PULL, begin, worker), f"{rows[row]}: {begin}"
+        if what in (What.TRIP, What.LOST, What.COMPUTING, What.SENDING):
+            assert begin <= end <= schedule.end_ns, f"{What(what).name} from {begin} to {end}, and the run ends at {schedule.end_ns}"
 
 
 def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) -> None:
@@ -159,7 +175,9 @@ def _runs(stretches: Stretches) -> Iterable[tuple[tuple[str, int], Stretches]]:
 def _last(schedule: Schedule, rows: list[Row], worker: int) -> int:
     """Until when it is known what a worker does."""
     known = [schedule.end_ns if schedule.standstill else 0]
-    known += [end for what, _, end, _, own, _ in zip(*schedule.intervals, strict=True) if what == What.AWAY and own == worker]
+    for what, _, end, _, own, other in zip(*schedule.intervals, strict=True):
+        if (own == worker and what != What.UNFINISHED) or (other == worker and what == What.TRIP):
+            known.append(end)
     known += [moment for row in rows if row.worker == worker for moment in (row.time_ns, row.end_ns)]
     return max(min(int(moment), schedule.end_ns) for moment in known)
 

@@ -432,13 +432,13 @@ class TestTelling:
         record, log = recorder(**{limit: wanted})
         copy = pulled(record)
         gradients = [begun(record, copy, step=step) for step in range(4)]
-        record.started = 3
+        record.steps[0] = 3
         record.push(30, gradients[0], 0, 0, 100, 1)
         record.drop(31, gradients[1], 0, 0, 100, 1)
         assert not record.full
         record.push(32, gradients[2], 0, 0, 100, 1)
         assert record.full
-        record.started = 4
+        record.steps[0] = 4
         told = list(log.rows)
         assert [row.verb for row in told] == [Verb.PULL, Verb.PUSH, Verb.DROP, Verb.PUSH]
         record.push(33, gradients[3], 0, 0, 100, 1)

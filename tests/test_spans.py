@@ -12,6 +12,7 @@ from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS, shares, spans
 from fred.running.execution import execute
+from fred.running.recording import Recording
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Schedule, Verb, What
 from fred.specification.loading import validated
 from fred.specification.shape import Run
@@ -44,7 +45,7 @@ def test_neighbours_wait_for_the_slow_one_whose_model_is_then_on_its_way():
     outcome = outcome_of("gossip", "sgp", 5, workers=3, speeds=[1.0, 1.0, 0.5], network=QUARTER)
     own = ["computing 1", "network worker 1 1.25", "waiting worker 2 2", "network worker 2 2.25", "computing 3.25"]
     assert told(outcome, 0)[:5] == own
-    assert told(outcome, 2) == ["computing 2"], "who is waited for"
+    assert told(outcome, 2) == ["computing 2", "computing 3.25"], "who is waited for, and goes on until the run ends"
 
 
 def test_without_a_network_neighbours_are_waited_for_all_the_same():
@@ -227,6 +228,36 @@ def random_timing(seed: int) -> Run:
 def test_each_moment_of_random_scenarios_is_of_one_kind(seed):
     """With faults, overlap, collectives, slow links and whatever else there is."""
     check_laws(execute("run", random_timing(seed), seed))
+
+
+def until(schedule: Schedule, end_ns: int) -> dict[int, list[tuple[str, int]]]:
+    """Each worker's account until then; whether what it computes is in vain is seen later only."""
+    account = spans(schedule)
+    account = account[account["begin_ns"] < end_ns].assign(end_ns=account["end_ns"].clip(upper=end_ns))
+    kinds = account["kind"].astype(str).replace("in_vain", "computing")
+    found: dict[int, list[tuple[str, int]]] = {worker: [] for worker in range(schedule.workers)}
+    for worker, kind, end in zip(account["worker"].tolist(), kinds, account["end_ns"].tolist(), strict=True):
+        if found[worker] and found[worker][-1][0] == kind:
+            found[worker].pop()
+        found[worker].append((kind, end))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
+    """With whatever was going on when the shorter one ended: as far as it says anything of a worker, it says the same."""
+    recording = Recording(random_timing(seed), seed)
+    longer = recording.schedule()
+    for share in (0.3, 0.7):
+        shorter = Recording(random_timing(seed), seed).up_to(seconds=share * longer.end_ns / 1e9)
+        whole = until(longer, shorter.end_ns)
+        for worker, own in until(shorter, shorter.end_ns).items():
+            last = own[-1][1] if own else 0
+            begins = [0, *(end for _, end in whole[worker])]
+            expected = [
+                (kind, min(end, last)) for begin, (kind, end) in zip(begins, whole[worker], strict=False) if begin < last
+            ]
+            assert own == expected, f"worker {worker}, until {last}"
 
 
 def test_random_scenarios_have_intervals_of_every_kind():

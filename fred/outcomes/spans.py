@@ -20,11 +20,11 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     """What all workers, or the first so many, do when: each moment of each belongs to exactly one row, by worker and time.
 
     Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of OTHERS), number (whose; NONE: not
-    known, or several). A worker's time goes until the last row about it or the end of its last time away or, where nothing
-    can happen any more, until the end of the run: what it was at beyond that nobody knows.
+    known, or several). A worker's time goes until the last row or interval about it or, where nothing can happen any more,
+    until the end of the run: what it was at beyond that nobody knows.
 
-    Of what happens at once the first of these counts: being away; computing a gradient; computing one in vain, which was
-    dropped, or lost in a crash; being on the network; waiting, which is all that is left. Messages of servers are on the
+    Of what happens at once the first of these counts: being away; computing a gradient, which may be in flight at the end
+    of the run; computing one in vain, which was dropped, or lost in a crash; being on the network; waiting, which is all that is left. Messages of servers are on the
     network from being sent to their arrival, those to servers from the end of the gradient, models between workers for who
     sends and who receives; collectives from when all are there that they wait for. Who waits, waits for what ends it: the
     server that sends next, the worker whose model is sent next, or a collective operation that begins.
@@ -149,8 +149,10 @@ class _Table:
         known = (schedule["worker"] >= 0) & (schedule["worker"] < self._workers)
         for name in ("time_ns", "end_ns"):
             np.maximum.at(last, schedule["worker"][known], schedule[name][known].clip(max=schedule.end_ns))
-        shown = self._away.worker < self._workers
-        np.maximum.at(last, self._away.worker[shown], self._away.end_ns[shown].clip(max=schedule.end_ns))
+        beside = schedule.intervals
+        for whose, some in ((beside.worker, beside.what != What.UNFINISHED), (beside.other, beside.what == What.TRIP)):
+            shown = some & (whose >= 0) & (whose < self._workers)
+            np.maximum.at(last, whose[shown], beside.end_ns[shown].clip(max=schedule.end_ns))
         everybody = np.flatnonzero(last)
         return _Pieces.of(self._at(everybody, np.zeros_like(everybody)), self._at(everybody, last[everybody]), _WAITING)
 
@@ -160,11 +162,11 @@ class _Table:
         if kind == _AWAY:
             return self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
         if kind == _COMPUTING:
-            return self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
+            used = self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
+            return _Pieces.joined((used, self._beside(What.COMPUTING, kind)))
         if kind == _IN_VAIN:
-            lost = schedule.intervals.only(What.LOST)
             dropped = self._of_rows(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
-            return _Pieces.joined((dropped, self._placed(lost.worker, lost.begin_ns, lost.end_ns, kind)))
+            return _Pieces.joined((dropped, self._beside(What.LOST, kind)))
         return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))
 
     def _down(self) -> _Pieces:
@@ -182,7 +184,8 @@ class _Table:
         schedule = self._schedule
         rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
         rows = rows[(schedule["messages"][rows] > 0) & self._on_servers(rows)]
-        return self._of_rows(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
+        arrived = self._of_rows(rows, "end_ns", "time_ns", _NETWORK, _SERVER)
+        return _Pieces.joined((arrived, self._beside(What.SENDING, _NETWORK, _SERVER)))
 
     def _together(self) -> _Pieces:
         """Collective operations."""
@@ -251,6 +254,11 @@ class _Table:
         schedule = self._schedule
         number = schedule["block"][rows] if other and schedule.blocks > 1 else NONE
         return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
+
+    def _beside(self, what: What, kind: int, other: int = _NOBODY) -> _Pieces:
+        """Intervals of which no row tells."""
+        found = self._schedule.intervals.only(what)
+        return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
 
     def _placed(
         self,

@@ -88,6 +88,8 @@ class What(IntEnum):
     LOST = 3  # an attempt at a gradient that ended when its worker crashed, and was made anew
     AWAY = 4  # a worker is away
     SERVER_AWAY = 5
+    COMPUTING = 6  # until the end of the run, or before: a gradient of which no row tells yet, or of some blocks only
+    SENDING = 7  # until the end of the run: a message to servers that no row tells of yet, as if sent at the gradient's end
 
 
 class Intervals(NamedTuple):
@@ -95,7 +97,7 @@ class Intervals(NamedTuple):
 
     what: Ints
     begin_ns: Ints
-    end_ns: Ints  # UNENDING: never
+    end_ns: Ints  # UNENDING: never; of what is still on its way at the end of the run: that end
     row: Ints  # UNFINISHED, COLLECTIVE: that it is about; TRIP: in which the model was published; NONE: none
     worker: Ints  # TRIP: who sends, NONE: several
     other: Ints  # TRIP: who receives; SERVER_AWAY: the server

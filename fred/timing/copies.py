@@ -79,7 +79,10 @@ class Gradient:
         worker 2's gradient 0 is used at 1 s, before it is finished at 1.5 s: the protocol must wait for its `finished` first
     """
 
-    __slots__ = ("__weakref__", "applied", "begin", "copy", "end", "finished", "ready", "sent", "source", "step", "worker")
+    __slots__ = (
+        *("__weakref__", "applied", "begin", "copy", "due", "end", "finished", "ready", "sent", "source", "step", "underway"),
+        "worker",
+    )
 
     def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
@@ -91,6 +94,8 @@ class Gradient:
         self.finished: Any = None  # the event that the protocol waits for
         self.sent = NOTHING_UNUSUAL  # bytes and messages for it, of each block of which they are not what is usual
         self.applied = False  # whether it took part in an update
+        self.due = 1  # rows about it that are still to come, as far as is known
+        self.underway = False  # whether any of it has been sent to servers
 
     def ready_at(self, block: int) -> int:
         """From when on a `block` of it can be used, ns."""

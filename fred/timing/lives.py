@@ -34,6 +34,10 @@ class Lives:
         self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
         self._come_back(worker, process, self._faults.back("worker", worker, 0))
 
+    def lives(self, worker: int) -> bool:
+        """Whether the `worker` has a main process, which ends with all that it sends when it crashes."""
+        return worker in self._processes
+
     def process(self, worker: int) -> simpy.Process | None:
         """What the `worker` does now; None if it is away."""
         return self._processes[worker]

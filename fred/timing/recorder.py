@@ -19,8 +19,10 @@ _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
 _pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
 _INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
 _pack_interval = _INTERVAL.pack
-_COLLECTIVE = int(What.COLLECTIVE)
+_COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)
+_END, _END_AT = struct.Struct("<q"), 8 * Intervals._fields.index("end_ns")
 _TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
+_FEW_UNSETTLED = 64
 _MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
 
 
@@ -77,13 +79,22 @@ class Recorder:
         self.clocks = [0] * cells  # changes of each block of each replica
         self.changes = 0  # updates, of all blocks of all replicas
         self.gradients = 0  # that took part in an update
-        self.started = 0
+        self.steps = [0] * workers  # gradients begun by each worker
+        self.latest = [_nothing()] * workers  # gradient begun by each worker
+        self._unsettled: list[Gradient] = []  # and those before, of which something is still to come
+        self._many_unsettled = _FEW_UNSETTLED
+        self._left: list[Gradient] = []  # those of both when it became full
         self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
         self._mailboxes = 0
         self._rows = bytearray()
         self._intervals = bytearray()
         self.listener = listener
         self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
+
+    @property
+    def started(self) -> int:
+        """Gradients whose computation began."""
+        return sum(self.steps)
 
     @property
     def updates(self) -> int:
@@ -174,6 +185,15 @@ class Recorder:
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
+    def trip(self, begin: int, row: int, worker: int, receiver: int) -> int:
+        """A model leaves a `worker` for another, the `receiver`; what to call `arrived` with."""
+        self.beside(_TRIP, begin, UNENDING, row, worker, receiver)
+        return len(self._intervals)
+
+    def arrived(self, trip: int, end: int) -> None:
+        """That is over at `end`, ns."""
+        _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, min(end, UNENDING))
+
     def together(self, begin: int, end: int, worker: int) -> None:
         """The next row, of the worker, is part of a collective operation; models are on their way from `begin` to `end`, ns."""
         self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size, worker)
@@ -183,6 +203,22 @@ class Recorder:
         if not self.full:
             self.full = True
             self._end = len(self), len(self._intervals), self.started
+            self._left = self._in_flight()
+
+    def keep(self, gradient: Gradient) -> None:
+        """Something is still to come of it, though its worker begins another, or never begins one."""
+        self._unsettled.append(gradient)
+        if len(self._unsettled) > self._many_unsettled:
+            self._unsettled = [each for each in self._unsettled if each.due > 0]
+            self._many_unsettled = _FEW_UNSETTLED + 2 * len(self._unsettled)
+
+    def in_flight(self) -> list[Gradient]:
+        """Gradients and differences that are being computed, or of which rows are to come, when the schedule ends."""
+        return self._left if self.full else self._in_flight()
+
+    def _in_flight(self) -> list[Gradient]:
+        now = self.last_ns
+        return [each for each in (*self._unsettled, *self.latest) if each.due > 0 or each.end > now]
 
     def statistic(self, replica: int, block: int) -> float:
         """What the algorithm lets timing depend on, of a block's present state: only known where there is a listener."""
@@ -202,10 +238,10 @@ class Recorder:
         """Time of the last row."""
         return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
 
-    def schedule(self, end_ns: int, standstill: str = "", absences: Iterable[tuple[int, ...]] = ()) -> Schedule:
+    def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
         """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end.
 
-        Absences are intervals, too, of which nobody had to be told before.
+        There are `others` of the intervals, of which nobody had to be told before. Trips end with the run.
         """
         rows, intervals, started = self._end or (len(self), len(self._intervals), self.started)
         for cell, joined in enumerate(self._joined):
@@ -216,10 +252,12 @@ class Recorder:
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
         kept = self._intervals[:intervals]
-        for absence in absences:
-            kept += _pack_interval(*absence)
+        for other in others:
+            kept += _pack_interval(*other)
+        beside = Intervals.of(np.frombuffer(kept, np.int64))
+        beside = beside._replace(end_ns=np.where(beside.what == _TRIP, np.minimum(beside.end_ns, end_ns), beside.end_ns))
         facts = self.workers, self.layout.replicas, self._blocks, started, end_ns, self.layout.on_servers, standstill
-        return Schedule(columns, *facts, Intervals.of(np.frombuffer(kept, np.int64)))
+        return Schedule(columns, *facts, beside)
 
     def __len__(self) -> int:
         """Rows written so far."""
@@ -264,6 +302,7 @@ class Recorder:
         self, verb: int, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int, weight: float = 1.0
     ) -> None:
         source, end = gradient.source, gradient.end
+        gradient.due -= 1
         if end > now:
             self.beside(What.UNFINISHED, gradient.begin, end, len(self), gradient.worker)
         read = gradient.copy if source is None else source
@@ -286,6 +325,13 @@ class Recorder:
             weight,
             0.0,
         )
+
+
+def _nothing() -> Gradient:
+    """What a worker has begun that has begun nothing."""
+    nothing = Gradient(NONE, NONE, Copy(NONE, 0), 0, 0)
+    nothing.due = 0
+    return nothing
 
 
 def _columns(table: Ints) -> dict[str, NDArray]:

@@ -10,13 +10,11 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Collective, Cost, Network, mean_latency
 from fred.schedule.layout import Size, Sizes, size_in_bytes
-from fred.schedule.schedule import NONE, What
+from fred.schedule.schedule import NONE
 from fred.timing.copies import Gradient
 from fred.timing.links import Links
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
-
-_TRIP = int(What.TRIP)  # a plain integer, as in the recorder
 
 
 class Sending(World):
@@ -68,6 +66,7 @@ class Sending(World):
         said = None if size is None else self._say(gradient, server, size)
         if self.links is None:
             return ()
+        self._note(gradient, server)
         sent = said or self.sizes.message
         upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
         return upload if self.faultless else self._sending(gradient, server or 0, sent, upload)
@@ -95,11 +94,12 @@ class Sending(World):
             >>> sim.now / 1e9
             0.75
         """
+        trip = self.record.trip(self.now, self._published[worker], worker, receiver)
         if self.links is None:
-            self._travelled(worker, receiver, self.now)
+            self.record.arrived(trip, self.now)
             return self.env.after(0)
         way = self.links.across(worker, receiver, bytes_of(size, self.sizes.model.whole))
-        return self.process(self._travel(worker, receiver, way))
+        return self.process(self._travel(trip, way))
 
     def allreduce(
         self,
@@ -149,14 +149,20 @@ class Sending(World):
         """Of one message, ns."""
         return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
 
-    def _travel(self, worker: int, receiver: int, way: Process) -> Process:
-        """A model's way from a worker to another, known once it has arrived."""
-        begin = self.now
+    def _travel(self, trip: int, way: Process) -> Process:
+        """A model's way from a worker to another."""
         yield from way
-        self._travelled(worker, receiver, begin)
+        self.record.arrived(trip, self.now)
 
-    def _travelled(self, worker: int, receiver: int, begin: int) -> None:
-        self.record.beside(_TRIP, begin, self.now, self._published[worker], worker, receiver)
+    def _note(self, gradient: Gradient, server: int | None) -> None:
+        """The gradient, or a block of it, is on its way, and something will be done with it."""
+        if gradient.underway:
+            gradient.due += 1
+        elif server is None and self.blocks > 1:
+            gradient.due = self.blocks
+        if gradient.step == NONE and not gradient.underway:
+            self.record.keep(gradient)
+        gradient.underway = True
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""

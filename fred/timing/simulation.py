@@ -1,6 +1,6 @@
 """What protocols say: the verbs, for which the cluster and the network take their time."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import simpy
@@ -55,7 +55,7 @@ class Simulation(Sending):
         self._cut = self.blocks if self.blocks > 1 else 0  # blocks that a copy must have
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
-        self._steps = [0] * self.workers  # gradients begun by each worker
+        self._steps, self._latest = recorder.steps, recorder.latest  # of each worker
         self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost ones, of gradients that are begun anew
 
     # What a worker does, network included.
@@ -100,8 +100,10 @@ class Simulation(Sending):
         if duration is None:
             duration = self.duration(worker)
         self._steps[worker] = step + 1
-        record.started += 1
         gradient = Gradient(worker, step, copy, now - done, now - done + duration)
+        if self._latest[worker].due > 0:
+            record.keep(self._latest[worker])
+        self._latest[worker] = gradient
         if self._lives is not None and not self._lives.hold(gradient):
             self._delay(gradient)
         if record.listener is not None:
@@ -131,9 +133,30 @@ class Simulation(Sending):
         """It has reached a server, or is dropped: so many attempts at it have been lost."""
         assert self._lives is not None
         self._lives.used(gradient)
+        if self.record.full:
+            return
         for begin, end in self._attempts.pop((gradient.worker, gradient.step), ()):
             if begin < self.now:
                 self.record.beside(What.LOST, begin, min(end, self.now), worker=gradient.worker)
+
+    def _unfinished(self) -> Iterator[tuple[int, ...]]:
+        """What no row tells of yet, until now: gradients, lost attempts at them, and messages to servers; intervals."""
+        for (worker, _), attempts in self._attempts.items():
+            for begin, end in attempts:
+                if begin < self.now:
+                    yield What.LOST, begin, min(end, self.now), NONE, worker, NONE
+        for gradient in self.record.in_flight():
+            begin, end, worker = gradient.begin, min(gradient.end, self.now), gradient.worker
+            if begin < end:
+                yield What.COMPUTING, begin, end, NONE, worker, NONE
+            if gradient.underway and gradient.due > 0 and end < (gone := self._sends_until(worker, end)):
+                yield What.SENDING, end, gone, NONE, worker, NONE
+
+    def _sends_until(self, worker: int, begin: int) -> int:
+        """When a message that is still on its way ends: now, or when its worker has crashed."""
+        if self._lives is None or self._faults is None or not self._lives.lives(worker):
+            return self.now
+        return min(self.now, self._faults.away("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
         """Its worker has crashed."""
@@ -296,6 +319,7 @@ class Simulation(Sending):
             self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
+        gradient.end = min(gradient.end, now)
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes.

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import simpy
@@ -153,7 +153,11 @@ class World:
 
     def schedule(self) -> Schedule:
         """What has happened until now."""
-        return self.record.schedule(self.now, self.standstill, self._absences())
+        return self.record.schedule(self.now, self.standstill, (*self._unfinished(), *self._absences()))
+
+    def _unfinished(self) -> Iterable[tuple[int, ...]]:
+        """What no row tells of yet: intervals."""
+        raise NotImplementedError
 
     def _absences(self) -> Iterator[tuple[int, ...]]:
         """When workers, and servers, have been away until now: intervals."""
