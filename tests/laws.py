@@ -53,7 +53,9 @@ def _check_intervals(schedule: Schedule, rows: list[Row]) -> None:
         if what == What.TRIP and NONE not in (row, worker):
             assert (rows[row].verb, rows[row].time_ns, rows[row].worker) == (Verb.PULL, begin, worker), f"{rows[row]}: {begin}"
         if what in (What.TRIP, What.LOST, What.COMPUTING, What.SENDING):
-            assert begin <= end <= schedule.end_ns, f"{What(what).name} from {begin} to {end}, and the run ends at {schedule.end_ns}"
+            assert begin <= end <= schedule.end_ns, (
+                f"{What(what).name} from {begin} to {end}, and the run ends at {schedule.end_ns}"
+            )
 
 
 def _check_gradients(schedule: Schedule, rows: list[Row], summary: dict[str, Any]) -> None:

@@ -23,11 +23,12 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     known, or several). A worker's time goes until the last row or interval about it or, where nothing can happen any more,
     until the end of the run: what it was at beyond that nobody knows.
 
-    Of what happens at once the first of these counts: being away; computing a gradient, which may be in flight at the end
-    of the run; computing one in vain, which was dropped, or lost in a crash; being on the network; waiting, which is all that is left. Messages of servers are on the
-    network from being sent to their arrival, those to servers from the end of the gradient, models between workers for who
-    sends and who receives; collectives from when all are there that they wait for. Who waits, waits for what ends it: the
-    server that sends next, the worker whose model is sent next, or a collective operation that begins.
+    Of what happens at once the first of these counts: being away; computing a gradient, which may be in flight at the end of
+    the run; computing one in vain, which was dropped, or lost in a crash; being on the network; waiting, which is all that is
+    left. Messages of servers are on the network from being sent to their arrival, those to servers from the end of the
+    gradient, models between workers for who sends and who receives; collectives from when all are there that they wait for.
+    Who waits, waits for what ends it: the server that sends next, the worker whose model is sent next, or a collective
+    operation that begins.
 
     Args:
         schedule: of a run with a clock, `result.outcome(run).schedule`.

@@ -10,7 +10,7 @@ from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
-from fred.results.verify import first_row
+from fred.results.verify import first_difference
 
 _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "target_seconds")
 
@@ -70,7 +70,7 @@ def _digests(outcome: Outcome) -> tuple[str, str | None]:
 
 def _difference(mine: Outcome, their: Outcome) -> str:
     if mine.schedule_digest != their.schedule_digest:
-        return first_row(mine.schedule, their.schedule)
+        return first_difference(mine.schedule, their.schedule)
     old, new = mine.metrics, their.metrics
     rows = min(len(old), len(new))
     shared = [column for column in old if column in new]

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pandas as pd
 
 from fred.components import registry
 from fred.files.ownership import MANIFEST
@@ -123,7 +124,7 @@ def difference_of(old: Outcome, new: Outcome) -> str:
         new: as it comes out now.
     """
     if not (old.schedule.digest() == old.schedule_digest == new.schedule_digest):
-        return f"timing differs: {first_row(old.schedule, new.schedule)}"
+        return f"timing differs: {first_difference(old.schedule, new.schedule)}"
     if not (digest(old.final) == old.params_digest == new.params_digest) or not _same(old.initial, new.initial):
         return f"arithmetic differs, timing is the same: {_first_value(old, new)}"
     if not old.metrics.equals(new.metrics):
@@ -153,8 +154,8 @@ def _first_value(recorded: Outcome, outcome: Outcome) -> str:
     return f"recorded {len(old)} evaluations, now {len(new)}"
 
 
-def first_row(old: Schedule, new: Schedule) -> str:
-    """The first row in which two schedules differ.
+def first_difference(old: Schedule, new: Schedule) -> str:
+    """The first row in which two schedules differ, or the first fact or interval beside the rows.
 
     Args:
         old: the recorded one.
@@ -167,18 +168,28 @@ def first_row(old: Schedule, new: Schedule) -> str:
     ...     stop={"updates": 4},
     ... )
     >>> shorter = scenario.replace({"stop.updates": 2})
-    >>> print(first_row(*(fred.run(each).outcome("asgd").schedule for each in (scenario, shorter))))
+    >>> print(first_difference(*(fred.run(each).outcome("asgd").schedule for each in (scenario, shorter))))
     recorded 9 rows, now 5; the first 5 are the same
     """
-    rows = min(len(old), len(new))
-    unlike = np.zeros(rows, bool)
-    for name in new.columns:
-        unlike |= old[name][:rows] != new[name][:rows]
-    if not unlike.any():
-        return f"recorded {len(old)} rows, now {len(new)}; the first {rows} are the same"
-    first = int(np.argmax(unlike))
-    return f"first at row {first}\n  recorded {_row(old, first)}\n  now      {_row(new, first)}"
+    if unlike := _first_unlike("row", old.frame(), new.frame()):
+        return unlike
+    now = new.facts
+    for name, recorded in old.facts.items():
+        if now[name] != recorded:
+            return f"rows are the same, `{name}` differs: recorded {recorded!r}, now {now[name]!r}"
+    if unlike := _first_unlike("interval", old.beside(), new.beside()):
+        return f"rows are the same, what lies beside them differs: {unlike}"
+    return "rows and intervals are the same, but the recorded digest is another"
 
 
-def _row(schedule: Schedule, row: int) -> str:
-    return ", ".join(f"{name} {value}" for name, value in schedule.frame().iloc[row].items())
+def _first_unlike(what: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
+    """The first line in which two tables of the same columns differ; nothing if nothing does."""
+    lines = min(len(old), len(new))
+    unlike = np.zeros(lines, bool)
+    for name in new:
+        unlike |= old[name].to_numpy()[:lines] != new[name].to_numpy()[:lines]
+    if unlike.any():
+        first = int(np.argmax(unlike))
+        recorded, now = (", ".join(f"{name} {value}" for name, value in table.iloc[first].items()) for table in (old, new))
+        return f"first at {what} {first}\n  recorded {recorded}\n  now      {now}"
+    return "" if len(old) == len(new) else f"recorded {len(old)} {what}s, now {len(new)}; the first {lines} are the same"

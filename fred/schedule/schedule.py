@@ -252,6 +252,10 @@ class Schedule:
         """The table, verbs by name."""
         return _named(self.columns, "verb", Verb)
 
+    def beside(self) -> pd.DataFrame:
+        """The table of intervals, kinds by name."""
+        return _named(self.intervals._asdict(), "what", What)
+
     def save(self, path: Path) -> None:
         """Write two Parquet files that `load` and any data frame library read: rows at `path`, and beside them the intervals.
 
@@ -260,7 +264,7 @@ class Schedule:
         rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
         metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
         pq.write_table(rows.replace_schema_metadata(metadata), path)
-        _named(self.intervals._asdict(), "what", What).to_parquet(_beside(path), index=False)
+        self.beside().to_parquet(_beside(path), index=False)
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":

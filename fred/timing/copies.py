@@ -40,9 +40,15 @@ class Copy:
         self.original = original  # of one that is passed off as newer: the mailbox is kept for as long as that lives
 
     def stamped(self, clocks: Sequence[int]) -> "Copy":
-        """The same parameters, passed off as having been read at these `clocks`, one for each block."""
+        """The same parameters, passed off as newer, read at these `clocks`, one for each block. Raises FredError for older."""
+        if any(clock < own for own, clock in zip(self._clocks(len(clocks)), clocks, strict=False)):
+            raise FredError(f"a copy read at clock {self.timestamp} is passed off as one of {min(clocks)}: give no older ones")
         timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
         return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
+
+    def _clocks(self, blocks: int) -> list[int]:
+        """Of so many blocks; 0 of those that it does not have."""
+        return [self.timestamps.get(block, 0) for block in range(blocks)] if self.timestamps else [self.timestamp]
 
     def at(self, block: int) -> int:
         """The clock of a `block` when it was read. Raises FredError if the copy does not have it."""

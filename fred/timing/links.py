@@ -48,8 +48,8 @@ class Links:
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
-    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, int]:
-        """Bring `size` bytes from a worker to one server, or to all; how many messages were lost and sent again until then.
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, list[int]]:
+        """Bring `size` bytes from a worker to one server, or to all; how often the message to each was lost and sent again.
 
         Ends when the last byte has arrived.
 
@@ -60,7 +60,8 @@ class Links:
         """
         if server is None and self._singly:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
-            return sum((yield self._env.all_of([self._env.process(part) for part in parts])).values())
+            arrived = yield self._env.all_of([self._env.process(part) for part in parts])
+            return [again for own in arrived.values() for again in own]
         latency = self._up[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
@@ -71,7 +72,7 @@ class Links:
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
             yield After(self._env, done - now)
-        return again
+        return [again] if server is not None else [again // self._servers] * self._servers
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
         """When `size` bytes that one server, or all, send to a worker now have arrived, ns.

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.cluster.durations import NANOSECONDS
 from fred.errors import FredError
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
@@ -239,7 +240,9 @@ class Recorder:
         return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
 
     def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
-        """What has been recorded until the simulation stopped at `end_ns`. Raises FredError for rounds without an end.
+        """What has been recorded until the simulation stopped at `end_ns`.
+
+        Raises FredError for rounds without an end, and for messages that are newer than what they are used on.
 
         There are `others` of the intervals, of which nobody had to be told before. Trips end with the run.
         """
@@ -251,6 +254,7 @@ class Recorder:
                     "the protocol must call `commit` when a round is complete"
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
+        _check_read_there(columns)
         kept = self._intervals[:intervals]
         for other in others:
             kept += _pack_interval(*other)
@@ -324,6 +328,22 @@ class Recorder:
             messages,
             weight,
             0.0,
+        )
+
+
+def _check_read_there(columns: dict[str, NDArray]) -> None:
+    """Refuse a message that is made at parameters with a later clock than those that it is used on; here, not row by row."""
+    if columns["staleness"].min(initial=0) >= 0:
+        return
+    used = np.isin(columns["verb"], (_PUSH, _ADD))  # what is dropped is of no replica
+    for row in np.flatnonzero(used & (columns["staleness"] < 0))[:1]:
+        time, worker, replica, read, lag = (
+            int(columns[name][row]) for name in ("time_ns", "worker", "replica", "timestamp", "staleness")
+        )
+        raise FredError(
+            f"worker {worker}'s message at {time / NANOSECONDS:g} s was made at a model read at clock {read}, but replica "
+            f"{replica}, which it is used on, is at {read + lag} only: the protocol must read the model (of a difference "
+            f"the one before) from replica {replica}, such as by `pull(worker, {replica})`"
         )
 
 

@@ -33,7 +33,7 @@ class Sending(World):
         self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
         self.shares = usual.shares  # of the blocks in a model
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
-        self._published = [NONE] * self.workers  # row in which each worker's model was published last
+        self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of what each worker published last
 
     def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[simpy.Event]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived.
@@ -69,15 +69,15 @@ class Sending(World):
         self._note(gradient, server)
         sent = said or self.sizes.message
         upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
-        return upload if self.faultless else self._sending(gradient, server or 0, sent, upload)
+        return upload if self.faultless else self._sending(gradient, server, sent, upload)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
-        """A model, or something of another `size`, on its way from a worker to another; happens when it has arrived.
+        """What a worker has just published, on its way to another; happens when it has arrived.
 
         Args:
             worker: who sends.
             receiver: the other worker.
-            size: bytes; absent: those of a model.
+            size: bytes that take their time; absent: as many as `publish` said, which is what traffic is charged with.
 
         Example:
             >>> import fred
@@ -94,11 +94,12 @@ class Sending(World):
             >>> sim.now / 1e9
             0.75
         """
-        trip = self.record.trip(self.now, self._published[worker], worker, receiver)
+        row, published = self._published[worker]
+        trip = self.record.trip(self.now, row, worker, receiver)
         if self.links is None:
             self.record.arrived(trip, self.now)
             return self.env.after(0)
-        way = self.links.across(worker, receiver, bytes_of(size, self.sizes.model.whole))
+        way = self.links.across(worker, receiver, bytes_of(size, published))
         return self.process(self._travel(trip, way))
 
     def allreduce(
@@ -179,10 +180,15 @@ class Sending(World):
         gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
         return sent
 
-    def _sending(self, gradient: Gradient, block: int, sent: Size, upload: Process) -> Process:
-        """Bring a gradient to where it goes, and keep in mind what was sent again."""
-        if again := (yield from upload):
-            gradient.sent = gradient.sent | {block: _more(*self._counted(sent)[block], again)}
+    def _sending(self, gradient: Gradient, server: int | None, sent: Size, upload: Process) -> Process:
+        """Bring a gradient to where it goes, and keep in mind what was sent again, to which server."""
+        again = yield from upload
+        if not any(again):
+            return
+        counted = self._counted(sent)
+        for block in range(len(counted)) if server is None else (server,):
+            share = again if len(counted) == 1 else again[block % len(again) :: self.blocks] if server is None else again
+            gradient.sent = gradient.sent | {block: _more(*counted[block], sum(share))}
 
     def _read(self, block: int, size: int | None) -> tuple[int, int]:
         """Bytes and messages that servers have just sent of a block."""

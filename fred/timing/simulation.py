@@ -214,13 +214,14 @@ class Simulation(Sending):
         Args:
             copies: receivers.
             parts: messages to each.
-            size: bytes for each receiver; absent: the usual ones.
+            size: bytes for each receiver, which a `transfer` takes its time for, too; absent: the usual ones.
         """
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
-        size, messages = (copies + again) * bytes_of(size, self.sizes.model.blocks[block]), copies * parts + again
-        self._published[worker] = len(self.record)
-        return self.record.pull(now, worker, worker, block, self._steps[worker], now, size, messages)
+        each = bytes_of(size, self.sizes.model.blocks[block])
+        self._published[worker] = len(self.record), each
+        sent, messages = (copies + again) * each, copies * parts + again
+        return self.record.pull(now, worker, worker, block, self._steps[worker], now, sent, messages)
 
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
