@@ -19,7 +19,7 @@ from fred.outcomes.outcome import digest
 from fred.process.progress import of_runs
 from fred.results import experiment, folder, verify
 from fred.results.result import Result
-from fred.schedule.schedule import Schedule
+from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification import loading
 from fred.specification.loading import Scenario
 from tests.folders import resigned, resigned_manifest
@@ -222,6 +222,31 @@ class TestVerify:
         row = schedule.frame().iloc[7]
         assert recorded.startswith(f"  recorded time_ns {row['time_ns']}, verb {row['verb']}, worker {row['worker']}, ")
         assert recorded.replace("  recorded", "  now     ").replace("weight 0.125", "weight 1.0") == now
+
+    def test_what_differs_beside_the_rows_is_named(self, copy):
+        schedule = Schedule.load(copy / "timed" / "seed-5" / "schedule.parquet")
+        for fact, value in {"end_ns": schedule.end_ns + 1, "started": schedule.started + 1, "standstill": "nobody"}.items():
+            now = getattr(schedule, fact)
+            said = verify.first_difference(dataclasses.replace(schedule, **{fact: value}), schedule)
+            assert said == f"rows are the same, `{fact}` differs: recorded {value!r}, now {now!r}"
+        said = verify.first_difference(dataclasses.replace(schedule, on_servers=range(0)), schedule)
+        assert said == "rows are the same, `on_servers` differs: recorded [0, 0], now [0, 1]"
+
+    def test_the_first_interval_that_differs_is_written_out_as_it_was_and_is(self, copy):
+        schedule = Schedule.load(copy / "timed" / "seed-5" / "schedule.parquet")
+        intervals = schedule.intervals
+        assert len(intervals.what) > 1
+        worker = intervals.worker.copy()
+        worker[1] = 17
+        changed = dataclasses.replace(schedule, intervals=intervals._replace(worker=worker))
+        first, recorded, now = verify.first_difference(changed, schedule).splitlines()
+        assert first == "rows are the same, what lies beside them differs: first at interval 1"
+        assert recorded.startswith(f"  recorded what {What(intervals.what[1]).name}, begin_ns {intervals.begin_ns[1]}, ")
+        assert recorded.replace("  recorded", "  now     ").replace("worker 17", f"worker {intervals.worker[1]}") == now
+        fewer = dataclasses.replace(schedule, intervals=Intervals(*(column[:-1] for column in intervals)))
+        count = len(intervals.what)
+        expected = f"recorded {count} intervals, now {count - 1}; the first {count - 1} are the same"
+        assert verify.first_difference(schedule, fewer) == f"rows are the same, what lies beside them differs: {expected}"
 
     def test_parameters_alone_can_differ(self, copy):
         file = copy / "learned" / "seed-5" / "params.npz"

@@ -22,8 +22,9 @@ from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.running.recording import Recording
 from fred.schedule.layout import Layout, Size, Sizes
-from fred.schedule.schedule import Schedule, Verb
+from fred.schedule.schedule import Schedule, Verb, What
 from fred.specification.shape import Run
+from fred.timing.recorder import Recorder
 from fred.timing.simulation import Process, Simulation
 from tests.successors import Quantised, TopK
 from tests.worlds import CLUSTERS, LAYERS, PROTOCOLS, fitting, make_run, record
@@ -262,6 +263,24 @@ class Saying(Protocol):
         yield sim.env.after(10**12)
 
 
+class ToAll(Protocol):
+    """A gradient of 900 bytes goes to all servers, who hold a block each."""
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._work(sim))
+
+    def _work(self, sim: Simulation) -> Process:
+        while True:
+            gradient = sim.compute(0, sim.compose(0, [sim.read(0, block=block) for block in range(sim.blocks)]))
+            yield gradient.finished
+            yield from sim.send(gradient, size=900)
+            for block in range(sim.blocks):
+                sim.push(gradient, block=block)
+
+
 def said(options: dict[str, Any], seed: int = 0, **cluster: Any) -> Schedule:
     """What such a protocol does on two workers."""
     return record(Saying(**options), Cluster(workers=2, compute=TENTH, **cluster), seconds=100, seed=seed)
@@ -289,6 +308,36 @@ class TestProtocolsSaySizes:
             schedule = said({}, seed, network={"bandwidth": 1000.0}, faults=[lost])
             assert (schedule["bytes"][:3] == schedule["messages"][:3] * [100, 200, 300]).all()
             assert schedule["messages"][:3].sum() > 5, "some are lost"
+
+    @pytest.mark.parametrize("network", [{}, {"servers": [{"servers": [1], "bandwidth": 5000.0}]}])
+    def test_what_is_sent_again_to_a_server_counts_for_its_block(self, network):
+        """To three servers, all together or (where they differ) each by itself, a third of the message."""
+        lost = {"name": "lost-messages", "share": 0.5, "again_after": 0.1, "ways": ["to-servers"]}
+        cluster = Cluster(workers=1, servers=3, compute=TENTH, network={"server_bandwidth": 1e4, **network}, faults=[lost])
+        schedule = record(ToAll(), cluster, gradients=30)
+        pushes = schedule.rows(Verb.PUSH)
+        again = (schedule["messages"][pushes] - 1).reshape(-1, 3)
+        assert (schedule["bytes"][pushes] == schedule["messages"][pushes] * 300).all()
+        assert (again.sum(axis=0) > 0).all(), "of each block"
+        assert (again == again[:, :1]).all() == (not network), "messages that travel together are late together"
+
+    def test_what_was_published_is_as_large_on_its_way(self):
+        """At 1,000 bytes/s; a size that `transfer` is told counts for the time."""
+        sim = Simulation(Cluster(workers=2, network={"bandwidth": 1000.0}), Recorder(2, Layout.peers(2)), 0, sizes=100)
+
+        def give() -> Process:
+            for published, sent in ((None, None), (300, None), (300, 500), (None, None)):
+                sim.publish(0, 1, size=published)
+                yield sim.transfer(0, 1, size=sent)
+            sim.record.stop()
+
+        sim.process(give())
+        sim.run()
+        schedule = sim.schedule()
+        assert schedule["bytes"].tolist() == [100, 300, 300, 100]
+        trips = schedule.intervals.only(What.TRIP)
+        assert ((trips.end_ns - trips.begin_ns) / 1e9).tolist() == [0.1, 0.3, 0.5, 0.1]
+        assert trips.row.tolist() == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("size", [-1, 0.5])
     def test_which_must_be_sizes(self, size):

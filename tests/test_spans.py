@@ -161,6 +161,70 @@ def test_a_message_that_a_crash_cuts_off_is_on_the_network_no_more():
     assert told(outcome, 0) == ["network server 1", "away 2", "network server 5", "computing 6", "network server 9"]
 
 
+def ended(protocol: Any, algorithm: str, seconds: float, **cluster: Any) -> Outcome:
+    """A run without arithmetic that ends then."""
+    run = make_run(algorithm, protocol=protocol, stop={"seconds": seconds}, task=None, cluster=cluster)
+    return execute("run", run, 1)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "algorithm"),
+    [
+        ("asynchronous", "asgd"),
+        ("synchronous", "ssgd"),
+        ("allreduce", "allreduce-sgd"),
+        ("pairwise", "ad-psgd"),
+        ("gossip", "sgp"),
+    ],
+)
+def test_who_has_not_finished_a_gradient_when_the_run_ends_is_computing_it(protocol, algorithm):
+    """The second takes 100 s for a gradient, and the run ends after 20 s."""
+    speeds = {"workers": 2, "speeds": [1.0, 0.01], "compute": {"name": "constant", "seconds": 1.0}}
+    assert told(ended(protocol, algorithm, 20.0, **speeds), 1) == ["computing 20"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "algorithm"), [("asynchronous", "asgd"), ("allreduce", "allreduce-sgd"), ("gossip", "d-psgd")]
+)
+def test_attempts_that_were_lost_before_the_end_were_in_vain(protocol, algorithm):
+    """A gradient takes 4 s; the worker is away from 3 to 4 s, and from 7 to 8 s."""
+    faults = [{"name": "outage", "workers": [0], "begin": begin, "end": begin + 1} for begin in (3, 7)]
+    outcome = ended(protocol, algorithm, 10.0, workers=3, compute={"name": "constant", "seconds": 4.0}, faults=faults)
+    assert told(outcome, 0) == ["in_vain 3", "away 4", "in_vain 7", "away 8", "computing 10"]
+
+
+def test_who_computes_while_nothing_can_happen_any_more_is_not_waiting():
+    """The first leaves for good after 3.5 s; the others finish their gradients, and wait."""
+    fault = {"name": "outage", "workers": [0], "begin": 3.5}
+    outcome = ended("allreduce", "allreduce-sgd", 10.0, workers=3, compute={"name": "constant", "seconds": 1.0}, faults=[fault])
+    assert outcome.schedule.standstill
+    assert told(outcome, 1) == ["computing 1", "computing 2", "computing 3", "computing 4", "waiting collective 10"]
+
+
+def test_what_has_not_arrived_when_the_run_ends_is_on_the_network():
+    """Messages take 0.75 s: a gradient to a server, sent at 1.75 s; a model to a neighbour, sent at 1 s."""
+    late = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}}
+    late["network"] = {"latency": {"name": "constant", "seconds": 0.75}}
+    assert told(ended("asynchronous", "asgd", 2.0, **late), 0) == [
+        "network server 0.75",
+        "computing 1.75",
+        "network server 2",
+    ]
+    outcome = ended("gossip", "sgp", 1.5, **late)
+    assert told(outcome, 0) == ["computing 1", "network worker 1 1.5"]
+    trips = outcome.schedule.intervals.only(What.TRIP)
+    assert np.transpose([trips.begin_ns, trips.end_ns]).tolist() == [[1_000_000_000, 1_500_000_000]] * 2
+
+
+def test_a_message_of_who_has_crashed_is_on_the_network_no_more():
+    """Sent at 1 s, it would arrive at 4 s; the worker leaves at 2 s, is back at 3 s, and the run ends at 3.5 s."""
+    network = {"latency": {"name": "constant", "seconds": 3.0}, "pull_latency": {"name": "constant", "seconds": 0.0}}
+    faults = [{"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}]
+    cluster = {"workers": 1, "compute": {"name": "constant", "seconds": 1.0}, "network": network, "faults": faults}
+    own = ["in_vain 1", "network server 2", "away 3", "computing 3.5"]
+    assert told(ended("asynchronous", "asgd", 3.5, **cluster), 0) == own
+
+
 def test_each_span_names_its_row():
     schedule = outcome_of("synchronous", "ssgd", 3, workers=2, speeds=[1.0, 0.5], network=QUARTER).schedule
     account = spans(schedule)

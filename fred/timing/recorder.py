@@ -186,14 +186,14 @@ class Recorder:
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
-    def trip(self, begin: int, row: int, worker: int, receiver: int) -> int:
-        """A model leaves a `worker` for another, the `receiver`; what to call `arrived` with."""
-        self.beside(_TRIP, begin, UNENDING, row, worker, receiver)
+    def trip(self, begin: int, end: int, row: int, worker: int, receiver: int) -> int:
+        """A model leaves a `worker` for another, the `receiver`; what to call `arrived` with if its end is not known, UNENDING."""
+        self._intervals += _pack_interval(_TRIP, begin, end, row, worker, receiver)
         return len(self._intervals)
 
     def arrived(self, trip: int, end: int) -> None:
         """That is over at `end`, ns."""
-        _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, min(end, UNENDING))
+        _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)
 
     def together(self, begin: int, end: int, worker: int) -> None:
         """The next row, of the worker, is part of a collective operation; models are on their way from `begin` to `end`, ns."""

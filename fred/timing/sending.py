@@ -10,7 +10,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import Collective, Cost, Network, mean_latency
 from fred.schedule.layout import Size, Sizes, size_in_bytes
-from fred.schedule.schedule import NONE
+from fred.schedule.schedule import NONE, UNENDING
 from fred.timing.copies import Gradient
 from fred.timing.links import Links
 from fred.timing.recorder import Recorder
@@ -94,11 +94,11 @@ class Sending(World):
             >>> sim.now / 1e9
             0.75
         """
-        row, published = self._published[worker]
-        trip = self.record.trip(self.now, row, worker, receiver)
+        now, (row, published) = self.env._now, self._published[worker]
         if self.links is None:
-            self.record.arrived(trip, self.now)
+            self.record.trip(now, now, row, worker, receiver)
             return self.env.after(0)
+        trip = self.record.trip(now, UNENDING, row, worker, receiver)
         way = self.links.across(worker, receiver, bytes_of(size, published))
         return self.process(self._travel(trip, way))
 
