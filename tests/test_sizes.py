@@ -316,7 +316,7 @@ class TestProtocolsSaySizes:
         cluster = Cluster(workers=1, servers=3, compute=TENTH, network={"server_bandwidth": 1e4, **network}, faults=[lost])
         schedule = record(ToAll(), cluster, gradients=30)
         pushes = schedule.rows(Verb.PUSH)
-        again = (schedule["messages"][pushes] - 1).reshape(-1, 3)
+        again = (schedule["messages"][pushes[: 3 * 29]] - 1).reshape(-1, 3)
         assert (schedule["bytes"][pushes] == schedule["messages"][pushes] * 300).all()
         assert (again.sum(axis=0) > 0).all(), "of each block"
         assert (again == again[:, :1]).all() == (not network), "messages that travel together are late together"

@@ -89,7 +89,9 @@ class What(IntEnum):
     AWAY = 4  # a worker is away
     SERVER_AWAY = 5
     COMPUTING = 6  # until the end of the run, or before: a gradient of which no row tells yet, or of some blocks only
-    SENDING = 7  # until the end of the run: a message to servers that no row tells of yet, as if sent at the gradient's end
+    SENDING = (
+        7  # until the end of the run, or a crash: a message to servers that does not arrive, as if sent at the gradient's end
+    )
 
 
 class Intervals(NamedTuple):

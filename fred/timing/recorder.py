@@ -187,7 +187,7 @@ class Recorder:
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
     def trip(self, begin: int, end: int, row: int, worker: int, receiver: int) -> int:
-        """A model leaves a `worker` for another, the `receiver`; what to call `arrived` with if its end is not known, UNENDING."""
+        """A model leaves a `worker` for a `receiver`; what to call `arrived` with, where `end` is not known: UNENDING."""
         self._intervals += _pack_interval(_TRIP, begin, end, row, worker, receiver)
         return len(self._intervals)
 

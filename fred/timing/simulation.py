@@ -159,7 +159,9 @@ class Simulation(Sending):
         return min(self.now, self._faults.away("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
-        """Its worker has crashed."""
+        """Its worker has crashed, and nobody hears of what it was sending."""
+        if gradient.underway and gradient.end < self.now:
+            self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
