@@ -66,7 +66,9 @@ class Sending(World):
         said = None if size is None else self._say(gradient, server, size)
         if self.links is None:
             return ()
-        self._note(gradient, server)
+        if gradient.underway or self.blocks > 1 or gradient.step == NONE:
+            self._note(gradient, server)
+        gradient.underway = True
         sent = said or self.sizes.message
         upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
         return upload if self.faultless else self._sending(gradient, server, sent, upload)
@@ -156,14 +158,13 @@ class Sending(World):
         self.record.arrived(trip, self.now)
 
     def _note(self, gradient: Gradient, server: int | None) -> None:
-        """The gradient, or a block of it, is on its way, and something will be done with it."""
+        """The gradient, or a block of it, leaves, and something will be done with it: what is more than one row about it."""
         if gradient.underway:
             gradient.due += 1
         elif server is None and self.blocks > 1:
             gradient.due = self.blocks
         if gradient.step == NONE and not gradient.underway:
             self.record.keep(gradient)
-        gradient.underway = True
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
         """Bytes and messages for a gradient; `end`: of what costs that, ns."""
