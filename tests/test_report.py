@@ -225,7 +225,8 @@ class TestVerify:
 
     def test_what_differs_beside_the_rows_is_named(self, copy):
         schedule = Schedule.load(copy / "timed" / "seed-5" / "schedule.parquet")
-        for fact, value in {"end_ns": schedule.end_ns + 1, "started": schedule.started + 1, "standstill": "nobody"}.items():
+        changes: dict[str, Any] = {"end_ns": schedule.end_ns + 1, "started": schedule.started + 1, "standstill": "nobody"}
+        for fact, value in changes.items():
             now = getattr(schedule, fact)
             said = verify.first_difference(dataclasses.replace(schedule, **{fact: value}), schedule)
             assert said == f"rows are the same, `{fact}` differs: recorded {value!r}, now {now!r}"
