@@ -11,9 +11,9 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
     >>> told(name="gossip", topology="complete")
-    [119.0, 0.56]
+    [119.0, 0.55]
     >>> told(name="gossip", overlap=8)
-    [168.0, 0.43]
+    [168.0, 0.45]
 """
 
 from typing import Annotated, ClassVar, Literal

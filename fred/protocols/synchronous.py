@@ -11,7 +11,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_dropped", "workers_time_waiting"]].round(2).iloc[0].tolist()
     >>> told(name="synchronous")
-    [29.0, 0.0, 0.56]
+    [29.0, 0.0, 0.55]
     >>> told(name="synchronous", backup_workers=1)
     [119.0, 29.0, 0.0]
     >>> told(name="synchronous", backup_workers=1, late="interrupt")
