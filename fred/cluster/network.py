@@ -30,6 +30,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.components import registry
 from fred.components.component import Component, OneOf, Whole
+from fred.components.limits import MOST_BYTES
 from fred.errors import FredError
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
@@ -113,7 +114,7 @@ class Network(Component):
     message_bytes: int | None = Field(
         None,
         ge=1,
-        le=2**48,
+        le=MOST_BYTES,
         description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
     )
     collective: Collective = Field("ring", description="how an allreduce is done")

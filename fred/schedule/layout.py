@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
+from fred.components.limits import MOST_BYTES
 from fred.errors import FredError
 
 Cut = Literal["parts", "layers"]
@@ -90,8 +91,18 @@ def size_in_bytes(said: Any, who: str) -> int:
     Example:
         >>> size_in_bytes(1.5, "`send`")
         Traceback (most recent call last):
-        fred.errors.FredError: `send` says that something has 1.5 bytes; expected a whole number, 0 or more
+        fred.errors.FredError: `send` says that something has 1.5 bytes, of type float; expected a whole number, 0 to 2**48
     """
-    if not isinstance(said, Integral) or said < 0:
-        raise FredError(f"{who} says that something has {said} bytes; expected a whole number, 0 or more")
+    if not is_whole(said) or not 0 <= said <= MOST_BYTES:
+        kind = "" if type(said) is int else f", of type {type(said).__name__}"
+        raise FredError(f"{who} says that something has {said!r} bytes{kind}; expected a whole number, 0 to 2**48")
     return int(said)
+
+
+def is_whole(number: Any) -> bool:
+    """Whether it is a whole `number`; true and false are none.
+
+    >>> is_whole(2), is_whole(2.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(number, Integral) and not isinstance(number, bool)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
+from fred.schedule.checks import check_rows
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
 from fred.timing.copies import NOTHING_CUT, Copy, Gradient
@@ -215,6 +216,7 @@ class Recorder:
                     "the protocol must call `commit` when a round is complete"
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
+        check_rows(columns, self.layout)  # here, because a comparison in each row costs time
         kept = self._intervals[:intervals]
         for absence in absences:
             kept += _pack_interval(*absence)

@@ -95,10 +95,11 @@ class Sending(World):
             >>> sim.now / 1e9
             0.75
         """
+        size = bytes_of(size, self.sizes.model.whole)
         if self.links is None:
             self._travelled(worker, receiver, self.now)
             return self.env.after(0)
-        way = self.links.across(worker, receiver, bytes_of(size, self.sizes.model.whole))
+        way = self.links.across(worker, receiver, size)
         return self.process(self._travel(worker, receiver, way))
 
     def allreduce(
