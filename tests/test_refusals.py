@@ -412,7 +412,7 @@ def test_time_must_pass_in_whole_nanoseconds():
     with pytest.raises(FredError, match="used at 0 s, before it is finished"):
         record(Dropped(), Cluster(workers=1))
     run = make_run("asgd", task=None, protocol=f"{__name__}:InSeconds")
-    with pytest.raises(FredError, match="a number that is not whole where ns, .* are counted"):
+    with pytest.raises(FredError, match=r"a number that is not whole where ns, .* are counted"):
         execute("run", run, 0)
 
 

@@ -12,7 +12,7 @@ from fred.components.component import Component, Count, OneOf
 from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
-from fred.schedule.checks import check_layout
+from fred.schedule.allowed import check_layout
 from fred.schedule.minibatches import Division, Sampling
 
 Measure = Literal["updates", "gradients", "seconds"]
