@@ -41,9 +41,10 @@ class Cost(NamedTuple):
     """What one worker spends on a message, or on its part in a collective operation (the members' mean).
 
     Args:
-        nanoseconds: from when it begins until it is done.
-        bytes, messages: of this worker.
-        moving: ns.
+        nanoseconds: from when it begins until it is done, ns.
+        bytes: that this worker sends.
+        messages: that this worker sends.
+        moving: ns of it in which models are on their way in a collective operation; the rest is waiting.
 
     Example: what `Simulation.push` and `sync` are told of, and `Simulation.allreduce` returns.
         >>> import fred

@@ -15,10 +15,11 @@ class Layout(NamedTuple):
     """Replicas are numbered: replica w is worker w's own, where workers have replicas; those on servers come after them.
 
     Args:
-        replicas: how many there are.
-        answer: numbers.
-        on_servers: numbers.
-        blocks, cut: of each replica.
+        replicas: how many there are, 1 or more.
+        answer: numbers of the replicas whose mean is what the run has come to: one at least.
+        on_servers: numbers of the replicas that lie on servers; the others lie on workers.
+        blocks: into how many each replica is cut; 1: not at all.
+        cut: `parts`: blocks are equal parts of every array; `layers`: whole layers.
 
     Example:
         >>> import fred

@@ -55,6 +55,15 @@ class Recorder:
         layout: what replicas there are.
         updates, gradients, rows: how many are wanted.
         listener: is told.
+
+    A `Simulation` that is driven by hand is given one; in a run FRED does that, and protocols say all to the simulation:
+
+        >>> import fred
+        >>> recorder = fred.Recorder(workers=2, layout=fred.Layout.central(), updates=1)
+        >>> sim = fred.Simulation(fred.Cluster(workers=2), recorder, seed=0)
+        >>> sim.push(sim.compute(0, sim.read(0), duration=0))
+        >>> recorder.full, recorder.updates, recorder.clocks, len(recorder)
+        (True, 1, [1], 2)
     """
 
     def __init__(

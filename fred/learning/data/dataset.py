@@ -17,7 +17,11 @@ from fred.process import remembered
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs [n, ...] float32 and answers: class numbers [n] int32, or values [n, outputs] float32.
+    """Inputs and answers, n of each.
+
+    Args:
+        inputs: [n, ...] float32.
+        answers: class numbers [n] int32, or values [n, outputs] float32.
 
     A slice of them are examples again, of the same arrays:
 
