@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import fred
@@ -16,7 +17,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.learning.models.model import Model
 from fred.learning.server import Server
-from fred.prediction.contract import CutoffRule
+from fred.prediction.contract import CutoffRule, Round
 from fred.protocols.protocol import Protocol
 from fred.running.execution import check, execute
 from fred.schedule.layout import Layout
@@ -205,6 +206,9 @@ def test_a_protocol_that_says_one_is_refused_with_and_without_a_network(size, ve
         record(Sends(verb=verb, size=size), Cluster(workers=2, network=network))
 
 
+HALF: Any = (1.5, 1)  # bytes, messages
+
+
 class Miscounts(Protocol):
     """Says what cannot be."""
 
@@ -216,7 +220,7 @@ class Miscounts(Protocol):
     def _work(self, sim):
         gradient = sim.compute(0, sim.read(0))
         yield gradient.finished
-        costs = {"cost": Cost(0, -5, 1), "messages": Cost(0, 5, -1), "half": Cost(0, 1.5, 1), "beyond": Cost(0, 10**30, 1)}
+        costs = {"cost": Cost(0, -5, 1), "messages": Cost(0, 5, -1), "half": Cost(0, *HALF), "beyond": Cost(0, 10**30, 1)}
         if self.what == "copies":
             sim.publish(0, copies=-2)
         if self.what == "half-copies":
@@ -291,6 +295,14 @@ class NoRule(CutoffRule):
 
     def start(self, node_of):
         raise KeyError("here")
+
+
+@pytest.mark.parametrize("number", [2.0, None, "2", True, 0, 4, -1])
+def test_a_cutoff_that_is_no_number_of_workers_is_refused(number):
+    with pytest.raises(FredError, match=f"wants to wait for {number!r} workers; expected 1 to 3, as many as there are"):
+        Round.of(np.array([1, 2, 3]), number)
+    two: Any = np.int64(2)
+    assert Round.of(np.array([1, 2, 3]), two).cutoff == 2
 
 
 class NoRegime(Contention):

@@ -132,8 +132,8 @@ def load_result(path: str | Path) -> Result:
     path = Path(path)
     manifest, rows = read_manifest(path)
     scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
-    path = path.resolve()  # outcomes are read later, maybe from another working directory
-    return Result(scenario, [stored.read(path / row.folder, scenario.runs[row.name]) for row in rows])
+    place = path.resolve()  # outcomes are read later, maybe from another working directory
+    return Result(scenario, [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows])
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:

@@ -46,6 +46,11 @@ class Examples:
 class Dataset:
     """Examples to train on and others to evaluate on.
 
+    Args:
+        train: from which minibatches are drawn.
+        evaluation: on which loss and error are measured.
+        outputs: how many classes there are, or values per example.
+
     Arrays that do not belong together are refused with FredError, when the data set is made:
 
         >>> import fred
