@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fred.cluster.cluster import Cluster as Cluster
     from fred.cluster.contention import Contention as Contention
     from fred.cluster.contention import Load as Load
+    from fred.cluster.faults import Fault as Fault
+    from fred.cluster.faults import Trouble as Trouble
     from fred.cluster.latency import Latency as Latency
     from fred.cluster.network import NOTHING as NOTHING
     from fred.cluster.network import Cost as Cost
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from fred.outcomes.spans import spans as spans
     from fred.prediction.contract import Chooser as Chooser
     from fred.prediction.contract import CutoffRule as CutoffRule
+    from fred.prediction.predictive import Predictive as Predictive
+    from fred.prediction.predictive import Predictor as Predictor
     from fred.protocols.central import Central as Central
     from fred.protocols.protocol import Protocol as Protocol
     from fred.protocols.selection import Selection as Selection
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from fred.specification.loading import scenario as scenario
     from fred.timing.copies import Copy as Copy
     from fred.timing.copies import Gradient as Gradient
+    from fred.timing.recorder import Recorder as Recorder
     from fred.timing.simulation import Process as Process
     from fred.timing.simulation import Simulation as Simulation
 
@@ -81,14 +86,17 @@ _PUBLIC = {  # module -> what of it is public
     "fred.protocols.central": ("Central",),
     "fred.timing.simulation": ("Simulation", "Process"),
     "fred.timing.copies": ("Copy", "Gradient"),
+    "fred.timing.recorder": ("Recorder",),
     "fred.schedule.layout": ("Layout",),
     "fred.protocols.topology": ("Topology",),
     "fred.protocols.selection": ("Selection",),
     "fred.prediction.contract": ("CutoffRule", "Chooser"),
+    "fred.prediction.predictive": ("Predictive", "Predictor"),
     # simulated machines
     "fred.cluster.cluster": ("Cluster",),
     "fred.cluster.latency": ("Latency",),
     "fred.cluster.contention": ("Contention", "Load"),
+    "fred.cluster.faults": ("Fault", "Trouble"),
     "fred.cluster.network": ("Cost", "NOTHING"),
     # what an update does, and to what
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),

@@ -34,13 +34,21 @@ def empty_asserts(file: Path) -> list[str]:
 
 def borrowed(file: Path) -> list[str]:
     """Line and text of imports from other files of tests."""
-    imports = (node for node in ast.walk(_tree(file)) if isinstance(node, ast.ImportFrom))
-    named = ((each, [each.module or "", *(f"{each.module}.{alias.name}" for alias in each.names)]) for each in imports)
-    return [
-        f"{file.name}:{each.lineno}: {ast.unparse(each)}"
-        for each, names in named
-        if any(n.startswith("tests.test_") for n in names)
-    ]
+    imports = (node for node in ast.walk(_tree(file)) if isinstance(node, ast.Import | ast.ImportFrom))
+    return [f"{file.name}:{each.lineno}: {ast.unparse(each)}" for each in imports if any(map(_is_test, _imported(each)))]
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules that it may import, as seen from the repository; files of tests have no folders below them."""
+    names = [alias.name for alias in statement.names]
+    if isinstance(statement, ast.Import):
+        return names
+    module = ".".join(filter(None, ["tests" if statement.level else "", statement.module]))
+    return [module, *(f"{module}.{name}" for name in names)]
+
+
+def _is_test(module: str) -> bool:
+    return module.startswith(("tests.test_", "test_"))
 
 
 def _tree(file: Path) -> ast.Module:

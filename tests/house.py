@@ -1,12 +1,11 @@
-"""`make house`: the house in numbers, and as the picture in docs/architecture.md, from the text of its files: rooms, arrows between them, floors, cycles, and how it is written.
+"""`make house`: the house in numbers and as the picture in docs/architecture.md, from the text of its files.
 
-A room is a folder of `fred/` with all that is in it, or a file beside them; an arrow goes from one to another whose code it imports, a floor is as high as the longest way
-down. An arrow up is an import that closes a circle of rooms; a lazy circle is one of files that exists only because some
-imports stand inside functions.
+A room is a folder of `fred/` with all that is in it, or a file beside them; an arrow goes from one to another whose code it
+imports, a floor is as high as the longest way down. An arrow up is an import that closes a circle of rooms; a lazy circle is
+one of files that exists only because some imports stand inside functions.
 """
 
 import ast
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from matplotlib.patches import FancyBboxPatch
 
 from fred.views.figures import COLOURS, Picture, style
+from tests.writing import named_parameters, written
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "fred"
@@ -139,58 +139,6 @@ def floors(graph: Graph) -> dict[str, int]:
     return height
 
 
-class Writing(NamedTuple):
-    """How files are written, in lines."""
-
-    files: list[int]
-    bodies: list[int]  # of functions, without their docstrings
-    docstrings: int
-    code: int  # neither blank, nor comment, nor docstring
-
-
-def writing(folder: Path) -> Writing:
-    """Of all Python files below a folder."""
-    counted = Writing([], [], 0, 0)
-    docstrings = code = 0
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        counted.files.append(text.count("\n"))
-        stated: set[int] = set()
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                own = set(docstring_of(node))
-                stated |= own
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                    last = node.end_lineno or 0
-                    counted.bodies.append(last - node.body[0].lineno + 1 - len(own))
-        lines = enumerate(text.splitlines(), start=1)
-        docstrings += len(stated)
-        code += sum(bool(line.strip()) and not line.lstrip().startswith("#") and number not in stated for number, line in lines)
-    return counted._replace(docstrings=docstrings, code=code)
-
-
-def docstring_of(node: ast.AST) -> range:
-    """Its lines."""
-    body = getattr(node, "body", None)
-    first = body[0] if isinstance(body, list) and body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-        return range(first.lineno, (first.end_lineno or first.lineno) + 1)
-    return range(0)
-
-
-def named_parameters() -> tuple[int, int]:
-    """Of the parameters of public functions and methods, how many their docstring (or their class's) names; and all of them."""
-    named = there = 0
-    for path in files().values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and ast.get_docstring(node):
-                said = ast.get_docstring(node) or ""
-                own = [each.arg for each in (*node.args.args, *node.args.kwonlyargs) if each.arg not in ("self", "cls")]
-                there += len(own)
-                named += sum(re.search(rf"\b{name}\b", said) is not None for name in own)
-    return named, there
-
-
 def twice() -> list[str]:
     """File names that several rooms have, `__init__.py` aside."""
     names = Counter(path.name for path in files().values())
@@ -221,9 +169,7 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
             for other in sorted(graph[room] & middle.keys()):
                 if not any(other in graph[between] for between in graph[room] & middle.keys()):  # else it is needed anyway
                     to = middle[other]
-                    axis.annotate(
-                        "", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops={"arrowstyle": "->", "color": "#888888"}
-                    )
+                    axis.annotate("", (to[0], to[1] + 0.32), (x, row - 0.32), arrowprops=_ARROW)
         axis.set(xlim=(-24, 24), ylim=(-0.6, len(set(height.values())) - 0.4))
         axis.axis("off")
         picture.save(path)
@@ -233,12 +179,12 @@ def main() -> None:
     """Print all of it, and draw."""
     found = imports()
     at_load = [each for each in found if not each.lazy]
-    graph, own, tests = rooms(at_load), writing(SOURCE), writing(ROOT / "tests")
+    graph, own, tests = rooms(at_load), written(SOURCE), written(ROOT / "tests")
     sizes = Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
     up = circles(graph)
     lazy = circles(of_files(found, lazy=True))
     bodies = sorted(own.bodies)
-    named, there = named_parameters()
+    named, there = named_parameters(SOURCE)
     room, size = sizes.most_common(1)[0]
     print(
         f"{len(own.files)} files, {sum(own.files):,} lines, median {statistics.median(own.files):.0f}, longest {max(own.files)}"

@@ -51,8 +51,18 @@ def test_an_assert_that_cannot_fail_is_found(test, empty, tmp_path):
     assert bool(empty_asserts(file)) == empty
 
 
-@pytest.mark.parametrize("line", ["from tests.test_units import x", "from tests import test_units as units"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.test_units import x",
+        "from tests import test_units as units",
+        "import tests.test_units",
+        "import json, tests.test_units as units",
+        "from .test_units import x",
+        "from . import test_units",
+    ],
+)
 def test_an_import_from_another_test_is_found(line, tmp_path):
     file = tmp_path / "test_it.py"
-    file.write_text(f"from tests.worlds import record\n{line}\n")
+    file.write_text(f"from tests.worlds import record\n{line}\nimport tests.worlds\nfrom . import worlds\n")
     assert borrowed(file) == [f"test_it.py:2: {line}"]

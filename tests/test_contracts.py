@@ -23,6 +23,7 @@ from fred.specification.shape import Run
 from tests import house
 from tests.conftest import ROOT
 from tests.worlds import TASK, make_run
+from tests.writing import docstring_of
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
 
@@ -248,12 +249,12 @@ def test_files_and_functions_stay_short():
     """House rule: files mostly under 250 lines, functions mostly under 30, without docstrings. These are the outer limits."""
     for path in (ROOT / "fred").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        stated = [len(house.docstring_of(node)) for node in ast.walk(ast.parse(text))]
+        stated = [len(docstring_of(node)) for node in ast.walk(ast.parse(text))]
         assert text.count("\n") - sum(stated) <= 320, path
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 assert node.end_lineno is not None
-                length = node.end_lineno - node.lineno - len(house.docstring_of(node))
+                length = node.end_lineno - node.lineno - len(docstring_of(node))
                 assert length < 50, f"{path}:{node.lineno} {node.name}"
 
 

@@ -1,6 +1,7 @@
 """One outcome, in memory or on disk: the same answers, and what follows from it computed once."""
 
 import hashlib
+import json
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -117,6 +118,42 @@ def test_a_run_without_a_clock_has_no_times_wherever_it_is(tmp_path):
     for result in (fred.run(scenario), fred.run(scenario, out=tmp_path / "out")):
         with pytest.raises(FredError, match=r"run `asgd` has no clock, so its gradients take no time"):
             result.run_times("asgd")
+
+
+def test_a_result_whose_folder_another_has_taken_says_so(tmp_path):
+    """Instead of the other one's numbers; what both have in common, such as the timing, is the same for both."""
+    scenario, out = fred.scenario({**SETTINGS, "seeds": [1]}), tmp_path / "out"
+    before = fred.run(scenario, out=out)
+    timing, losses = before.schedule("asgd"), before.outcome("asgd").metrics
+    fred.run(scenario, out=out, fresh=True)
+    assert before.outcome("asgd").metrics.equals(losses), "the same again"
+    after = fred.run(scenario.replace({"algorithm.learning_rate": 0.5}), out=out)
+    for name in ("metrics", "initial", "final"):
+        with pytest.raises(FredError, match=r"out/asgd/seed-1 holds another result now; load it again$"):
+            getattr(before.outcome("asgd"), name)
+    assert before.schedule("asgd").equals(timing)
+    assert fred.load_result(out).metrics.equals(after.metrics)
+
+
+def test_a_loaded_result_is_found_from_everywhere(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fred.run(fred.scenario(SETTINGS), out="out")
+    loaded = fred.load_result("out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert loaded.metrics.equals(results[0].metrics)
+
+
+def test_a_folder_of_another_format_says_what_to_do(tmp_path):
+    out = tmp_path / "out"
+    scenario = fred.scenario({**SETTINGS, "seeds": [1]})
+    fred.run(scenario, out=out)
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
+    with pytest.raises(FredError, match=r"out has format 1; this version reads format \d+: run its scenario again"):
+        fred.load_result(out)
+    again = fred.run(scenario, out=out)
+    assert fred.load_result(out).summary.equals(again.summary)
 
 
 def test_a_units_identity_travels(monkeypatch):

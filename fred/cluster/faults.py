@@ -35,16 +35,19 @@ class Trouble:
     """One fault at work on one run's cluster; by default it does nothing.
 
     Example:
-        >>> class Blinking(Trouble):
+        >>> import fred
+        >>> second = 10**9  # ns
+        >>> class Blinking(fred.Trouble):
         ...     '''Worker 0 is away in every other second.'''
         ...     def away(self, kind, number, after):
         ...         if (kind, number) != ("worker", 0):
-        ...             return NOT_AT_ALL
-        ...         begin = (after // (2 * NANOSECONDS) * 2 + 1) * NANOSECONDS
-        ...         return begin, begin + NANOSECONDS
-        >>> faults = Faults([Blinking()])
-        >>> faults.back("worker", 0, 1_500_000_000), faults.back("worker", 1, 1_500_000_000)
-        (2000000000, 1500000000)
+        ...             return super().away(kind, number, after)  # never
+        ...         begin = (after // (2 * second) * 2 + 1) * second
+        ...         return begin, begin + second
+        >>> Blinking().away("worker", 0, after=2_500_000_000)
+        (3000000000, 4000000000)
+        >>> Blinking().lateness("to-servers", worker=0)
+        (0, 0)
     """
 
     def away(self, kind: Who, number: int, after: int) -> Span:
@@ -67,7 +70,34 @@ class Trouble:
 
 
 class Fault(Component):
-    """One kind of fault; several may strike at once."""
+    """One kind of fault; several may strike at once.
+
+    Example: a fault of one's own has options, as every component, and says in a `Trouble` when it strikes.
+        >>> import fred
+        >>> class LateStart(fred.Fault):
+        ...     '''The last worker joins after a while.'''
+        ...     seconds: float
+        ...     def start(self, seed, name, workers, servers):
+        ...         return Joining(workers - 1, round(self.seconds * 1e9))
+        >>> class Joining(fred.Trouble):
+        ...     def __init__(self, worker, begin):
+        ...         self.worker, self.begin = worker, begin
+        ...     def away(self, kind, number, after):
+        ...         late = (kind, number) == ("worker", self.worker) and after < self.begin
+        ...         return (0, self.begin) if late else super().away(kind, number, after)
+        >>> scenario = fred.scenario(
+        ...     cluster={
+        ...         "workers": 2,
+        ...         "compute": {"name": "constant", "seconds": 1.0},
+        ...         "faults": [LateStart(seconds=2.5)],
+        ...     },
+        ...     stop={"seconds": 5},
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+        ... )
+        >>> pushes = fred.run(scenario).schedule("asgd").query("verb == 'PUSH'")
+        >>> pushes.groupby("worker")["time_ns"].min().tolist()
+        [1000000000, 3500000000]
+    """
 
     @property
     def strikes_servers(self) -> bool:

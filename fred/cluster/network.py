@@ -30,6 +30,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.components import registry
 from fred.components.component import Component, OneOf, Whole
+from fred.components.limits import MOST_BYTES
 from fred.errors import FredError
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
@@ -40,9 +41,10 @@ class Cost(NamedTuple):
     """What one worker spends on a message, or on its part in a collective operation (the members' mean).
 
     Args:
-        nanoseconds: from when it begins until it is done.
-        bytes, messages: of this worker.
-        moving: ns.
+        nanoseconds: from when it begins until it is done, ns.
+        bytes: that this worker sends.
+        messages: that this worker sends.
+        moving: ns of it in which models are on their way in a collective operation; the rest is waiting.
 
     Example: what `Simulation.push` and `sync` are told of, and `Simulation.allreduce` returns.
         >>> import fred
@@ -113,7 +115,7 @@ class Network(Component):
     message_bytes: int | None = Field(
         None,
         ge=1,
-        le=2**48,
+        le=MOST_BYTES,
         description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
     )
     collective: Collective = Field("ring", description="how an allreduce is done")

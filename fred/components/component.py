@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -12,13 +12,14 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fred.components import registry
+from fred.components import own_code, registry
 from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
@@ -72,6 +73,19 @@ class Component(BaseModel):
 
     def __hash__(self) -> int:
         return self._hash
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Errors of the user's own code, which is asked while a scenario is checked, are refusals; FRED's faults stay."""
+        try:
+            return validate(options)
+        except (FredError, ValueError, AssertionError):
+            raise
+        except Exception as error:
+            if not (place := own_code.line_of(error)):
+                raise
+            raise ValueError(f"{type(error).__name__}: {error} ({place})") from error
 
     @model_validator(mode="before")
     @classmethod

@@ -12,6 +12,7 @@ import os
 import site
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -100,6 +101,18 @@ def unknown() -> str:
 def late() -> str:
     """What the user's code did whose outcome is not known before a run, if anything."""
     return _seen.late
+
+
+def line_of(error: BaseException | None) -> str:
+    """Where in the user's code an error, or what caused it, arose: its file and line; empty if it passed none of it."""
+    place = ""
+    while error is not None:
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            file = frame.f_code.co_filename
+            if is_own(file) or frame.f_globals.get("__name__") in _MAIN:
+                place = f"{file}, line {line}"
+        error = error.__cause__
+    return place
 
 
 @cache

@@ -24,6 +24,9 @@ Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes
 class State:
     """A server's memory: `params`, `clock` (updates so far), `optimizer`, `rate`, and what the algorithm adds: attributes.
 
+    Args:
+        fields: what it holds, by name: pytrees of arrays.
+
     It is a pytree, so jax functions take it whole. Nothing in it is changed: each update makes a new one.
 
         >>> import fred

@@ -121,7 +121,11 @@ class Stored:
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
     def _read(self, name: str, read: Any) -> Any:
+        """One of the files. Raises FredError if it cannot be read, and if another run has taken this one's place."""
         try:
+            there = AboutUnit.model_validate_json(inputs.text(self.folder / ABOUT))
+            if there.files.get(name) != self.about.files.get(name):
+                raise FredError(f"{self.folder} holds another result now; load it again")
             return read(self.folder / name)
         except _UNREADABLE as error:
             raise FredError(f"cannot read {self.folder / name}: {error}") from error

@@ -182,5 +182,8 @@ class Tables:
         for each in self.outcomes:
             if each.name == run and seed in (None, each.seed):
                 return each
-        known = ", ".join(dict.fromkeys(each.name for each in self.outcomes))
-        raise FredError(f"no run `{run}` with seed {seed} here{registry.nearest(run, known.split(', '))}; there are {known}")
+        known = list(dict.fromkeys(each.name for each in self.outcomes))
+        if run in known:
+            seeds = ", ".join(str(each.seed) for each in self.outcomes if each.name == run)
+            raise FredError(f"no run `{run}` with seed {seed} here; there are seeds {seeds}")
+        raise FredError(f"no run `{run}` here{registry.nearest(run, known)}; there are {', '.join(known)}")

@@ -17,6 +17,7 @@ from pydantic import Field
 from fred.cluster.contention import NodeOf
 from fred.components.component import Component, Count
 from fred.errors import FredError
+from fred.schedule.layout import is_whole
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
@@ -130,9 +131,9 @@ class Round(NamedTuple):
             times: of each worker, ns [workers].
             number: c, of workers that are waited for.
         """
-        if not 1 <= number <= len(times):
+        if not is_whole(number) or not 1 <= number <= len(times):
             raise FredError(
-                f"the cutoff rule wants to wait for {number} workers; expected 1 to {len(times)}, as many as there are"
+                f"the cutoff rule wants to wait for {number!r} workers; expected 1 to {len(times)}, as many as there are"
             )
         first = np.argsort(times, kind="stable")[:number]
         cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)

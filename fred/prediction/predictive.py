@@ -17,14 +17,14 @@ class Predictive(CutoffRule):
 
     A new one has a `Predictor` that says what it expects and learns from rounds; here that all goes on as in the last one:
 
+        >>> import fred
         >>> import numpy as np
-        >>> from fred.prediction.predictive import Predictive, Predictor
-        >>> class Last(Predictor):
+        >>> class Last(fred.Predictor):
         ...     def expected(self):
         ...         return np.sort(self.seconds)
         ...     def learn(self, seconds, finished):
         ...         self.seconds = seconds
-        >>> class AsBefore(Predictive):
+        >>> class AsBefore(fred.Predictive):
         ...     def start(self, node_of):
         ...         return Last(self, len(node_of))
         >>> chooser = AsBefore(objective="round").start(np.zeros(4, np.int64))
@@ -43,6 +43,26 @@ class Predictor(Chooser):
     Args:
         rule: whose objective and smallest share it heeds.
         workers: n.
+
+    What it must say is what it expects, and how it learns:
+
+        >>> import fred
+        >>> import numpy as np
+        >>> class Mean(fred.Predictor):
+        ...     rounds = 0
+        ...     total = 0.0
+        ...     def expected(self):
+        ...         return np.sort(self.total / self.rounds)
+        ...     def learn(self, seconds, finished):
+        ...         self.rounds, self.total = self.rounds + 1, self.total + seconds
+        >>> class OfEach(fred.Predictive):
+        ...     def start(self, node_of):
+        ...         return Mean(self, len(node_of))
+        >>> chooser = OfEach(objective="round").start(np.zeros(3, np.int64))
+        >>> for times in ([10, 20, 60], [12, 14, 80]):
+        ...     chooser.observe(np.array(times) * 10**8, finished=np.ones(3, bool))
+        >>> chooser.expected().tolist(), chooser.choose(np.array([], np.int64))
+        ([1.1, 1.7, 7.0], 2)
     """
 
     def __init__(self, rule: Predictive, workers: int):

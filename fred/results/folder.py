@@ -132,14 +132,18 @@ def load_result(path: str | Path) -> Result:
     path = Path(path)
     manifest, rows = read_manifest(path)
     scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
-    return Result(scenario, [stored.read(path / row.folder, scenario.runs[row.name]) for row in rows])
+    place = path.resolve()  # outcomes are read later, maybe from another working directory
+    return Result(scenario, [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows])
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
     manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
-        raise FredError(f"{path} has another format; this version reads format {FORMAT}")
+        raise FredError(
+            f"{path} has format {manifest['format']!r}; this version reads format {FORMAT}: "
+            "run its scenario again with `fred run`, into this folder or another one"
+        )
     try:
         recorded, rows = Manifest.model_validate(manifest), TypeAdapter(list[Listed]).validate_python(summary)
     except ValidationError as error:

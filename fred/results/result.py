@@ -15,6 +15,12 @@ from fred.views.figures import Picture
 class Result(Tables):
     """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used.
 
+    Args:
+        scenario: the runs and seeds.
+        outcomes: what each run with each seed came to.
+        kept: how many outcomes were there before, and were not computed again.
+        anew: why others that were there were computed again, a sentence each.
+
     `fred.run` and `fred.load_result` give one. Tables are pandas data frames; pictures are matplotlib figures that notebooks
     show, and `picture.save(path)` writes.
 

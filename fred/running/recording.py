@@ -5,6 +5,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from fred.components import own_code
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.running.cadence import Cadence, Watch
@@ -97,6 +98,12 @@ def _representable() -> Iterator[None]:
     try:
         yield
     except (OverflowError, struct.error) as error:
+        place = own_code.line_of(error)
+        where, costs = (f" ({place})", ", and costs (bytes)") if place else ("", "")
         if "not an integer" in str(error):
-            raise FredError("the protocol uses a time that is not a whole number of nanoseconds") from error
-        raise FredError(f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s)") from error
+            raise FredError(
+                f"the protocol gives a number that is not whole where ns, bytes, messages or replicas are counted{where}"
+            ) from error
+        raise FredError(
+            f"virtual time passes {LONGEST:g} s; check durations (in seconds) and bandwidths (bytes/s){costs}{where}"
+        ) from error

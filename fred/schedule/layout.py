@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
+from fred.components.limits import MOST_BYTES
 from fred.errors import FredError
 
 Cut = Literal["parts", "layers"]
@@ -14,10 +15,11 @@ class Layout(NamedTuple):
     """Replicas are numbered: replica w is worker w's own, where workers have replicas; those on servers come after them.
 
     Args:
-        replicas: how many there are.
-        answer: numbers.
-        on_servers: numbers.
-        blocks, cut: of each replica.
+        replicas: how many there are, 1 or more.
+        answer: numbers of the replicas whose mean is what the run has come to: one at least.
+        on_servers: numbers of the replicas that lie on servers; the others lie on workers.
+        blocks: into how many each replica is cut; 1: not at all.
+        cut: `parts`: blocks are equal parts of every array; `layers`: whole layers.
 
     Example:
         >>> import fred
@@ -90,8 +92,18 @@ def size_in_bytes(said: Any, who: str) -> int:
     Example:
         >>> size_in_bytes(1.5, "`send`")
         Traceback (most recent call last):
-        fred.errors.FredError: `send` says that something has 1.5 bytes; expected a whole number, 0 or more
+        fred.errors.FredError: `send` says that something has 1.5 bytes, of type float; expected a whole number, 0 to 2**48
     """
-    if not isinstance(said, Integral) or said < 0:
-        raise FredError(f"{who} says that something has {said} bytes; expected a whole number, 0 or more")
+    if not is_whole(said) or not 0 <= said <= MOST_BYTES:
+        kind = "" if type(said) is int else f", of type {type(said).__name__}"
+        raise FredError(f"{who} says that something has {said!r} bytes{kind}; expected a whole number, 0 to 2**48")
     return int(said)
+
+
+def is_whole(number: Any) -> bool:
+    """Whether it is a whole `number`; true and false are none.
+
+    >>> is_whole(2), is_whole(2.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(number, Integral) and not isinstance(number, bool)

@@ -175,6 +175,17 @@ class Ledger:
 class Schedule:
     """A finished recording: columns of equal length, in the order in which the rows took effect.
 
+    Args:
+        columns: by name, [rows] each; `Row` says what each means.
+        workers: how many there were.
+        replicas: how many there were, of the parameters.
+        blocks: into how many each replica is cut; 1: not at all.
+        started: how many gradients were begun.
+        end_ns: when the simulation stopped, ns of virtual time.
+        on_servers: numbers of the replicas that lie on servers; the others lie on workers.
+        standstill: why nothing happens any more at the end; empty if something does.
+        intervals: what took time and made no row, [intervals] in each column.
+
     >>> import fred
     >>> settings = {"cluster": {"workers": 2, "speeds": [1.0, 2.0]}, "stop": {"updates": 3}}
     >>> scenario = fred.scenario(settings, algorithm={"name": "asgd", "learning_rate": 0.1})

@@ -1,11 +1,10 @@
 """Whose fault an error is: the run, and if classes of the user's own take part in it, the class and the line."""
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
+from fred.components import own_code
 from fred.components.component import Component, options_of
 from fred.errors import FredError
 from fred.specification.shape import Run
@@ -27,18 +26,9 @@ def blamed(name: str, run: Run) -> Iterator[None]:
         own = sorted(own_classes(run))
         if not own:
             raise
-        modules = {target.split(":")[0] for target in own}
-        steps = [step for step in _steps(error) if step[0].f_globals.get("__name__") in modules]
-        where = "".join(f" ({frame.f_code.co_filename}, line {line})" for frame, line in steps[-1:])
+        where = f" ({place})" if (place := own_code.line_of(error)) else ""
         classes = ", ".join(f"`{target}`" for target in own)
         raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{where}") from error
-
-
-def _steps(error: BaseException | None) -> Iterator[tuple[FrameType, int]]:
-    """The frames and lines that an error and its causes passed, outermost first."""
-    while error is not None:
-        yield from traceback.walk_tb(error.__traceback__)
-        error = error.__cause__
 
 
 def own_classes(part: Any) -> set[str]:

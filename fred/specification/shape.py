@@ -12,6 +12,7 @@ from fred.components.component import Component, Count, OneOf
 from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
+from fred.schedule.allowed import check_layout
 from fred.schedule.minibatches import Division, Sampling
 
 Measure = Literal["updates", "gradients", "seconds"]
@@ -139,6 +140,7 @@ class Run(Component):
         if self.protocol.needs_values and not self.algorithm.has_statistic:
             raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
         layout = self.protocol.layout(self.cluster)
+        check_layout(layout)
         if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
         if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.cluster.durations import NANOSECONDS
 from fred.errors import FredError
+from fred.schedule.allowed import check_clocks, check_rows
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Ints, Row, Schedule, Verb, What, message_key
 from fred.timing.copies import NOTHING_CUT, Copy, Gradient
@@ -57,6 +57,15 @@ class Recorder:
         layout: what replicas there are.
         updates, gradients, rows: how many are wanted.
         listener: is told.
+
+    A `Simulation` that is driven by hand is given one; in a run FRED does that, and protocols say all to the simulation:
+
+        >>> import fred
+        >>> recorder = fred.Recorder(workers=2, layout=fred.Layout.central(), updates=1)
+        >>> sim = fred.Simulation(fred.Cluster(workers=2), recorder, seed=0)
+        >>> sim.push(sim.compute(0, sim.read(0), duration=0))
+        >>> recorder.full, recorder.updates, recorder.clocks, len(recorder)
+        (True, 1, [1], 2)
     """
 
     def __init__(
@@ -254,7 +263,8 @@ class Recorder:
                     "the protocol must call `commit` when a round is complete"
                 )
         columns = _columns(np.frombuffer(self._rows, np.int64).reshape(-1, len(Row._fields))[:rows])
-        _check_read_there(columns)
+        check_rows(columns, self.layout)  # here, because a comparison in each row costs time
+        check_clocks(columns)
         kept = self._intervals[:intervals]
         for other in others:
             kept += _pack_interval(*other)
@@ -328,22 +338,6 @@ class Recorder:
             messages,
             weight,
             0.0,
-        )
-
-
-def _check_read_there(columns: dict[str, NDArray]) -> None:
-    """Refuse a message that is made at parameters with a later clock than those that it is used on; here, not row by row."""
-    if columns["staleness"].min(initial=0) >= 0:
-        return
-    used = np.isin(columns["verb"], (_PUSH, _ADD))  # what is dropped is of no replica
-    for row in np.flatnonzero(used & (columns["staleness"] < 0))[:1]:
-        time, worker, replica, read, lag = (
-            int(columns[name][row]) for name in ("time_ns", "worker", "replica", "timestamp", "staleness")
-        )
-        raise FredError(
-            f"worker {worker}'s message at {time / NANOSECONDS:g} s was made at a model read at clock {read}, but replica "
-            f"{replica}, which it is used on, is at {read + lag} only: the protocol must read the model (of a difference "
-            f"the one before) from replica {replica}, such as by `pull(worker, {replica})`"
         )
 
 

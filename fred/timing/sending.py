@@ -47,9 +47,8 @@ class Sending(World):
 
         Example: 1 MB at 10 MB/s, two workers at their own links.
             >>> import fred
-            >>> from fred.timing.recorder import Recorder
             >>> cluster = fred.Cluster(workers=2, network={"bandwidth": 1e7})
-            >>> sim = fred.Simulation(cluster, Recorder(2, fred.Layout.central(), updates=2), seed=0, sizes=1_000_000)
+            >>> sim = fred.Simulation(cluster, fred.Recorder(2, fred.Layout.central(), updates=2), seed=0, sizes=1_000_000)
             >>> def work(worker, size):
             ...     gradient = sim.compute(worker, sim.own(0))
             ...     yield gradient.finished
@@ -83,9 +82,8 @@ class Sending(World):
 
         Example:
             >>> import fred
-            >>> from fred.timing.recorder import Recorder
             >>> cluster = fred.Cluster(workers=2, network={"latency": {"name": "constant", "seconds": 0.25}, "bandwidth": 1e6})
-            >>> sim = fred.Simulation(cluster, Recorder(2, fred.Layout.peers(2), rows=2), seed=0, sizes=500_000)
+            >>> sim = fred.Simulation(cluster, fred.Recorder(2, fred.Layout.peers(2), rows=2), seed=0, sizes=500_000)
             >>> def give(worker, receiver):
             ...     model = sim.publish(worker, copies=1)
             ...     yield sim.transfer(worker, receiver)
@@ -97,12 +95,12 @@ class Sending(World):
             0.75
         """
         now, (row, published) = self.env._now, self._published[worker]
+        size = bytes_of(size, published)
         if self.links is None:
             self.record.trip(now, now, row, worker, receiver)
             return self.env.after(0)
         trip = self.record.trip(now, UNENDING, row, worker, receiver)
-        way = self.links.across(worker, receiver, bytes_of(size, published))
-        return self.process(self._travel(trip, way))
+        return self.process(self._travel(trip, self.links.across(worker, receiver, size)))
 
     def allreduce(
         self,
@@ -126,9 +124,8 @@ class Sending(World):
 
         Example: four workers average 8 MB in a ring, 6 messages of 2 MB one after the other.
             >>> import fred
-            >>> from fred.timing.recorder import Recorder
             >>> cluster = fred.Cluster(workers=4, network={"bandwidth": 1e7})
-            >>> sim = fred.Simulation(cluster, Recorder(4, fred.Layout.shared()), seed=0, sizes=8_000_000)
+            >>> sim = fred.Simulation(cluster, fred.Recorder(4, fred.Layout.shared()), seed=0, sizes=8_000_000)
             >>> sim.allreduce(4)
             Cost(nanoseconds=1200000000, bytes=12000000, messages=6, moving=1200000000)
             >>> sim.allreduce([0, 3], "tree", size=1_000_000).nanoseconds

@@ -34,9 +34,8 @@ class Simulation(Sending):
     A protocol gets one in `start`. Without a protocol it is driven by hand:
 
         >>> import fred
-        >>> from fred.timing.recorder import Recorder
         >>> cluster = fred.Cluster(workers=1, compute={"name": "constant", "seconds": 0.5})
-        >>> sim = fred.Simulation(cluster, Recorder(1, fred.Layout.central(), updates=2), seed=0)
+        >>> sim = fred.Simulation(cluster, fred.Recorder(1, fred.Layout.central(), updates=2), seed=0)
         >>> def work(worker):
         ...     while True:
         ...         model = yield from sim.pull(worker)

@@ -30,8 +30,7 @@ class World:
     It knows nothing of parameters or messages; `Simulation` adds these.
 
         >>> import fred
-        >>> from fred.timing.recorder import Recorder
-        >>> sim = fred.Simulation(fred.Cluster(workers=2), Recorder(2, fred.Layout.central()), seed=0)
+        >>> sim = fred.Simulation(fred.Cluster(workers=2), fred.Recorder(2, fred.Layout.central()), seed=0)
         >>> def metronome():
         ...     for _ in range(3):
         ...         yield sim.env.after(500_000_000)
@@ -118,8 +117,7 @@ class World:
 
         Example:
             >>> import fred
-            >>> from fred.timing.recorder import Recorder
-            >>> sim = fred.Simulation(fred.Cluster(workers=2), Recorder(2, fred.Layout.central()), seed=0)
+            >>> sim = fred.Simulation(fred.Cluster(workers=2), fred.Recorder(2, fred.Layout.central()), seed=0)
             >>> _ = sim.process(sim.wait(1, sim.env.event(), "a model that nobody sends"))
             >>> sim.run()
             Traceback (most recent call last):

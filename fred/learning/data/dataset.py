@@ -17,7 +17,11 @@ from fred.process import remembered
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs [n, ...] float32 and answers: class numbers [n] int32, or values [n, outputs] float32.
+    """Inputs and answers, n of each.
+
+    Args:
+        inputs: [n, ...] float32.
+        answers: class numbers [n] int32, or values [n, outputs] float32.
 
     A slice of them are examples again, of the same arrays:
 
@@ -41,6 +45,11 @@ class Examples:
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Examples to train on and others to evaluate on.
+
+    Args:
+        train: from which minibatches are drawn.
+        evaluation: on which loss and error are measured.
+        outputs: how many classes there are, or values per example.
 
     Arrays that do not belong together are refused with FredError, when the data set is made:
 

@@ -1,0 +1,83 @@
+"""What a protocol must not say: of replicas, before a run; in rows, of all of them at once when they have been written."""
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.schedule.layout import Cut, Layout, is_whole
+from fred.schedule.schedule import Verb
+
+_SECOND = 1e9  # ns
+
+
+def check_layout(layout: Any) -> None:
+    """Refuse, with ValueError, a `layout` that is none.
+
+    >>> check_layout(Layout(replicas=2, answer=range(2, 3), on_servers=range(0)))
+    Traceback (most recent call last):
+    ValueError: `layout` returns answer=range(2, 3); expected numbers of its replicas, from 0 to 1
+    """
+    if not isinstance(layout, Layout):
+        raise ValueError(f"`layout` returns {layout!r}; expected a `Layout`, such as `Layout.central()`")
+    for name in ("replicas", "blocks"):
+        if not is_whole(number := getattr(layout, name)) or number < 1:
+            raise ValueError(f"`layout` returns {name}={number!r}; expected a whole number, 1 or more")
+    for name in ("answer", "on_servers"):
+        numbers = getattr(layout, name)
+        if not isinstance(numbers, range) or numbers.step != 1:
+            raise ValueError(f"`layout` returns {name}={numbers!r}; expected a range of replicas, one after the other")
+        if numbers and not 0 <= numbers[0] <= numbers[-1] < layout.replicas:
+            known = f"from 0 to {layout.replicas - 1}"
+            raise ValueError(f"`layout` returns {name}={numbers!r}; expected numbers of its replicas, {known}")
+    if not layout.answer:
+        raise ValueError("`layout` returns an empty `answer`; some replica must be what the run comes to")
+    if layout.cut not in get_args(Cut):
+        raise ValueError(f"`layout` returns cut={layout.cut!r}; expected one of {', '.join(get_args(Cut))}")
+
+
+def check_rows(columns: Mapping[str, NDArray], layout: Layout) -> None:
+    """Refuse, with FredError, a schedule of what cannot be: counting backwards, or a replica that is not there.
+
+    Args:
+        columns: of the rows, each [rows].
+        layout: what replicas there are.
+
+    >>> rows = {name: np.array([2]) for name in ("time_ns", "verb", "worker", "replica", "block", "messages")}
+    >>> check_rows(rows | {"bytes": np.array([-5])}, Layout(3, range(3), range(0), blocks=3))
+    Traceback (most recent call last):
+    fred.errors.FredError: worker 2's ADD at 2e-09 s has bytes -5; expected 0 or more
+    """
+    whose = columns["verb"] != Verb.MIX  # which is of no replica
+    for name, wrong, expected in (
+        ("bytes", columns["bytes"] < 0, "0 or more"),
+        ("messages", columns["messages"] < 0, "0 or more"),
+        ("replica", whose & _outside(columns["replica"], layout.replicas), f"0 to {layout.replicas - 1}"),
+        ("block", _outside(columns["block"], layout.blocks), f"0 to {layout.blocks - 1}"),
+    ):
+        if wrong.any():
+            row = {column: int(values[np.argmax(wrong)]) for column, values in columns.items()}
+            what = f"worker {row['worker']}'s {Verb(row['verb']).name} at {row['time_ns'] / _SECOND:g} s"
+            raise FredError(f"{what} has {name} {row[name]}; expected {expected}")
+
+
+def check_clocks(columns: Mapping[str, NDArray]) -> None:
+    """Refuse a message that is made at parameters with a later clock than those that it is used on."""
+    if columns["staleness"].min(initial=0) >= 0:
+        return
+    used = np.isin(columns["verb"], (Verb.PUSH, Verb.ADD))  # what is dropped is of no replica
+    for row in np.flatnonzero(used & (columns["staleness"] < 0))[:1]:
+        time, worker, replica, read, lag = (
+            int(columns[name][row]) for name in ("time_ns", "worker", "replica", "timestamp", "staleness")
+        )
+        raise FredError(
+            f"worker {worker}'s message at {time / _SECOND:g} s was made at a model read at clock {read}, but replica "
+            f"{replica}, which it is used on, is at {read + lag} only: the protocol must read the model (of a difference "
+            f"the one before) from replica {replica}, such as by `pull(worker, {replica})`"
+        )
+
+
+def _outside(numbers: NDArray, count: int) -> NDArray[np.bool_]:
+    return (numbers < 0) | (numbers >= count)
