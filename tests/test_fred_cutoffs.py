@@ -152,7 +152,7 @@ def test_the_table_is_whole_on_narrow_terminals(columns, monkeypatch, capsys):
     cutoff_tables.print_comparison(judged(**{"ewma": noisy(0.8, by=0.3), "oracle-throughput": noisy(0.7, by=0.3)}))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= columns
-    table = "\n".join(lines[:8])
+    table = "\n".join(lines[:10])
     assert "oracle-throughput" in table
     assert "gradients/s" in table
     for found in judged(ewma=noisy(0.8, by=0.3)).against["all"].values():
