@@ -6,6 +6,7 @@ import fred
 from fred.prediction.deep import saved
 from fred.prediction.deep.learning import learn
 from fred.prediction.deep.rule import DeepMarkov
+from fred.prediction.held_back import held_back
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"
@@ -23,7 +24,9 @@ def main() -> None:
     result = fred.run(fred.load(SCENARIO, settings), only="all")
     cluster = result.outcome("all").run.cluster
     seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
-    trained = learn(DeepMarkov(), seconds, cluster.node_of, lambda share: None)
+    rule = DeepMarkov()
+    trained = learn(rule, seconds, cluster.node_of, lambda share: None)
+    trained = trained.judged(held_back(rule.of(trained), seconds, cluster.node_of, rule.warm_up))
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")
 

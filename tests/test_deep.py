@@ -1,5 +1,6 @@
 """The deep Markov model against what can be computed exactly: linear-Gaussian chains, tails, order statistics; and its bits."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.util import log_density
 from scipy import special, stats
 
+import fred
 from fred.cluster.latency import Constant
 from fred.commands import train_cutoff
 from fred.commands.cli import main
@@ -24,6 +26,7 @@ from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
+from fred.prediction.held_back import HeldBack, held_back
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
@@ -356,9 +359,65 @@ class TestCommand:
         monkeypatch.setattr(train_cutoff, "learn", learnt)
         out = tmp_path / "model.npz"
         assert main(["train-cutoff", "example", "--steps", "77", "--train", "50", "--out", str(out)]) == 0
-        assert asked == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
+        example = read("example")
+        assert example.node_of is not None
+        assert asked == [(DeepMarkov(steps=77), (50, example.seconds.shape[1]))]
+        about, said = saved.load(out).about, capsys.readouterr()
         assert saved.load(out).digest == trained._trained.digest
-        assert f"model: {out}, digest {trained._trained.digest[:16]}" in capsys.readouterr().out
+        assert f"model: {out}, digest {trained._trained.digest[:16]}" in said.out
+        assert about.held_back == held_back(trained, example.seconds[:50], example.node_of)
+        assert about.held_back.rounds == 13
+        assert said.err == f"fred: {out}: {about.held_back.doubt}\n"
+        assert "13 rounds held back cannot tell it from always waiting for 7 workers" in said.err
+
+    @pytest.mark.parametrize(("won", "flag", "code"), [(1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)])
+    def test_a_model_that_is_told_worse_is_written_only_if_that_is_wanted(
+        self, trained, tmp_path, capsys, monkeypatch, won, flag, code
+    ):
+        monkeypatch.setattr(train_cutoff, "learn", lambda *_: trained._trained)
+        found = HeldBack(rounds=90, static=7, ratio=won, interval=(won - 0.05, won + 0.05))
+        monkeypatch.setattr(train_cutoff, "held_back", lambda *_: found)
+        out = tmp_path / "model.npz"
+        assert main(["train-cutoff", "example", "--out", str(out), *flag]) == code
+        said = capsys.readouterr()
+        assert ("it was worse than always waiting for 7 workers (-10.0%" in said.err) == (won < 1)
+        assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
+        if code:
+            assert said.err.startswith("fred: example: the model is not written: in 90 rounds held back it was worse")
+            assert "{name: static, workers: 7}" in said.err
+        else:
+            assert saved.load(out).about.held_back == found
+            assert f"in the last 90 iterations against always waiting for 7: {won - 1:+.1%}" in said.out
+
+    def test_a_scenario_that_names_a_doubtful_model_says_so(self, trained, tmp_path, capsys):
+        for name, won in (("doubtful", 1.0), ("proven", 1.2)):
+            found = HeldBack(rounds=13, static=7, ratio=won, interval=(won - 0.1, won + 0.1))
+            trained._trained.judged(found).save(tmp_path / f"{name}.npz")
+        runs = {
+            name: {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
+            for name in ("doubtful", "proven")
+        }
+        scenario = {
+            "cluster": {"workers": 8, "nodes": 2, "compute": {"name": "lognormal", "median": 1, "sigma": 0.1}},
+            "algorithm": {"name": "cutoff-sgd", "learning_rate": 0.1},
+            "stop": {"updates": 3},
+            "runs": {"twice": runs["doubtful"], **runs},
+        }
+        (tmp_path / "scenario.yaml").write_text(json.dumps(scenario))
+        doubt = f"{tmp_path / 'doubtful.npz'}: 13 rounds held back cannot tell it from always waiting for 7 workers (+0.0%"
+        words = ["run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "out")]
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert [line for line in said.err.splitlines() if "held back" in line] == [
+            f"fred: {doubt}, 95% interval -10.0% to +10.0%)"
+        ]
+        assert doubt in said.out.replace("\n", "")
+        with pytest.warns(UserWarning, match="13 rounds held back cannot tell it"):
+            result = fred.run(fred.load(tmp_path / "scenario.yaml"))
+        assert main([*words[:-1], str(tmp_path / "proven"), "--only", "proven"]) == 0
+        said = capsys.readouterr()
+        assert "held back" not in said.out + said.err
+        assert len(result.outcomes) == 3
 
     def test_what_cannot_be_is_refused_in_a_line_before_training(self, tmp_path, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)

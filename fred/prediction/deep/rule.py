@@ -92,6 +92,16 @@ class DeepMarkov(Predictive):
             return super().model_copy(update=update, deep=deep)
         return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
 
+    def doubts(self) -> tuple[str, ...]:
+        held_back = (self._trained or self._of_file()).about.held_back
+        if held_back is None or held_back.doubt is None:
+            return ()
+        return (f"{self.model or 'the model that comes with FRED'}: {held_back.doubt}",)
+
+    def of(self, trained: saved.Trained) -> Self:
+        """The rule with this model."""
+        return self.model_copy()._with(trained)
+
     def _with(self, trained: saved.Trained) -> Self:
         self._trained = trained
         object.__setattr__(self, "digest", trained.digest)

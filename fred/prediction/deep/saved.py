@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.components.component import Count, Whole
 from fred.errors import FredError
 from fred.files import inputs
+from fred.prediction.held_back import HeldBack
 
-FORMAT = 1
+FORMAT = 2
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
 Variant = Literal["shared", "plain", "printed"]
 Positive = Annotated[float, Field(gt=0)]
@@ -42,6 +43,7 @@ class AboutModel(BaseModel):
     learning_rate: float
     seed: int
     curve: list[float]  # loss per observed time, means of 50 steps
+    held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
     digest: str = ""  # of the parameters and of what decides how they are used
 
     @model_validator(mode="after")
@@ -69,6 +71,10 @@ class Trained:
         for name, array in sorted(self._named().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
+
+    def judged(self, held_back: HeldBack) -> Self:
+        """The same, with what it came to in rounds held back."""
+        return replace(self, about=self.about.model_copy(update={"held_back": held_back}))
 
     def _named(self) -> dict[str, NDArray[np.float32]]:
         return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}
