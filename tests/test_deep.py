@@ -179,7 +179,8 @@ class TestExactly:
         z = np.random.default_rng(1).normal(size=(ROUNDS - 1, 1, 1, LATENT)).astype(np.float32)
         monkeypatch.setattr(programs, "_SAMPLES", samples)
         with handlers.seed(rng_seed=0):
-            seen = np.asarray(programs._predictive(network, params, jnp.asarray(z), chain.windows(network)))[:, 0, 0]
+            nothing = jnp.zeros((*z.shape[:-1], network.sizes.summary))
+            seen = np.asarray(programs._predictive(network, params, jnp.asarray(z), nothing, chain.windows(network)))[:, 0, 0]
         covariance = chain.s**2 * chain.c_matrix @ chain.c_matrix.T + chain.r**2 * np.eye(WORKERS)
         for t in range(ROUNDS - 1):
             mean = chain.c_matrix @ (chain.a_matrix @ z[t, 0, 0] + chain.a) + chain.c

@@ -12,7 +12,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_places
 from fred.prediction.deep import saved
-from fred.prediction.deep.learning import learn
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
 from fred.prediction.held_back import held_back
 from fred.process.progress import bars
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     with bars() as show:
         try:
-            trained = learn(rule, seconds, node_of, lambda share: show("training", share))
+            trained = best(rule, seconds, node_of, lambda share: show("training", share))
             took = time.perf_counter() - began
             found = held_back(rule.of(trained), seconds, node_of, rule.warm_up, lambda share: show("trying it", share))
         except ValueError as error:

@@ -34,14 +34,19 @@ class DeepMarkov(Predictive):
 
     variant: ClassVar[saved.Variant] = "shared"
 
-    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective | None = Field(  # type: ignore[assignment]
+        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
+    )
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
     warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
-    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
+    restarts: int = Field(2, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
+    steps: int = Field(2000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
-    window: Count = Field(20, description="rounds that training sees at once")
+    window: Count = Field(
+        40, description="rounds that training sees at once; more than the cluster takes to be as it was, if it has a period"
+    )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
 
@@ -76,7 +81,7 @@ class DeepMarkov(Predictive):
             node_of = np.zeros_like(node_of)
         elif not node_of.any() and about.workers == len(node_of) and (self.model or self._trained):
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
-        return _Believing(self, trained, node_of)
+        return _Believing(self.model_copy(update={"objective": self.objective or about.objective}), trained, node_of)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -110,9 +115,9 @@ class DeepMarkov(Predictive):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None:  # it has learnt what it will
             return self
-        from fred.prediction.deep.learning import learn
+        from fred.prediction.deep.choosing import best
 
-        return self.model_copy()._with(learn(self, seconds, node_of, progress))
+        return self.of(best(self, seconds, node_of, progress))
 
 
 class PlainDeepMarkov(DeepMarkov):
@@ -120,8 +125,13 @@ class PlainDeepMarkov(DeepMarkov):
 
     variant: ClassVar[saved.Variant] = "plain"
 
+    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
+    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
+    window: Count = Field(20, description="rounds that training sees at once")
 
-class PrintedDeepMarkov(DeepMarkov):
+
+class PrintedDeepMarkov(PlainDeepMarkov):
     """The deep Markov model as printed: normal times, a guide that looks ahead, dropped workers imputed one by one.
 
     It fails to predict: what its guide reads off the future is missing when it is needed (docs/errata.md).

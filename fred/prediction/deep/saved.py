@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.components.component import Count, Whole
 from fred.errors import FredError
 from fred.files import inputs
+from fred.prediction.contract import Objective
 from fred.prediction.held_back import HeldBack
 
 FORMAT = 2
@@ -36,12 +37,14 @@ class AboutModel(BaseModel):
     nodes: list[Whole]  # the node of each worker of the trace
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
+    objective: Objective  # that a rule has which does not say
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
     bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
     trace: str  # digest of the run-times that it was trained on
     steps: int
     learning_rate: float
     seed: int
+    restart: Whole  # which training of several
     curve: list[float]  # loss per observed time, means of 50 steps
     held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
     digest: str = ""  # of the parameters and of what decides how they are used
@@ -65,12 +68,16 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
-        names = "format", "variant", "workers", "nodes", "window", "normaliser", "pace", "bounds", "trace"
+        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "pace", "bounds", "trace"
         known = json.dumps([getattr(self.about, name) for name in names])
         total = hashlib.sha256(known.encode())
         for name, array in sorted(self._named().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
+
+    def aiming_at(self, objective: Objective) -> "Trained":
+        """The same for another objective."""
+        return replace(self, about=self.about.model_copy(update={"objective": objective}))
 
     def judged(self, held_back: HeldBack) -> Self:
         """The same, with what it came to in rounds held back."""
