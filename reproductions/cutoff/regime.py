@@ -42,9 +42,9 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    rule = DeepMarkov()
-    trained = learn(rule, *training, lambda share: None)
-    trained.judged(held_back(rule.of(trained), *training, rule.warm_up)).save(MODEL)
+    deep = DeepMarkov()
+    trained = learn(deep, *training, lambda share: None)
+    trained.judged(held_back(deep.of(trained), *training, deep.warm_up)).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:
