@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from fred.cluster.contention import NodeOf
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.comparison import compare, rule_named
+from fred.prediction.comparison import rule_named
+from fred.prediction.rolling import rolling
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 
@@ -29,12 +30,13 @@ LONG_RUN = ", long run"  # the other objective
 KINDS = {158: ("paper", "bursty", "rotate", "iid"), 2175: ("paper", "bursty", "rotate")}
 SEEDS = (0, 1, 2)
 AFTER = slice(61, 91)  # rounds after the slow node of `paper` is as fast as the others
-TRACES: dict[str, tuple[dict[str, Any], int, int]] = {  # trace -> how it is read, iterations to train on, to warm up in
-    "ec2-10-workers": ({"missing": "previous"}, 200, 20),
-    "ec2-15-workers": ({}, 50, 10),
-    "lambda-256-workers": ({}, 15, 5),
-    "llm-64-workers": ({}, 20, 5),
+TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
+    "ec2-10-workers": {"missing": "previous"},
+    "ec2-15-workers": {},
+    "lambda-256-workers": {},
+    "llm-64-workers": {},
 }
+ORIGINS = 4  # at which rules are trained, the first in the middle of a trace: few, since deep models take a minute each time
 SYNTHETIC, RECORDED = RESULTS / "predictors.csv", RESULTS / "predictors-traces.csv"
 
 
@@ -95,25 +97,36 @@ def _rows(name: str, train: NDArray[np.float64], test: NDArray[np.float64], node
         yield {"rule": label, **rounds.summary(), "after": after, "training": seconds}
 
 
-def _recorded(name: str) -> Iterator[dict[str, Any]]:
-    options, train, warm_up = TRACES[name]
-    trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **options)
-    outcome = compare(trace, train, (*RULES, "oracle-throughput"), warm_up)
+def _recorded(name: str, rules: Sequence[str] = (*RULES, "oracle-throughput")) -> Iterator[dict[str, Any]]:
+    """What each rule came to by a rolling origin, with intervals of its throughput relative to that of others."""
+    trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **TRACES[name])
+    first = trace.iterations // 2
+    outcome = rolling(trace, first, -(-(trace.iterations - first) // ORIGINS), rules)
+    about = {"trace": name, "first": first, "trained": outcome.trained, "rounds": outcome.counted, "best": outcome.best}
     for rule, summary in outcome.rules.items():
-        yield {"trace": name, "rounds": outcome.counted, "groups": outcome.groups, "rule": rule, **summary}
+        against = {
+            f"{end} against {other}": value
+            for other, by in outcome.against.items()
+            for end, value in by[rule]._asdict().items()
+        }
+        yield {**about, "rule": rule, **summary, **against}
 
 
 def report() -> str:
     """Write predictors.md from what was measured."""
     path = RESULTS / "predictors.md"
     synthetic, recorded = pd.read_csv(SYNTHETIC), pd.read_csv(RECORDED)
-    split = "; ".join(f"{name} {train} and {warm_up}" for name, (_, train, warm_up) in TRACES.items())
     text = TEXT.format(
         synthetic=_of_oracle(synthetic),
         judgement=_judgement(synthetic),
         cost=_cost(synthetic),
-        recorded=_of_traces(recorded),
-        split=split,
+        recorded=_of_traces(recorded, lambda row: _number(row["of_oracle"])),
+        against_static=_of_traces(recorded, lambda row: _relative(row, "static")),
+        against_best=_of_traces(recorded, lambda row: _relative(row, "best")),
+        against_all=_of_traces(recorded, lambda row: _relative(row, "all")),
+        undecided=_undecided(recorded),
+        warm_up=closed_loop.WARM_UP,
+        origins=int(recorded["trained"].max()),
         seeds=_seeds(synthetic),
     )
     path.write_text(text, encoding="utf-8")
@@ -164,10 +177,29 @@ def _cost(rows: pd.DataFrame) -> str:
     return table(header, cells)
 
 
-def _of_traces(rows: pd.DataFrame) -> str:
-    names = [f"{name}, {int(own['rounds'].iloc[0])} rounds" for name, own in rows.groupby("trace", sort=False)]
-    wide = rows.pivot_table(index="rule", columns="trace", values="of_oracle", sort=False)
-    return table(["rule", *names], [[rule, *map(_number, values)] for rule, values in wide.iterrows()])
+def _of_traces(rows: pd.DataFrame, cell: Callable[[Any], str]) -> str:
+    """A row for each rule, a column for each trace."""
+    traces = {str(name): own for name, own in rows.groupby("trace", sort=False)}
+    cells = {name: {row["rule"]: cell(row) for _, row in own.iterrows()} for name, own in traces.items()}
+    header = [f"{name}, {int(own['rounds'].iloc[0])} rounds" for name, own in traces.items()]
+    return table(["rule", *header], [[rule, *(own.get(rule, "–") for own in cells.values())] for rule in rows["rule"].unique()])
+
+
+def _relative(row: Any, other: str) -> str:
+    """A throughput relative to another one, %, with its interval."""
+    value, low, high = (100 * row[f"{end} against {other}"] - 100 for end in ("value", "low", "high"))
+    return f"{value:+,.1f} ({low:+,.1f}…{high:+,.1f})" if np.isfinite(high) else f"{value:+,.1f}"
+
+
+def _undecided(rows: pd.DataFrame) -> str:
+    """In words, for each trace: the best rule, and which are not told from it."""
+    lines = []
+    for name, own in rows.groupby("trace", sort=False):
+        real = own[~own["rule"].str.startswith("oracle") & (own["rule"] != "all")]
+        best = own["best"].iloc[0]
+        alike = [f"`{rule}`" for rule in real.loc[real["high against best"] >= 1, "rule"] if rule != best]
+        lines.append(f"- {name}: `{best}` is best; not told from it: {', '.join(alike) or 'none'}.")
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:
@@ -202,9 +234,25 @@ Medians; wall time of a decision with what is learned from the round, and of tra
 
 ## Recorded traces
 
-Real run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers, 64 ranks of a language model's training. The
-iterations for training and warming up are {split}. Groups of workers are found in the training part. Some traces are so
-short that the last digits say little.
+Real run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers, 64 ranks of a language model's training. By a
+rolling origin: rules are trained on the first half of a trace and run on the next eighth, trained on all up to there and run on
+the next one, to the end, {origins} times. Before each part they warm up in the last {warm_up} iterations, or as many as there
+are. Groups of workers are found in what is trained on. First relative to the oracle's throughput:
 
 {recorded}
+
+Then relative to that of others, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
+(`fred/prediction/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
+
+{against_static}
+
+To the best single rule:
+
+{against_best}
+
+{undecided}
+
+To waiting for all:
+
+{against_all}
 """

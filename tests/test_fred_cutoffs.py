@@ -126,7 +126,9 @@ class TestVerdict:
         assert judged(ewma=times).verdict().startswith(said)
 
     def test_seven_rounds_are_too_few_for_any_interval(self):
-        assert "(+25.0%, too few rounds for an interval;" in judged(ewma=[0.8] * 7).verdict()
+        outcome = judged(ewma=[0.8] * 7)
+        assert "(+25.0%, too few rounds for an interval;" in outcome.verdict()
+        assert json.loads(outcome.json())["rules"]["ewma"]["against_all"] == {"ratio": 1.25, "interval": None}
 
     def test_it_names_the_rules_that_are_not_told_from_the_best(self):
         verdict = judged(ewma=noisy(0.8), hmm=noisy(0.801, by=0.1), elfving=noisy(0.95), oracle=noisy(0.7)).verdict()

@@ -49,7 +49,7 @@ def test_nominal_95_percent_hold_the_true_ratio_of_paired_persistent_rounds(coun
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "phi", "least"),
-    [(8, 0.0, 0.93), (20, 0.5, 0.9), (100, 0.5, 0.91), (400, 0.0, 0.93), (400, 0.8, 0.88), (1000, 0.8, 0.9)],
+    [(8, 0.0, 0.93), (20, 0.5, 0.9), (100, 0.5, 0.91), (400, 0.0, 0.92), (400, 0.8, 0.88), (1000, 0.8, 0.9)],
 )
 def test_nominal_95_percent_hold_it_in_a_thousand_repetitions(count, phi, least):
     assert least <= coverage(count, phi, 1000) <= 0.99
@@ -109,6 +109,15 @@ def test_a_rule_is_as_good_as_itself_and_of_few_rounds_no_more_is_known():
 def test_rounds_that_never_differ_but_in_one_number_leave_no_doubt():
     found = ratio(rounds_of(np.full(30, 3), np.ones(30)), rounds_of(np.full(30, 4), np.ones(30)))
     assert found == (0.75, 0.75, 0.75)
+
+
+def test_no_interval_reaches_beyond_the_worst_and_the_best_single_round():
+    """Where one round is as long as all others, the spread is large, but who is faster in each round is faster."""
+    seconds = np.array([1.0, 1.1, 0.9, 1.2, 1.0, 1.1, 40.0, 0.9, 1.0, 1.1, 1.2, 1.0])
+    found = ratio(rounds_of(np.full(12, 20), 0.8 * np.minimum(seconds, 2)), rounds_of(np.full(12, 20), seconds))
+    assert found.low == pytest.approx(1.25)
+    assert found.above
+    assert found.high <= 25
 
 
 def test_the_order_of_asking_does_not_matter():

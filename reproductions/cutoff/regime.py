@@ -12,6 +12,7 @@ from fred.prediction.deep.learning import learn
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
+from fred.prediction.held_back import held_back
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
@@ -41,7 +42,9 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    learn(DeepMarkov(), *training, lambda share: None).save(MODEL)
+    deep = DeepMarkov()
+    trained = learn(deep, *training, lambda share: None)
+    trained.judged(held_back(deep.of(trained), *training, deep.warm_up)).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:
