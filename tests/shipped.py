@@ -4,9 +4,8 @@ from pathlib import Path
 
 import fred
 from fred.prediction.deep import saved
-from fred.prediction.deep.learning import learn
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
-from fred.prediction.held_back import held_back
 from fred.traces.reading import read
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "systems" / "cutoff-sgd.yaml"
@@ -19,14 +18,12 @@ def main() -> None:
     if not saved.SHIPPED.exists():  # the scenario cannot be read without one
         trace = read("example")
         assert trace.node_of is not None
-        learn(DeepMarkov(steps=50), trace.seconds, trace.node_of, lambda share: None).save(saved.SHIPPED)
+        best(DeepMarkov(steps=50), trace.seconds, trace.node_of).save(saved.SHIPPED)
     settings = [f"seeds=[{SEED}]", f"stop={{updates: {ROUNDS}}}", "task=null"]
     result = fred.run(fred.load(SCENARIO, settings), only="all")
     cluster = result.outcome("all").run.cluster
     seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
-    rule = DeepMarkov()
-    trained = learn(rule, seconds, cluster.node_of, lambda share: None)
-    trained = trained.judged(held_back(rule.of(trained), seconds, cluster.node_of, rule.warm_up))
+    trained = best(DeepMarkov(), seconds, cluster.node_of)
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")
 

@@ -14,7 +14,6 @@ from fred.files.places import check_places
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
-from fred.prediction.held_back import held_back
 from fred.process.progress import bars
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -51,18 +50,17 @@ def run(options: argparse.Namespace) -> int:
     with bars() as show:
         try:
             trained = best(rule, seconds, node_of, lambda share: show("training", share))
-            took = time.perf_counter() - began
-            found = held_back(rule.of(trained), seconds, node_of, rule.warm_up, lambda share: show("trying it", share))
         except ValueError as error:
             raise FredError(f"{trace.source}: {error}") from error
+    found = trained.about.held_back
+    assert found is not None
     if found.worse and not options.even_if_worse:
         raise FredError(
             f"{trace.source}: the model is not written: {found.doubt}; train on more iterations, use "
             f"{{name: static, workers: {found.static}}} instead, or write it nevertheless with --even-if-worse"
         )
-    trained = trained.judged(found)
     trained.save(options.out)
-    for line in _said(options, trace, trained, took):
+    for line in _said(options, trace, trained, time.perf_counter() - began):
         print(line)
     if found.doubt:
         print(f"fred: {options.out}: {found.doubt}", file=sys.stderr)

@@ -73,7 +73,7 @@ def held_back(
         warm_up: rounds, at most.
         progress: told the share that is done.
     """
-    early = _first_three_quarters(seconds)
+    early = first_three_quarters(seconds)
     before = min(warm_up, len(early))
     rest, static = seconds[len(early) - before :], BestStatic().trained(early, node_of)
     assert static.workers is not None
@@ -83,5 +83,6 @@ def held_back(
     return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)
 
 
-def _first_three_quarters(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+def first_three_quarters(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What is learnt from where the last quarter is held back: [iterations, workers]."""
     return seconds[: 3 * len(seconds) // 4]

@@ -8,11 +8,10 @@ from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.prediction.deep.learning import learn
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
-from fred.prediction.held_back import held_back
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
@@ -42,9 +41,7 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    deep = DeepMarkov()
-    trained = learn(deep, *training, lambda share: None)
-    trained.judged(held_back(deep.of(trained), *training, deep.warm_up)).save(MODEL)
+    best(DeepMarkov(objective="round"), *training).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:

@@ -6,21 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
-from fred.prediction import closed_loop
 from fred.prediction.contract import CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
+from fred.prediction.held_back import first_three_quarters, held_back
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
-_FEWEST = 20  # rounds held back that something can be chosen by
 
 
 class Candidate(Learner, Protocol):
     """A rule that can be trained several times, and tried."""
-
-    @property
-    def objective(self) -> Objective | None:
-        """None: chosen here."""
 
     @property
     def restarts(self) -> int:
@@ -34,29 +29,19 @@ class Candidate(Learner, Protocol):
         """The rule with this model."""
 
 
-def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> Trained:
+def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
     """The best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
-    Each is run on the last quarter in closed loop, as it will be used, for either objective, and the one with the most gradients
-    per second is kept. Where nothing can be chosen, by the rule's options or for want of rounds, all iterations are learnt from.
-    Raises ValueError for too few of them.
+    Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
+    with the most gradients per second is kept, with what it came to there. Raises ValueError for too few rounds.
     """
-    learnt = 3 * len(seconds) // 4
-    objectives = OBJECTIVES if rule.objective is None else (rule.objective,)
-    if len(seconds) - learnt < _FEWEST or rule.restarts * len(objectives) == 1:
-        return learn(rule, seconds, node_of, progress)
-    before = min(rule.warm_up, learnt)
-    models = []
+    early, models = first_three_quarters(seconds), []
     for restart in range(rule.restarts):
-        done = restart / rule.restarts
-        trained = learn(
-            rule, seconds[:learnt], node_of, lambda share, done=done: progress(done + share / rule.restarts), restart
-        )
-        models += [trained.aiming_at(objective) for objective in objectives]
-    throughput = [
-        closed_loop.run(rule.of(model), seconds[learnt - before :], node_of, before).summary()["throughput"] for model in models
-    ]
-    return models[int(np.argmax(throughput))]
+        trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
+        models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
+    found = [held_back(rule.of(model), seconds, node_of, rule.warm_up) for model in models]
+    chosen = int(np.argmax([each.ratio for each in found]))
+    return models[chosen].judged(found[chosen])
 
 
 def _part(progress: Progress, number: int, of: int) -> Progress:
