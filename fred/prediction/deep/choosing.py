@@ -1,5 +1,6 @@
 """Which of several trainings is used, and for which objective: what rounds held back say, in closed loop."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,8 +11,10 @@ from fred.prediction.contract import CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
 from fred.prediction.held_back import first_three_quarters, held_back
+from fred.prediction.hmm import HiddenMarkov
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+SHARES = (0.5, 1.0)  # of the plainer model in what is expected
 
 
 class Candidate(Learner, Protocol):
@@ -33,15 +36,25 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     """The best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
     Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
-    with the most gradients per second is kept, with what it came to there. Raises ValueError for too few rounds.
+    with the most gradients per second is kept, with what it came to there. So is then how much of what a hidden Markov model of
+    the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
+    only most of it. Raises ValueError for too few rounds.
     """
-    early, models = first_three_quarters(seconds), []
+    early = first_three_quarters(seconds)
+
+    def the_best(models: Sequence[Trained]) -> Trained:
+        found = [model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up)) for model in models]
+        return max(found, key=lambda model: model.about.held_back.ratio if model.about.held_back else 0.0)
+
+    models = []
     for restart in range(rule.restarts):
         trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
         models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
-    found = [held_back(rule.of(model), seconds, node_of, rule.warm_up) for model in models]
-    chosen = int(np.argmax([each.ratio for each in found]))
-    return models[chosen].judged(found[chosen])
+    deep = the_best(models)
+    if rule.variant != "shared":
+        return deep
+    plainer = HiddenMarkov().trained(early, node_of)
+    return the_best([deep, *(deep.beside(plainer, share) for share in SHARES)])
 
 
 def _part(progress: Progress, number: int, of: int) -> Progress:

@@ -77,11 +77,16 @@ class DeepMarkov(Predictive):
             raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
         if about.variant != self.variant:
             raise ValueError(f"the model is of the variant `{about.variant}`, not `{self.variant}`")
+        same = about.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
         if about.variant != "shared":
             node_of = np.zeros_like(node_of)
-        elif not node_of.any() and about.workers == len(node_of) and (self.model or self._trained):
+        elif not node_of.any() and same:
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
-        return _Believing(self.model_copy(update={"objective": self.objective or about.objective}), trained, node_of)
+        objective = self.objective or about.objective
+        plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
+        if plainer and about.share == 1:
+            return plainer
+        return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -143,13 +148,16 @@ class PrintedDeepMarkov(PlainDeepMarkov):
 class _Believing(Predictor):
     """A filter at work, in units of the first rounds' mean time."""
 
-    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf):
+    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
+        self._plainer = plainer
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        if self._plainer:
+            self._plainer.learn(seconds, finished)
         self._rounds += 1
         self._ready = self._rounds >= self._warm_up
         if self._rounds > self._warm_up:
@@ -186,7 +194,11 @@ class _Believing(Predictor):
 
     def expected(self) -> NDArray[np.float64]:
         ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
-        return np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+        deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+        if self._plainer is None:
+            return deep
+        share = self._trained.about.share
+        return (1 - share) * deep + share * self._plainer.expected()
 
 
 @lru_cache(maxsize=8)

@@ -17,6 +17,7 @@ from fred.errors import FredError
 from fred.files import inputs
 from fred.prediction.contract import Objective
 from fred.prediction.held_back import HeldBack
+from fred.prediction.hmm import HiddenMarkov
 
 FORMAT = 2
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
@@ -38,6 +39,8 @@ class AboutModel(BaseModel):
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # that a rule has which does not say
+    plainer: HiddenMarkov | None = None  # of the same trace, asked as well
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
     bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
     trace: str  # digest of the run-times that it was trained on
@@ -55,6 +58,8 @@ class AboutModel(BaseModel):
             raise ValueError(f"`nodes` must be the numbers, from 0, of the nodes of {self.workers} workers")
         if self.bounds[0] > self.bounds[1]:
             raise ValueError("`bounds` must be in order")
+        if self.share and self.plainer is None:
+            raise ValueError("`share` is of a `plainer` model; there is none")
         return self
 
 
@@ -68,8 +73,9 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
-        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "pace", "bounds", "trace"
-        known = json.dumps([getattr(self.about, name) for name in names])
+        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "share", "pace", "bounds", "trace"
+        plainer = self.about.plainer and self.about.plainer.model_dump()
+        known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
         total = hashlib.sha256(known.encode())
         for name, array in sorted(self._named().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -78,6 +84,10 @@ class Trained:
     def aiming_at(self, objective: Objective) -> "Trained":
         """The same for another objective."""
         return replace(self, about=self.about.model_copy(update={"objective": objective}))
+
+    def beside(self, plainer: HiddenMarkov, share: float) -> "Trained":
+        """The same with a share of what a plainer model expects."""
+        return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
 
     def judged(self, held_back: HeldBack) -> Self:
         """The same, with what it came to in rounds held back."""
