@@ -14,6 +14,7 @@ from fred.prediction.held_back import first_three_quarters, held_back
 from fred.prediction.hmm import HiddenMarkov
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+_FEWEST = 8  # iterations that something can be learnt from
 SHARES = (0.5, 1.0)  # of the plainer model in what is expected
 
 
@@ -40,6 +41,8 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
     only most of it. Raises ValueError for too few rounds.
     """
+    if len(seconds) < _FEWEST:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     early = first_three_quarters(seconds)
 
     def the_best(models: Sequence[Trained]) -> Trained:

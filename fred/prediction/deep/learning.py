@@ -17,7 +17,6 @@ from fred.process import environment
 from fred.traces.trace import Trace
 from fred.version import __version__
 
-_FEWEST = 4  # iterations that something can be learnt from
 _MORE = 0.3  # that the first rounds' mean may differ by
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
@@ -51,13 +50,11 @@ class Learner(Protocol):
 
 
 def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
-    """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them.
+    """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
 
     Another `restart` begins with other weights, and sees other windows.
     """
     environment.check()
-    if len(seconds) < _FEWEST:
-        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     if rule.variant != "shared":
         node_of = np.zeros_like(node_of)
     repaired = rule.variant != "printed"

@@ -84,8 +84,6 @@ class DeepMarkov(Predictive):
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
-        if plainer and about.share == 1:
-            return plainer
         return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
@@ -150,7 +148,7 @@ class _Believing(Predictor):
 
     def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
-        self._plainer = plainer
+        self._plainer, self._share = plainer, trained.about.share  # of what is expected that is the plainer model's
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
@@ -182,6 +180,8 @@ class _Believing(Predictor):
     def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if not hasattr(self, "_filter"):
             self._begin(self._trained.about.normaliser)
+        if self._share == 1:
+            return
         times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
         self._step += 1
         self._belief, self._samples = self._filter.after(
@@ -193,12 +193,12 @@ class _Believing(Predictor):
         return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
 
     def expected(self) -> NDArray[np.float64]:
+        plain = self._share * self._plainer.expected() if self._plainer else 0.0
+        if self._share == 1:
+            return np.asarray(plain)
         ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
         deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
-        if self._plainer is None:
-            return deep
-        share = self._trained.about.share
-        return (1 - share) * deep + share * self._plainer.expected()
+        return (1 - self._share) * deep + plain
 
 
 @lru_cache(maxsize=8)
