@@ -1,5 +1,7 @@
 """The deep Markov model against what can be computed exactly: linear-Gaussian chains, tails, order statistics; and its bits."""
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,21 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.util import log_density
 from scipy import special, stats
 
+import fred
 from fred.cluster.latency import Constant
 from fred.commands import train_cutoff
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.contract import AllWorkers
-from fred.prediction.deep import programs, saved
+from fred.prediction.contract import AllWorkers, StaticCutoff
+from fred.prediction.deep import choosing, programs, saved
 from fred.prediction.deep.filter import Filter, _resampled
 from fred.prediction.deep.grid import Grid
-from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of
+from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of, of_variant
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
+from fred.prediction.held_back import HeldBack
+from fred.prediction.hmm import HiddenMarkov
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from fred.specification.loading import load
@@ -176,7 +181,8 @@ class TestExactly:
         z = np.random.default_rng(1).normal(size=(ROUNDS - 1, 1, 1, LATENT)).astype(np.float32)
         monkeypatch.setattr(programs, "_SAMPLES", samples)
         with handlers.seed(rng_seed=0):
-            seen = np.asarray(programs._predictive(network, params, jnp.asarray(z), chain.windows(network)))[:, 0, 0]
+            nothing = jnp.zeros((*z.shape[:-1], network.sizes.summary))
+            seen = np.asarray(programs._predictive(network, params, jnp.asarray(z), nothing, chain.windows(network)))[:, 0, 0]
         covariance = chain.s**2 * chain.c_matrix @ chain.c_matrix.T + chain.r**2 * np.eye(WORKERS)
         for t in range(ROUNDS - 1):
             mean = chain.c_matrix @ (chain.a_matrix @ z[t, 0, 0] + chain.a) + chain.c
@@ -269,8 +275,66 @@ class TestRule:
             learnt.start(node_of[:23])
 
     def test_too_few_iterations_are_refused(self):
-        with pytest.raises(ValueError, match="at least 4 iterations, not 3"):
-            DeepMarkov().trained(np.ones((3, 2)), np.zeros(2, int))
+        with pytest.raises(ValueError, match="at least 8 iterations, not 7"):
+            DeepMarkov().trained(np.ones((7, 2)), np.zeros(2, int))
+
+
+class TestChoosing:
+    def test_the_training_is_kept_that_does_best_in_the_last_quarter(self, trained, monkeypatch):
+        """Three trainings that wait for 8, 15 and 24 workers: which is best is counted in NumPy."""
+        numbers, learnt_from = (8, 15, 24), []
+
+        def learn(rule, seconds, node_of, progress, restart):
+            learnt_from.append(len(seconds))
+            return dataclasses.replace(trained._trained, about=trained._trained.about.model_copy(update={"restart": restart}))
+
+        class Candidate(DeepMarkov):
+            def of(self, trained):
+                return StaticCutoff(workers=numbers[trained.about.restart])
+
+        monkeypatch.setattr(choosing, "learn", learn)
+        monkeypatch.setattr(choosing, "SHARES", ())
+        seconds, node_of = switching(200, 6)
+        held = np.sort(seconds[150:], axis=1)
+        throughput = [number * len(held) / held[:, number - 1].sum() for number in numbers]
+        chosen = choosing.best(Candidate(restarts=3), seconds, node_of)
+        assert numbers[chosen.about.restart] == numbers[int(np.argmax(throughput))] == 15
+        assert learnt_from == [150] * 3
+        assert chosen.about.held_back is not None and chosen.about.held_back.rounds == 50
+
+    def test_what_is_expected_is_mixed_by_shares(self, trained):
+        """Half and half, the means of what either expects by itself."""
+        times, node_of = switching(30, 7)
+        plainer = HiddenMarkov().trained(*switching(300, 0))
+        deep = dataclasses.replace(
+            trained._trained, about=trained._trained.about.model_copy(update={"plainer": None, "share": 0.0})
+        )
+        choosers: list[Any] = [trained.of(deep.beside(plainer, share)).start(node_of) for share in (0.0, 0.5, 1.0)]
+        alone: Any = plainer.start(node_of)
+        for row in times:
+            for chooser in (*choosers, alone):
+                chooser.observe((row * 1e9).astype(np.int64), np.ones(24, bool))
+        none, half, whole = (chooser.expected() for chooser in choosers)
+        assert whole.tolist() == alone.expected().tolist()
+        assert half == pytest.approx((none + whole) / 2, rel=1e-12)
+        assert np.abs(none / whole - 1).max() > 0.001
+
+    def test_the_plainer_model_learns_other_workers_medians(self, trained):
+        """On workers of another number it begins without medians."""
+        plainer = HiddenMarkov().trained(*switching(300, 0))
+        rule = trained.of(trained._trained.beside(plainer, 1.0))
+        chooser: Any = rule.start(np.repeat(np.arange(3), 4))
+        for row in np.random.default_rng(0).lognormal(1.5, 0.05, (40, 12)):
+            chooser.observe((row * 1e9).astype(np.int64), np.ones(12, bool))
+        assert chooser.expected() == pytest.approx(np.exp(1.5), rel=0.2)
+
+    def test_only_the_shared_network_moves_by_what_was_seen(self):
+        for variant, moves in (("shared", True), ("plain", False)):
+            network = of_variant(variant, WORKERS)
+            params = network.init(key_of(0), 6)
+            z = jnp.ones((2, network.sizes.latent))
+            seen = [network.transition(params, z, jnp.full((2, network.sizes.summary), value))[0] for value in (0.0, 1.0)]
+            assert bool((seen[0] != seen[1]).any()) == moves
 
 
 class TestSaved:
@@ -311,7 +375,7 @@ class TestSaved:
 
     def test_a_changed_file_is_refused(self, file):
         text = file.with_suffix(".json").read_text()
-        file.with_suffix(".json").write_text(text.replace('"window": 20', '"window": 21'))
+        file.with_suffix(".json").write_text(text.replace('"window": 40', '"window": 21'))
         with pytest.raises(ValueError, match=r"not what its \.json says"):
             saved.load(file)
         file.with_suffix(".json").write_text("{}")
@@ -351,14 +415,68 @@ class TestCommand:
 
         def learnt(rule, seconds, node_of, progress):
             asked.append((rule, seconds.shape))
-            return trained._trained
+            return trained._trained.judged(HeldBack(rounds=13, static=7, ratio=1.01, interval=(0.9, 1.1)))
 
-        monkeypatch.setattr(train_cutoff, "learn", learnt)
+        monkeypatch.setattr(train_cutoff, "best", learnt)
         out = tmp_path / "model.npz"
         assert main(["train-cutoff", "example", "--steps", "77", "--train", "50", "--out", str(out)]) == 0
-        assert asked == [(DeepMarkov(steps=77), (50, read("example").seconds.shape[1]))]
+        example = read("example")
+        assert example.node_of is not None
+        assert asked == [(DeepMarkov(steps=77), (50, example.seconds.shape[1]))]
+        about, said = saved.load(out).about, capsys.readouterr()
         assert saved.load(out).digest == trained._trained.digest
-        assert f"model: {out}, digest {trained._trained.digest[:16]}" in capsys.readouterr().out
+        assert f"model: {out}, digest {trained._trained.digest[:16]}" in said.out
+        assert about.held_back is not None
+        assert said.err == f"fred: {out}: {about.held_back.doubt}\n"
+        assert "13 rounds held back cannot tell it from always waiting for 7 workers" in said.err
+
+    @pytest.mark.parametrize(("won", "flag", "code"), [(1.1, [], 0), (0.9, [], 2), (0.9, ["--even-if-worse"], 0)])
+    def test_a_model_that_is_told_worse_is_written_only_if_that_is_wanted(
+        self, trained, tmp_path, capsys, monkeypatch, won, flag, code
+    ):
+        found = HeldBack(rounds=90, static=7, ratio=won, interval=(won - 0.05, won + 0.05))
+        monkeypatch.setattr(train_cutoff, "best", lambda *_: trained._trained.judged(found))
+        out = tmp_path / "model.npz"
+        assert main(["train-cutoff", "example", "--out", str(out), *flag]) == code
+        said = capsys.readouterr()
+        assert ("it was worse than always waiting for 7 workers (-10.0%" in said.err) == (won < 1)
+        assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
+        if code:
+            assert said.err.startswith("fred: example: the model is not written: in 90 rounds held back it was worse")
+            assert "{name: static, workers: 7}" in said.err
+        else:
+            assert saved.load(out).about.held_back == found
+            assert f"in the last 90 iterations against always waiting for 7: {won - 1:+.1%}" in said.out
+
+    def test_a_scenario_that_names_a_doubtful_model_says_so(self, trained, tmp_path, capsys):
+        for name, won in (("doubtful", 1.0), ("proven", 1.2)):
+            found = HeldBack(rounds=13, static=7, ratio=won, interval=(won - 0.1, won + 0.1))
+            trained._trained.judged(found).save(tmp_path / f"{name}.npz")
+        runs = {
+            name: {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
+            for name in ("doubtful", "proven")
+        }
+        scenario = {
+            "cluster": {"workers": 8, "nodes": 2, "compute": {"name": "lognormal", "median": 1, "sigma": 0.1}},
+            "algorithm": {"name": "cutoff-sgd", "learning_rate": 0.1},
+            "stop": {"updates": 3},
+            "runs": {"twice": runs["doubtful"], **runs},
+        }
+        (tmp_path / "scenario.yaml").write_text(json.dumps(scenario))
+        doubt = f"{tmp_path / 'doubtful.npz'}: 13 rounds held back cannot tell it from always waiting for 7 workers (+0.0%"
+        words = ["run", str(tmp_path / "scenario.yaml"), "--out", str(tmp_path / "out")]
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert [line for line in said.err.splitlines() if "held back" in line] == [
+            f"fred: {doubt}, 95% interval -10.0% to +10.0%)"
+        ]
+        assert doubt in said.out.replace("\n", "")
+        with pytest.warns(UserWarning, match="13 rounds held back cannot tell it"):
+            result = fred.run(fred.load(tmp_path / "scenario.yaml"))
+        assert main([*words[:-1], str(tmp_path / "proven"), "--only", "proven"]) == 0
+        said = capsys.readouterr()
+        assert "held back" not in said.out + said.err
+        assert len(result.outcomes) == 3
 
     def test_what_cannot_be_is_refused_in_a_line_before_training(self, tmp_path, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -374,7 +492,7 @@ class TestCommand:
             (["--out", "folder.npz"], "cannot write folder.npz: it is a folder; choose another place with --out"),
             (["--out", "theirs.npz"], "theirs.npz exists and is no model of FRED's; choose another with --out, or remove it"),
             (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
-            (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 4 iterations, not 3"),
+            (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
             (["--out", "m.npz", "--steps", "1"], "--steps: Input should be greater than or equal to 50"),
         ):
             assert main(["train-cutoff", "example", *words]) == 2

@@ -1,19 +1,24 @@
 """`fred cutoffs`: what a trace would gain by a cutoff, from the command line to the table."""
 
 import json
+import math
 import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from fred.commands import cutoff_tables
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.comparison import RULES, compare, rule_named
+from fred.prediction.closed_loop import Rounds
+from fred.prediction.comparison import RULES, Comparison, compare, rule_named
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.rolling import rolling
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from fred.views import cutoff_figures
@@ -37,7 +42,15 @@ def test_one_json_object_says_what_the_closed_loop_says(trace, capsys):
     seconds = np.round(clusters(5, 260, slow=3.0, dwell=25), 6)
     rule = HiddenMarkov().trained(seconds[:150], NODES)
     again = closed_loop.run(rule, seconds[150:], NODES).summary()
-    assert {**said["rules"]["hmm"], "milliseconds": 0} == {**again, "milliseconds": 0}
+    assert {name: said["rules"]["hmm"][name] for name in again if name != "milliseconds"} == {
+        name: value for name, value in again.items() if name != "milliseconds"
+    }
+    assert said["rules"]["hmm"]["against_best"] == {"ratio": 1, "interval": [1, 1]}
+    for name in ("static", "oracle"):
+        won = said["rules"][name]["throughput"] / said["rules"]["all"]["throughput"]
+        assert said["rules"][name]["against_all"]["ratio"] == pytest.approx(won)
+        assert won == pytest.approx(math.sqrt(math.prod(said["rules"][name]["against_all"]["interval"])))
+    assert (said["best"], said["recommended"], said["trained"]) == ("hmm", "hmm", 1)
     assert said["rules"]["oracle"]["of_oracle"] == 1
     assert said["rules"]["all"]["cutoff"] == 30
     assert said["rules"]["static:20"]["cutoff"] == 20
@@ -76,12 +89,105 @@ def test_every_round_is_kept_and_rules_with_options_take_part(trace):
     assert panels.axes[0].patches[0].get_data().values.tolist() == outcome.rounds["all"].best_cutoff.tolist()
 
 
-def test_the_verdict_says_how_much_it_is_worth():
-    trace = Trace(np.ones((70, 4)) * [1.0, 1.0, 1.0, 1.001], tuple("abcd"))
-    few, enough = (compare(trace, 10, ["all", "static:3"], warm_up).verdict() for warm_up in (20, 10))
-    assert few.startswith("A cutoff wins nothing here: `static:3`")
-    assert few.endswith("%). 40 rounds are few to judge by.")
-    assert enough.endswith("%).")
+def judged(**times: list[float]) -> Comparison:
+    """A comparison of rules whose rounds take these times, s; each rule takes 10 gradients, waiting for all 20."""
+
+    def rounds(number: int, seconds: list[float]) -> Rounds:
+        cutoff, time = np.full(len(seconds), number), np.rint(1e9 * np.array(seconds)).astype(np.int64)
+        return Rounds(cutoff, time, np.zeros(len(seconds)), cutoff, time)
+
+    plain = rounds(20, [2.0] * len(next(iter(times.values()))))
+    trace = Trace(np.ones((90, 20)), tuple(map(str, range(20))))
+    return Comparison(trace, 10, 0, 1, False, plain, {name: rounds(10, own) for name, own in times.items()})
+
+
+def noisy(seconds: float, rounds: int = 64, by: float = 0.01) -> list[float]:
+    """Times about a mean, to which there is no pattern that lasts."""
+    return (seconds + by * np.random.default_rng(rounds).permutation(np.linspace(-1, 1, rounds))).tolist()
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("times", "said"),
+        [
+            (
+                noisy(0.8),
+                "A cutoff pays here: `ewma` does 12.5 gradients/s, waiting for all 20 workers 10 (+25.0%, 95% interval",
+            ),
+            (noisy(0.99), "A cutoff wins little here: `ewma`"),
+            (noisy(1.0), "A cutoff wins little or nothing here: `ewma`"),
+            (noisy(1.2), "A cutoff wins nothing here: `ewma`"),
+            ([1.0] * 64, "A cutoff wins nothing here: `ewma`"),
+            (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff pays: `ewma`"),
+            (noisy(0.8, rounds=7), "These 7 rounds cannot tell whether a cutoff pays: `ewma`"),
+        ],
+    )
+    def test_a_claim_is_made_only_where_the_interval_excludes_what_contradicts_it(self, times, said):
+        assert judged(ewma=times).verdict().startswith(said)
+
+    def test_seven_rounds_are_too_few_for_any_interval(self):
+        outcome = judged(ewma=[0.8] * 7)
+        assert "(+25.0%, too few rounds for an interval;" in outcome.verdict()
+        assert json.loads(outcome.json())["rules"]["ewma"]["against_all"] == {"ratio": 1.25, "interval": None}
+
+    def test_it_names_the_rules_that_are_not_told_from_the_best(self):
+        verdict = judged(ewma=noisy(0.8), hmm=noisy(0.801, by=0.1), elfving=noisy(0.95), oracle=noisy(0.7)).verdict()
+        assert "`ewma` does" in verdict
+        assert verdict.endswith("These 64 rounds cannot tell `hmm` from `ewma`.")
+
+    def test_the_rule_that_chooses_is_recommended_unless_it_is_told_worse_than_the_best_single_one(self):
+        even, worse = (judged(ewma=noisy(0.8), auto=own) for own in (noisy(0.801, by=0.1), noisy(0.9)))
+        assert (even.best, even.recommended) == ("ewma", "auto")
+        assert "pays here: `auto` does" in even.verdict()
+        assert "The best single rule is `ewma` (`auto` against it: -0." in even.verdict()
+        assert (worse.best, worse.recommended) == ("ewma", "ewma")
+        assert "`auto` is worse (-11.1%, 95% interval" in worse.verdict()
+        assert judged(auto=noisy(0.8)).best == "auto"
+
+    def test_limits_are_no_rules(self):
+        assert judged(oracle=noisy(0.8)).verdict().startswith("Waiting for all 20 workers: 10 gradients/s; who knew")
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_table_is_whole_on_narrow_terminals(columns, monkeypatch, capsys):
+    monkeypatch.setattr(cutoff_tables, "Console", lambda width=None: Console(width=columns))
+    cutoff_tables.print_comparison(judged(**{"ewma": noisy(0.8, by=0.3), "oracle-throughput": noisy(0.7, by=0.3)}))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    table = "\n".join(lines[:10])
+    assert "oracle-throughput" in table
+    assert "gradients/s" in table
+    for found in judged(ewma=noisy(0.8, by=0.3)).against["all"].values():
+        assert f"({100 * found.low - 100:+.1f}…{100 * found.high - 100:+.1f})" in table
+
+
+class TestRolling:
+    def test_it_is_what_training_and_running_block_by_block_gives(self, trace):
+        outcome = rolling(read(trace), 100, 70, ["static", "hmm", "oracle"], warm_up=15)
+        seconds = read(trace).seconds
+        parts = [
+            closed_loop.run(HiddenMarkov().trained(seconds[:origin], NODES), seconds[origin - 15 : last], NODES, warm_up=15)
+            for origin, last in ((100, 170), (170, 240), (240, 260))
+        ]
+        assert outcome.rounds["hmm"].cutoff.tolist() == [c for part in parts for c in part.cutoff]
+        assert outcome.rounds["hmm"].time.tolist() == [t for part in parts for t in part.time]
+        assert outcome.rounds["oracle"].time.tolist() == outcome.rounds["hmm"].best_time.tolist()
+        every = np.rint(1e9 * seconds[100:].max(axis=1))
+        assert outcome.waiting_for_all.time.tolist() == every.tolist()
+        assert (outcome.counted, outcome.trained) == (160, 3)
+
+    def test_from_the_command_line(self, trace, capsys):
+        words = ["cutoffs", str(trace), "--train", "100", "--rolling", "80", "--rules", "all,static"]
+        assert main([*words, "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert (said["train"], said["trained"], said["rounds"]) == (100, 2, 160)
+        assert main(words) == 0
+        assert "after 100 to train on first, trained 2 times" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("numbers", [["0", "--rolling", "5"], ["260", "--rolling", "5"], ["100", "--rolling", "0"]])
+    def test_impossible_numbers_are_refused(self, trace, capsys, numbers):
+        assert main(["cutoffs", str(trace), "--train", *numbers]) == 2
+        assert "260 iterations: expected 1 or more to train on at first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

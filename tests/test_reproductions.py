@@ -2,10 +2,12 @@
 
 import importlib
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from fred.specification.loading import load
+from reproductions import predictors
 from reproductions.__main__ import PAGES
 from reproductions.fasgd import claims as fasgd_claims
 from reproductions.fasgd import curves as fasgd
@@ -70,3 +72,22 @@ def test_what_wagmas_paper_says_is_of_runs_that_there_are():
     assert {fact.run for fact in (*paper.ACCURACY, *paper.ACCURACY_EVEN)} <= set(five)
     for case in throughput.CASES:
         assert case.workers & (case.workers - 1) == 0, "WAGMA's groups need a power of two"
+
+
+def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
+    times = 1 + np.random.default_rng(0).exponential(0.2, (41, 3))
+    (tmp_path / "traces").mkdir()
+    pd.DataFrame(times, columns=list("abc")).to_csv(tmp_path / "traces" / "small.csv", index=False)
+    monkeypatch.setenv("FRED_DATA", str(tmp_path))
+    monkeypatch.setattr(predictors, "TRACES", {"small": {}})
+    rows = pd.DataFrame(predictors._recorded("small", ("all", "static", "oracle")))
+    assert set(rows["first"]) == {20}
+    assert set(rows["rounds"]) == {21}
+    assert set(rows["trained"]) == {4}
+    every, static = (rows[rows["rule"] == name].iloc[0] for name in ("all", "static"))
+    assert every["throughput"] == pytest.approx(3 * 21 / times[20:].max(axis=1).sum())
+    assert static["value against all"] == pytest.approx(static["throughput"] / every["throughput"])
+    page = predictors._of_traces(rows, lambda row: predictors._relative(row, "all"))
+    won, low, high = (100 * static[f"{end} against all"] - 100 for end in ("value", "low", "high"))
+    assert f"| static | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
+    assert predictors._undecided(rows) == "- small: `static` is best; not told from it: none."

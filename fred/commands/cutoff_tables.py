@@ -5,23 +5,47 @@ from rich.table import Table
 from rich.text import Text
 
 from fred.prediction import comparison
+from fred.prediction.intervals import Ratio
+
+_NARROW = 100  # columns, below which there is room for what matters most only
+_HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")
 
 
 def print_comparison(outcome: comparison.Comparison) -> None:
     """One line per rule, and in words what a cutoff would win."""
     console = Console(width=None if Console().is_terminal else 140)
-    trace, told = outcome.trace, "found in the run-times" if outcome.found else "as told"
-    table = Table(title=Text(trace.source, style="bold"), title_justify="left", caption_justify="left")
-    table.caption = Text(
-        f"{outcome.counted} rounds of {trace.seconds.shape[1]} workers in {outcome.groups} groups ({told}), after "
-        f"{outcome.train} to train on and {outcome.warm_up} to warm up; the oracle knows each round's times"
-    )
+    narrow = console.width < _NARROW
+    shown, between = (len(_HEADINGS) - 1, "\n") if narrow else (len(_HEADINGS), " ")
+    table = Table(title=Text(outcome.trace.source, style="bold"), title_justify="left", caption_justify="left")
+    table.caption, table.padding = Text(_caption(outcome)), (0, 0) if narrow else (0, 1)
     table.add_column("rule", no_wrap=True)
-    for heading in ("gradients/s", "of the oracle's", "mean cutoff", "ms per decision"):
-        table.add_column(heading, justify="right")
+    for heading in _HEADINGS[:shown]:
+        table.add_column(heading.replace(" ", between), justify="right", no_wrap=True)
     for name, row in outcome.rules.items():
-        cells = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}", f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"
-        table.add_row(Text(name), *cells)
+        against = (_against(outcome, other, name).replace(" ", between) for other in ("all", "best"))
+        rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
+        cells = rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"
+        table.add_row(Text(name), *cells[:shown])
     console.print(table)
-    for line in (*trace.repairs, outcome.verdict()):
+    for line in (*outcome.trace.repairs, outcome.verdict()):
         console.print(line, highlight=False, markup=False)
+
+
+def _caption(outcome: comparison.Comparison) -> str:
+    told, workers = "found in the run-times" if outcome.found else "as told", outcome.trace.seconds.shape[1]
+    if outcome.trained == 1:
+        after = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
+    else:
+        after = f"after {outcome.train} to train on first, trained {outcome.trained} times"
+    return (
+        f"{outcome.counted} rounds of {workers} workers in {outcome.groups} groups ({told}), {after}; "
+        "the oracle knows each round's times; in brackets: 95% intervals, in %"
+    )
+
+
+def _against(outcome: comparison.Comparison, other: str, name: str) -> str:
+    if other not in outcome.against or name == (outcome.best if other == "best" else other):
+        return "–"
+    found: Ratio = outcome.against[other][name]
+    interval = f" ({100 * found.low - 100:+.1f}…{100 * found.high - 100:+.1f})" if found.known else ""
+    return f"{found.value - 1:+.1%}{interval}"

@@ -6,6 +6,7 @@ from fred.commands import cutoff_tables, trace_options
 from fred.components import registry
 from fred.prediction.closed_loop import WARM_UP
 from fred.prediction.comparison import RULES, compare
+from fred.prediction.rolling import rolling
 from fred.process.progress import bars
 
 
@@ -29,6 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"iterations that wait for all, uncounted (default: {WARM_UP})",
     )
+    parser.add_argument(
+        "--rolling",
+        type=int,
+        metavar="N",
+        help="train again after every N iterations, on all before them, so that every iteration after the first --train counts",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     registry.add_import_option(parser, "`--rules`")
 
@@ -37,8 +44,12 @@ def run(options: argparse.Namespace) -> int:
     """Train, run, and print what came of it. Raises FredError."""
     registry.allow_import(options.imports)
     trace = trace_options.from_options(options)
+    names = options.rules.split(",")
     with bars() as progress:
-        outcome = compare(trace, options.train, options.rules.split(","), options.warm_up, progress)
+        if options.rolling is None:
+            outcome = compare(trace, options.train, names, options.warm_up, progress)
+        else:
+            outcome = rolling(trace, options.train, options.rolling, names, options.warm_up, progress)
     if options.json:
         print(outcome.json())
     else:

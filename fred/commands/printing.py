@@ -33,7 +33,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         console.print(_summary_table(best, out, outcome.scenario.criterion if outcome.swept else None))
         if best.summary["staleness_by_block"].notna().any():
             console.print(_blocks_table(best.summary))
-    for line in _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
+    for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
     for folder in sorted(out.glob(f"{ASIDE}*")):
@@ -94,6 +94,11 @@ def _sweep_table(outcome: result.Result) -> Table:
         }
         table.add_row(*sweeps.said(values), *(cells.get(name, Text("")) for name in runs))
     return table
+
+
+def _doubts(outcome: result.Result) -> list[str]:
+    """A line for everything that speaks against what the runs name."""
+    return list(dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts()))
 
 
 def _without_best(outcome: result.Result) -> list[str]:

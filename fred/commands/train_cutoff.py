@@ -1,6 +1,7 @@
 """`fred train-cutoff`: from a trace to a saved model."""
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_places
 from fred.prediction.deep import saved
-from fred.prediction.deep.learning import learn
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
 from fred.process.progress import bars
 from fred.traces.groups import find_groups
@@ -27,6 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="the model; what is known of it: FILE.json")
     parser.add_argument("--rule", choices=RULES, default="dmm", help="which model (default: dmm)")
     parser.add_argument("--train", type=int, metavar="N", help="first iterations to train on (default: all)")
+    parser.add_argument(
+        "--even-if-worse",
+        action="store_true",
+        help="write the model, though in the last quarter of the iterations it is worse than the best static cutoff",
+    )
     for name, kind in _TRAINING.items():
         field = DeepMarkov.model_fields[name]
         help_ = f"{field.description} (default: {field.default})"
@@ -43,12 +49,21 @@ def run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     with bars() as show:
         try:
-            trained = learn(rule, seconds, node_of, lambda share: show("training", share))
+            trained = best(rule, seconds, node_of, lambda share: show("training", share))
         except ValueError as error:
             raise FredError(f"{trace.source}: {error}") from error
+    found = trained.about.held_back
+    assert found is not None
+    if found.worse and not options.even_if_worse:
+        raise FredError(
+            f"{trace.source}: the model is not written: {found.doubt}; train on more iterations, use "
+            f"{{name: static, workers: {found.static}}} instead, or write it nevertheless with --even-if-worse"
+        )
     trained.save(options.out)
     for line in _said(options, trace, trained, time.perf_counter() - began):
         print(line)
+    if found.doubt:
+        print(f"fred: {options.out}: {found.doubt}", file=sys.stderr)
     return 0
 
 
@@ -84,13 +99,15 @@ def _number(wanted: int | None, trace: Trace) -> int:
 
 
 def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
-    about = trained.about
+    about, found = trained.about, trained.about.held_back
+    assert found is not None
     nodes = "told" if trace.node_of is not None else "found"
     return [
         *trace.repairs,
         f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
         f"{max(about.nodes) + 1} nodes ({nodes}), in {seconds:.0f} s",
         f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",
+        f"in the last {found.rounds} iterations against always waiting for {found.static}: {found.against_static}",
         f"model: {options.out}, digest {trained.digest[:16]}",
         f"in a scenario: protocol: {{name: cutoff, rule: {{name: {options.rule}, model: {options.out}}}}}",
     ]

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Self
@@ -30,6 +30,11 @@ class Rounds:
     def part(self, first: int, last: int) -> Self:
         """The rounds from `first` up to, but not including `last`."""
         return type(self)(*(getattr(self, field.name)[first:last] for field in fields(self)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rounds of several closed loops, one after the other."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def summary(self) -> dict[str, float]:
         """What the rounds came to.
@@ -69,6 +74,12 @@ def run(
         progress((number + 1) / len(times))
     cutoff, time, decision = zip(*rounds[warm_up:], strict=True)
     return Rounds(np.array(cutoff), np.array(time), np.array(decision), *_best(times[warm_up:]))
+
+
+def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
+    """The rule, with no more rounds to warm up in than do not count."""
+    own = getattr(rule, "warm_up", warm_up)
+    return rule if own <= warm_up else rule.model_copy(update={"warm_up": warm_up})
 
 
 def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:

@@ -4,12 +4,14 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fred.cluster.contention import NodeOf
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction import closed_loop
@@ -17,6 +19,7 @@ from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
 from fred.prediction.ewma import EWMA
+from fred.prediction.intervals import Ratio, ratio
 from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -28,8 +31,8 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "oracle-throughput": lambda: Oracle(objective="throughput"),
 }
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
+_CHOOSES = "auto"  # the rule that chooses among the others
 _WORTH_IT = 1.02  # times the throughput of waiting for all
-_FEW = 50  # rounds, of which the verdict says that they are few
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,13 @@ class Comparison:
     """What the rules came to on the part of a trace that they were not trained on."""
 
     trace: Trace
-    train: int  # iterations trained on
-    warm_up: int  # iterations after them that do not count
+    train: int  # iterations trained on; at first, where rules are trained several times
+    warm_up: int  # iterations in which all are waited for and that do not count, each time
     groups: int
     found: bool  # whether the groups were found in the run-times, not told
-    waiting_for_all: dict[str, float]  # the summary of that rule
+    waiting_for_all: Rounds
     rounds: dict[str, Rounds]  # by rule, what it chose in each counted round
+    trained: int = 1  # how many times
 
     @cached_property
     def rules(self) -> dict[str, dict[str, float]]:
@@ -52,29 +56,83 @@ class Comparison:
     @property
     def counted(self) -> int:
         """Rounds that count."""
-        return self.trace.iterations - self.train - self.warm_up
+        return len(self.waiting_for_all.cutoff)
+
+    @cached_property
+    def real(self) -> list[str]:
+        """The rules that know no more than they can; the others are limits."""
+        return [name for name in self.rounds if name not in _LIMITS]
+
+    @cached_property
+    def best(self) -> str | None:
+        """The real rule with most gradients per second; one that chooses among the others only if there is no other."""
+        single = [name for name in self.real if name != _CHOOSES] or self.real
+        return max(single, key=lambda name: self.rules[name]["throughput"], default=None)
+
+    @cached_property
+    def recommended(self) -> str | None:
+        """The rule that chooses among the others, unless it is told worse than the best of them; else that one."""
+        chooses = _CHOOSES in self.rounds and not self.against["best"][_CHOOSES].below
+        return _CHOOSES if chooses else self.best
+
+    @cached_property
+    def against(self) -> dict[str, dict[str, Ratio]]:
+        """Every rule's throughput relative to `all`, to the `best` and, if it was tried, to `static`: by that, and by rule."""
+        others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "static": self.rounds.get("static")}
+        return {
+            other: {name: ratio(own, rounds) for name, own in self.rounds.items()}
+            for other, rounds in others.items()
+            if rounds is not None
+        }
 
     def verdict(self) -> str:
-        """In words, what a cutoff would win over waiting for all workers."""
-        plain, every = self.waiting_for_all["throughput"], self.trace.seconds.shape[1]
-        bound = f"who knew each round's times in advance: {1 / self.waiting_for_all['of_oracle'] - 1:+.1%}"
-        real = {name: each for name, each in self.rules.items() if name not in _LIMITS}
-        if not real:
-            return f"Waiting for all {every} workers: {plain:,.4g} gradients/s; {bound}."
-        best = max(real, key=lambda name: real[name]["throughput"])
-        ratio = real[best]["throughput"] / plain
-        worth = f"A cutoff {'pays' if ratio >= _WORTH_IT else 'wins little' if ratio > 1 else 'wins nothing'} here"
-        hint = f" {self.counted} rounds are few to judge by." if self.counted < _FEW else ""
+        """In words, what can be decided of what a cutoff would win over waiting for all workers, and by which rule."""
+        every = self.waiting_for_all.summary()
+        bound = f"who knew each round's times in advance: {1 / every['of_oracle'] - 1:+.1%}"
+        plain = f"waiting for all {self.trace.seconds.shape[1]} workers"
+        if self.recommended is None:
+            return f"{plain.capitalize()}: {every['throughput']:,.4g} gradients/s; {bound}."
+        won = self.against["all"][self.recommended]
+        rate = self.rules[self.recommended]["throughput"]
         return (
-            f"{worth}: `{best}` does {real[best]['throughput']:,.4g} gradients/s, waiting for all {every} workers {plain:,.4g} "
-            f"({ratio - 1:+.1%}; {bound}).{hint}"
+            f"{self._worth(won)}: `{self.recommended}` does {rate:,.4g} gradients/s, {plain} {every['throughput']:,.4g} "
+            f"({won}; {bound}).{self._beside_it()}"
         )
 
+    def _worth(self, won: Ratio) -> str:
+        """What is told of a gain over waiting for all."""
+        if won.above:
+            return f"A cutoff {'pays' if won.value >= _WORTH_IT else 'wins little'} here"
+        if won.below or won.low == won.high:
+            return "A cutoff wins nothing here"
+        if won.high < _WORTH_IT:
+            return "A cutoff wins little or nothing here"
+        return f"These {self.counted} rounds cannot tell whether a cutoff pays"
+
+    def _beside_it(self) -> str:
+        """How the rule that chooses compares with the best single one, and which are not told from that one."""
+        words = ""
+        against = self.against["best"]
+        if self.best != self.recommended:
+            words = f" The best single rule is `{self.best}` (`{_CHOOSES}` against it: {against[_CHOOSES]})."
+        elif _CHOOSES in against and self.best != _CHOOSES:
+            words = f" `{_CHOOSES}` is worse ({against[_CHOOSES]})."
+        others = [name for name in self.real if name not in (self.best, _CHOOSES)]
+        alike = [f"`{name}`" for name in others if not against[name].below]
+        if alike:
+            words += f" These {self.counted} rounds cannot tell {', '.join(alike)} from `{self.best}`."
+        return words
+
     def json(self) -> str:
-        """All of it as one JSON object."""
+        """All of it as one JSON object; an interval is null where there are too few rounds for one."""
         about = {"trace": self.trace.source, "digest": self.trace.digest, "repairs": self.trace.repairs}
-        settings = {"train": self.train, "warm_up": self.warm_up, "rounds": self.counted, "groups": self.groups}
-        return json.dumps({**about, **settings, "verdict": self.verdict(), "rules": self.rules}, indent=2)
+        settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}
+        rules = {
+            name: summary | {f"against_{other}": _told(by[name]) for other, by in self.against.items()}
+            for name, summary in self.rules.items()
+        }
+        told = {"groups": self.groups, "best": self.best, "recommended": self.recommended, "verdict": self.verdict()}
+        return json.dumps({**about, **settings, **told, "rules": rules}, indent=2)
 
 
 def compare(
@@ -95,19 +153,39 @@ def compare(
             f"{trace.source} has {trace.iterations} iterations: expected 1 or more to train on ({train}), 0 or more to warm up "
             f"({warm_up}), and at least one to count after them"
         )
-    rules = {
-        name: _warmed_up(rule, warm_up) for name, rule in ({name: rule_named(name) for name in names} | dict(more)).items()
-    }
     seconds, rest = np.split(trace.seconds, [train])
-    node_of = find_groups(seconds) if trace.node_of is None else trace.node_of
-    every = closed_loop.run(AllWorkers(), rest, node_of, warm_up).summary()
+    rules = {name: rule_named(name) for name in names} | dict(more)
+    node_of = nodes_of(trace, train)
+    every = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
+    rounds = tried(rules, seconds, rest, node_of, warm_up, progress)
+    return Comparison(trace, train, warm_up, len(np.unique(node_of)), trace.node_of is None, every, rounds)
+
+
+def nodes_of(trace: Trace, train: int) -> NodeOf:
+    """The workers' nodes, [workers]: as the trace says, or found in its first `train` iterations."""
+    return find_groups(trace.seconds[:train]) if trace.node_of is None else trace.node_of
+
+
+def tried(
+    rules: Mapping[str, CutoffRule],
+    seconds: NDArray[np.float64],
+    rest: NDArray[np.float64],
+    node_of: NodeOf,
+    warm_up: int,
+    progress: Show,
+) -> dict[str, Rounds]:
+    """Every rule trained on some rounds and run in closed loop on others, s [iterations, workers]. FredError if one cannot."""
     rounds = {}
     for name, rule in rules.items():
+        show = partial(progress, f"{name}, training")
+        show(0.0)
         try:
-            rounds[name] = _tried(name, rule, (seconds, rest), node_of, warm_up, progress)
+            trained = closed_loop.warmed_up(rule, warm_up).trained(seconds, node_of, show)
+            show(1.0)
+            rounds[name] = closed_loop.run(trained, rest, node_of, warm_up, partial(progress, name))
         except ValueError as error:
             raise FredError(f"rule `{name}`: {error}") from error
-    return Comparison(trace, train, warm_up, len(np.unique(node_of)), trace.node_of is None, every, rounds)
+    return rounds
 
 
 def rule_named(name: str) -> CutoffRule:
@@ -130,22 +208,5 @@ def rule_named(name: str) -> CutoffRule:
     return rule
 
 
-def _warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
-    """The rule, with no more rounds to warm up in than do not count."""
-    own = getattr(rule, "warm_up", warm_up)
-    return rule if own <= warm_up else rule.model_copy(update={"warm_up": warm_up})
-
-
-def _tried(
-    name: str,
-    rule: CutoffRule,
-    seconds: tuple[NDArray[np.float64], NDArray[np.float64]],
-    node_of: NDArray[np.int64],
-    warm_up: int,
-    progress: Show,
-) -> Rounds:
-    train, rest = seconds
-    progress(f"{name}, training", 0.0)
-    trained = rule.trained(train, node_of, lambda share: progress(f"{name}, training", share))
-    progress(f"{name}, training", 1.0)
-    return closed_loop.run(trained, rest, node_of, warm_up, lambda share: progress(name, share))
+def _told(found: Ratio) -> dict[str, Any]:
+    return {"ratio": found.value, "interval": found.interval}

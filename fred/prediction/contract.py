@@ -107,6 +107,10 @@ class CutoffRule(Component):
         """
         return self
 
+    def doubts(self) -> tuple[str, ...]:
+        """In words, what is known that speaks against the rule; by default nothing."""
+        return ()
+
 
 class Round(NamedTuple):
     """What comes of a round's compute times, and of how many workers it waits for.

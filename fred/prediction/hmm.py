@@ -12,7 +12,7 @@ from fred.cluster.contention import NodeOf
 from fred.cluster.elementary import exp, log
 from fred.components.component import Count
 from fred.prediction import baum_welch, forward
-from fred.prediction.contract import Chooser, Progress
+from fred.prediction.contract import Objective, Progress
 from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictive, Predictor
 
@@ -50,7 +50,11 @@ class HiddenMarkov(Predictive):
             raise ValueError("`medians` and `deviations` must be as many")
         return self
 
-    def start(self, node_of: NodeOf) -> Chooser:
+    def on(self, same: bool, objective: Objective) -> Self:
+        """The rule for the cluster that it was trained on, or for another, whose workers' medians are still to be learnt."""
+        return self.model_copy(update={"objective": objective} | ({} if same else {"medians": (), "deviations": ()}))
+
+    def start(self, node_of: NodeOf) -> Predictor:
         if self.medians and len(self.medians) != len(node_of):
             raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
         return _Filter(self, node_of)

@@ -38,6 +38,9 @@ class Cutoff(Protocol):
             self.deciding.check(1)
             check_median(self.deciding, 1.0)
 
+    def doubts(self) -> tuple[str, ...]:
+        return self.rule.doubts()
+
     def start(self, sim: Simulation) -> None:
         sim.process(self._rounds(sim))
 

@@ -56,6 +56,10 @@ class Protocol(Component):
     def check(self, cluster: Cluster) -> None:
         """Refuse, with ValueError, a `cluster` on which the protocol cannot run."""
 
+    def doubts(self) -> tuple[str, ...]:
+        """In words, what is known that speaks against what the protocol names; by default nothing."""
+        return ()
+
     def layout(self, cluster: Cluster) -> Layout:
         """What replicas of the parameters there are on a `cluster`: by default one, on a server."""
         return Layout.central()

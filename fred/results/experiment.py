@@ -19,7 +19,7 @@ from fred.results import folder
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
-from fred.running.units import units_of, wanted_runs
+from fred.running.units import doubts_of, units_of, wanted_runs
 from fred.specification.loading import Scenario, validated_anew
 
 
@@ -66,7 +66,7 @@ def run(
     if progress is None:
         with _shown(scenario, only) as shown:
             result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file)
-        for line in result.anew:
+        for line in (*result.anew, *doubts_of(scenario, only)):
             warnings.warn(line, stacklevel=2)
         return result
     if jobs > 1 and dask:

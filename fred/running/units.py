@@ -33,6 +33,17 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in scenario.seeds]
 
 
+def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
+    """In words, what is known that speaks against what runs name, such as a predictor that was never told from a constant.
+
+    Args:
+        scenario: the runs that there are.
+        only: the name of a run, or several; nothing: all.
+    """
+    runs = (scenario.runs[name] for name in wanted_runs(scenario, only))
+    return list(dict.fromkeys(doubt for run in runs for doubt in run.protocol.doubts()))
+
+
 def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
     """The runs that are meant: all, or `only` these, where the name of one that is swept means all its points.
 

@@ -8,7 +8,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.prediction.deep.learning import learn
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
@@ -41,7 +41,7 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    learn(DeepMarkov(), *training, lambda share: None).save(MODEL)
+    best(DeepMarkov(objective="round"), *training).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:

@@ -72,7 +72,8 @@ class Filter:
         believe = self._completed if self._network.left_only else self._windowed
         believe_key, move_key = jax.random.split(jax.random.fold_in(key, step))
         z, summary, completed = believe(believe_key, belief, y, finished)
-        coming = _drawn(move_key, *self._network.transition(self._params, z))
+        seen = jnp.repeat(summary, self._particles // self._streams, axis=0) if self._network.remembers else summary
+        coming = _drawn(move_key, *self._network.transition(self._params, z, seen))
         after = Belief(z, coming, summary, belief.history.after(completed, finished, self._there))
         return after, self._sample(after)
 

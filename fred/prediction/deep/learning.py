@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fred.cluster import elementary
 from fred.cluster.contention import NodeOf
-from fred.prediction.contract import Progress
+from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, of_variant
@@ -17,7 +17,6 @@ from fred.process import environment
 from fred.traces.trace import Trace
 from fred.version import __version__
 
-_FEWEST = 4  # iterations that something can be learnt from
 _MORE = 0.3  # that the first rounds' mean may differ by
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
@@ -45,16 +44,21 @@ class Learner(Protocol):
     def seed(self) -> int:
         """Of training."""
 
+    @property
+    def objective(self) -> Objective | None:
+        """What the model is to be used for; none: not said."""
 
-def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress) -> saved.Trained:
-    """Train a model of the rule's variant on complete rounds, s [iterations, workers]. ValueError for too few of them."""
+
+def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
+    """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
+
+    Another `restart` begins with other weights, and sees other windows.
+    """
     environment.check()
-    if len(seconds) < _FEWEST:
-        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     if rule.variant != "shared":
         node_of = np.zeros_like(node_of)
     repaired = rule.variant != "printed"
-    schedule = training.Training(rule.steps, rule.learning_rate, rule.window, rule.seed, repaired, repaired)
+    schedule = training.Training(rule.steps, rule.learning_rate, rule.window, rule.seed, restart, repaired, repaired)
     network = of_variant(rule.variant, seconds.shape[1])
     normaliser = _FACTOR * math.fsum(seconds.ravel()) / seconds.size
     params, losses = training.train(network, seconds, Grid(node_of), schedule, progress)
@@ -68,12 +72,14 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
         nodes=node_of.tolist(),
         window=rule.window,
         normaliser=normaliser,
+        objective=rule.objective or "round",
         pace=_pace(seconds / normaliser),
         bounds=_bounds(network, seconds / normaliser, Grid(node_of)),
         trace=Trace(seconds, ()).digest,
         steps=rule.steps,
         learning_rate=rule.learning_rate,
         seed=rule.seed,
+        restart=restart,
         curve=[math.fsum(part) / len(part) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
     )
     return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})

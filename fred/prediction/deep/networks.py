@@ -52,6 +52,7 @@ class Network:
     logarithmic = True  # times are log-normal, else normal
     left_only = True  # the guide knows nothing of what comes later
     neighbours = False  # a node's state moves with those of others
+    remembers = False  # and with what the guide remembers of earlier rounds
 
     def __init__(self, sizes: Sizes):
         self.sizes = sizes
@@ -61,7 +62,8 @@ class Network:
     def init(self, key: Array, inputs: int) -> Params:
         """First parameters: the transition is the identity and its gates are nearly closed; `inputs` is the guide's width."""
         sizes, keys = self.sizes, iter(jax.random.split(key, 32))
-        latent, context, summary = sizes.latent, sizes.latent * (4 if self.neighbours else 1), sizes.summary
+        latent, summary = sizes.latent, sizes.summary
+        context = latent * (4 if self.neighbours else 1) + (summary if self.remembers else 0)
         return {
             "first": {"mean": jnp.zeros(latent), "scale": jnp.zeros(latent)},
             "keep": {"weights": jnp.eye(context, latent), "bias": jnp.zeros(latent)},
@@ -80,19 +82,21 @@ class Network:
         """Mean and deviation of the first z: [latent] each."""
         return params["first"]["mean"], scale_of(params["first"]["scale"])
 
-    def transition(self, params: Params, z: Array) -> tuple[Array, Array]:
-        """Mean and deviation of the next z [..., nodes, latent], of this one [section 3.1.3: G and H]."""
-        context = self._context(z)
+    def transition(self, params: Params, z: Array, summary: Array) -> tuple[Array, Array]:
+        """Mean and deviation of the next z [..., nodes, latent], of this one and what was seen [section 3.1.3: G and H]."""
+        context = self._context(z, summary)
         gate = jax.nn.sigmoid(dense(params["gate-2"], jax.nn.relu(dense(params["gate-1"], context))))
         move = dense(params["move-2"], jax.nn.relu(dense(params["move-1"], context)))
         mean = (1 - gate) * dense(params["keep"], context) + gate * move
         return mean, scale_of(dense(params["move-scale"], jax.nn.relu(mean)))
 
-    def _context(self, z: Array) -> Array:
-        if not self.neighbours:
-            return z
-        everywhere = jnp.broadcast_to(z.mean(-2, keepdims=True), z.shape)
-        return jnp.concatenate([z, everywhere, jnp.roll(z, 1, -2), jnp.roll(z, -1, -2)], -1)
+    def _context(self, z: Array, summary: Array) -> Array:
+        parts = [z]
+        if self.neighbours:
+            parts += [jnp.broadcast_to(z.mean(-2, keepdims=True), z.shape), jnp.roll(z, 1, -2), jnp.roll(z, -1, -2)]
+        if self.remembers:
+            parts.append(summary)
+        return jnp.concatenate(parts, -1)
 
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
         """Mean and deviation of each worker's (log) time [..., nodes, workers], of z [..., nodes, latent] and its history."""
@@ -138,6 +142,7 @@ class Shared(Network):
     """
 
     neighbours = True
+    remembers = True
     features = 3
 
     def init(self, key: Array, inputs: int) -> Params:

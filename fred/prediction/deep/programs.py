@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,9 @@ class Chain(dist.Distribution):  # type: ignore[misc]
     support = dist.constraints.real
     reparametrized_params: ClassVar[list[str]] = []
 
-    def __init__(self, moved: Callable[[Array, Array], tuple[Array, Array]], given: Array, shape: tuple[int, ...]):
+    def __init__(self, moved: Callable[[Array, Any], tuple[Array, Array]], given: Any, shape: tuple[int, ...]):
         self._moved, self._given, self._shape = moved, given, shape
-        super().__init__(event_shape=(len(given), *shape))
+        super().__init__(event_shape=(len(jax.tree.leaves(given)[0]), *shape))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """A draw that gradients pass through."""
@@ -68,26 +68,28 @@ def model(network: Network, params: Params, windows: Windows, predictive: bool) 
     observed = windows.y[:-1] if predictive else windows.y
     there, weight = windows.weight > 0, jnp.where(windows.weight > 0, windows.weight, 1.0)
     first, begun = network.first(params), (jnp.arange(len(observed)) > 0)[:, None, None, None]
+    summaries = network.summaries(params, windows.inputs[: len(observed)])
+    before = jnp.concatenate([jnp.zeros_like(summaries[:1]), summaries[:-1]])
 
-    def moved(z: Array, begun: Array) -> tuple[Array, Array]:
-        mean, scale = network.transition(params, z)
-        return jnp.where(begun, mean, first[0]), jnp.where(begun, scale, first[1])
+    def moved(z: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
+        mean, scale = network.transition(params, z, given[1])
+        return jnp.where(given[0], mean, first[0]), jnp.where(given[0], scale, first[1])
 
-    z = numpyro.sample("z", Chain(moved, begun, (*windows.inputs.shape[1:-1], network.sizes.latent)))
+    z = numpyro.sample("z", Chain(moved, (begun, before), (*windows.inputs.shape[1:-1], network.sizes.latent)))
     with numpyro.handlers.scale(scale=weight):
         emitted = network.emission(params, z, windows.features[: len(observed)])
         numpyro.sample("x", dist.Normal(*emitted).mask(there), obs=observed)
     if predictive:
-        numpyro.factor("next", _predictive(network, params, z, windows).sum())
+        numpyro.factor("next", _predictive(network, params, z, summaries, windows).sum())
 
 
-def _predictive(network: Network, params: Params, z: Array, windows: Windows) -> Array:
+def _predictive(network: Network, params: Params, z: Array, summaries: Array, windows: Windows) -> Array:
     """Log of the mean probability of what each node's workers do next, together and each by itself: [rounds, windows, nodes].
 
     Together they tell when a node will change. But few samples of its level are too few for all of them at once, and deviations
     would make up for that; of each worker by itself they are enough.
     """
-    mean, scale = network.transition(params, z)
+    mean, scale = network.transition(params, z, summaries)
     noise = jax.random.normal(numpyro.prng_key(), (_SAMPLES, *z.shape))
     location, deviation = network.emission(params, mean + scale * noise, windows.features[1:])
     each = log_density(windows.y[1:], location, deviation)

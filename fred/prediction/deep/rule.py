@@ -34,14 +34,19 @@ class DeepMarkov(Predictive):
 
     variant: ClassVar[saved.Variant] = "shared"
 
-    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    objective: Objective | None = Field(  # type: ignore[assignment]
+        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
+    )
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
     warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
-    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
+    restarts: int = Field(2, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
+    steps: int = Field(2000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
-    window: Count = Field(20, description="rounds that training sees at once")
+    window: Count = Field(
+        40, description="rounds that training sees at once; more than the cluster takes to be as it was, if it has a period"
+    )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
 
@@ -72,11 +77,14 @@ class DeepMarkov(Predictive):
             raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
         if about.variant != self.variant:
             raise ValueError(f"the model is of the variant `{about.variant}`, not `{self.variant}`")
+        same = about.workers == len(node_of) and bool(self.model or self._trained)  # the cluster of the trace
         if about.variant != "shared":
             node_of = np.zeros_like(node_of)
-        elif not node_of.any() and about.workers == len(node_of) and (self.model or self._trained):
+        elif not node_of.any() and same:
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
-        return _Believing(self, trained, node_of)
+        objective = self.objective or about.objective
+        plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
+        return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -92,6 +100,16 @@ class DeepMarkov(Predictive):
             return super().model_copy(update=update, deep=deep)
         return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
 
+    def doubts(self) -> tuple[str, ...]:
+        held_back = (self._trained or self._of_file()).about.held_back
+        if held_back is None or held_back.doubt is None:
+            return ()
+        return (f"{self.model or 'the model that comes with FRED'}: {held_back.doubt}",)
+
+    def of(self, trained: saved.Trained) -> Self:
+        """The rule with this model."""
+        return self.model_copy()._with(trained)
+
     def _with(self, trained: saved.Trained) -> Self:
         self._trained = trained
         object.__setattr__(self, "digest", trained.digest)
@@ -100,9 +118,9 @@ class DeepMarkov(Predictive):
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         if self.model is not None:  # it has learnt what it will
             return self
-        from fred.prediction.deep.learning import learn
+        from fred.prediction.deep.choosing import best
 
-        return self.model_copy()._with(learn(self, seconds, node_of, progress))
+        return self.of(best(self, seconds, node_of, progress))
 
 
 class PlainDeepMarkov(DeepMarkov):
@@ -110,8 +128,13 @@ class PlainDeepMarkov(DeepMarkov):
 
     variant: ClassVar[saved.Variant] = "plain"
 
+    objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
+    steps: int = Field(3000, ge=50, lt=2**31, description="of training")
+    window: Count = Field(20, description="rounds that training sees at once")
 
-class PrintedDeepMarkov(DeepMarkov):
+
+class PrintedDeepMarkov(PlainDeepMarkov):
     """The deep Markov model as printed: normal times, a guide that looks ahead, dropped workers imputed one by one.
 
     It fails to predict: what its guide reads off the future is missing when it is needed (docs/errata.md).
@@ -123,13 +146,16 @@ class PrintedDeepMarkov(DeepMarkov):
 class _Believing(Predictor):
     """A filter at work, in units of the first rounds' mean time."""
 
-    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf):
+    def __init__(self, rule: DeepMarkov, trained: saved.Trained, node_of: NodeOf, plainer: Predictor | None):
         super().__init__(rule, len(node_of))
+        self._plainer, self._share = plainer, trained.about.share  # of what is expected that is the plainer model's
         self._trained, self._grid, self._particles = trained, Grid(node_of), rule.particles
         self._warm_up, self._seed, self._rounds = rule.warm_up, rule.seed, 0
         self._first: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []  # rounds before the normaliser is known
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
+        if self._plainer:
+            self._plainer.learn(seconds, finished)
         self._rounds += 1
         self._ready = self._rounds >= self._warm_up
         if self._rounds > self._warm_up:
@@ -154,6 +180,8 @@ class _Believing(Predictor):
     def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if not hasattr(self, "_filter"):
             self._begin(self._trained.about.normaliser)
+        if self._share == 1:
+            return
         times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
         self._step += 1
         self._belief, self._samples = self._filter.after(
@@ -165,8 +193,12 @@ class _Believing(Predictor):
         return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
 
     def expected(self) -> NDArray[np.float64]:
+        plain = self._share * self._plainer.expected() if self._plainer else 0.0
+        if self._share == 1:
+            return np.asarray(plain)
         ordered = np.sort(np.asarray(self._samples), axis=1)[:, : self.workers]
-        return np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+        deep = np.add.reduce(ordered, axis=0).astype(np.float64) * (self._normaliser / self._particles)
+        return (1 - self._share) * deep + plain
 
 
 @lru_cache(maxsize=8)

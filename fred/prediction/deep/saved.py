@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.components.component import Count, Whole
 from fred.errors import FredError
 from fred.files import inputs
+from fred.prediction.contract import Objective
+from fred.prediction.held_back import HeldBack
+from fred.prediction.hmm import HiddenMarkov
 
-FORMAT = 1
+FORMAT = 2
 SHIPPED = Path(__file__).with_name("shipped.npz")  # made by `make golden`; of the cluster of scenarios/systems/cutoff-sgd.yaml
 Variant = Literal["shared", "plain", "printed"]
 Positive = Annotated[float, Field(gt=0)]
@@ -35,13 +38,18 @@ class AboutModel(BaseModel):
     nodes: list[Whole]  # the node of each worker of the trace
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
+    objective: Objective  # that a rule has which does not say
+    plainer: HiddenMarkov | None = None  # of the same trace, asked as well
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
     bounds: tuple[float, float]  # of nodes' mean (log) times in the trace, in these units; none of another is believed
     trace: str  # digest of the run-times that it was trained on
     steps: int
     learning_rate: float
     seed: int
+    restart: Whole  # which training of several
     curve: list[float]  # loss per observed time, means of 50 steps
+    held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
     digest: str = ""  # of the parameters and of what decides how they are used
 
     @model_validator(mode="after")
@@ -50,6 +58,8 @@ class AboutModel(BaseModel):
             raise ValueError(f"`nodes` must be the numbers, from 0, of the nodes of {self.workers} workers")
         if self.bounds[0] > self.bounds[1]:
             raise ValueError("`bounds` must be in order")
+        if self.share and self.plainer is None:
+            raise ValueError("`share` is of a `plainer` model; there is none")
         return self
 
 
@@ -63,12 +73,25 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
-        names = "format", "variant", "workers", "nodes", "window", "normaliser", "pace", "bounds", "trace"
-        known = json.dumps([getattr(self.about, name) for name in names])
+        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "share", "pace", "bounds", "trace"
+        plainer = self.about.plainer and self.about.plainer.model_dump()
+        known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
         total = hashlib.sha256(known.encode())
         for name, array in sorted(self._named().items()):
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
+
+    def aiming_at(self, objective: Objective) -> "Trained":
+        """The same for another objective."""
+        return replace(self, about=self.about.model_copy(update={"objective": objective}))
+
+    def beside(self, plainer: HiddenMarkov, share: float) -> "Trained":
+        """The same with a share of what a plainer model expects."""
+        return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
+
+    def judged(self, held_back: HeldBack) -> Self:
+        """The same, with what it came to in rounds held back."""
+        return replace(self, about=self.about.model_copy(update={"held_back": held_back}))
 
     def _named(self) -> dict[str, NDArray[np.float32]]:
         return {f"{layer}/{name}": np.asarray(array) for layer, arrays in self.params.items() for name, array in arrays.items()}

@@ -34,6 +34,7 @@ class Training(NamedTuple):
     learning_rate: float
     window: int  # rounds that are observed
     seed: int
+    restart: int  # which of several trainings
     predictive: bool
     random_normaliser: bool  # else that of each window's own first rounds
 
@@ -71,7 +72,7 @@ def train(
     rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
     optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
     svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
-    key, first, begin = jax.random.split(key_of(schedule.seed), 3)
+    key, first, begin = jax.random.split(jax.random.fold_in(key_of(schedule.seed), schedule.restart), 3)
     params = jax.jit(network.init, static_argnums=1)(first, jax.eval_shape(draw, first).inputs.shape[-1])
     state = jax.jit(lambda params: svi.init(begin, network, params, draw(first)))(params)  # eagerly it would take a while
 

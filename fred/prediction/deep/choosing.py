@@ -1,0 +1,65 @@
+"""Which of several trainings is used, and for which objective: what rounds held back say, in closed loop."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.contention import NodeOf
+from fred.prediction.contract import CutoffRule, Objective, Progress
+from fred.prediction.deep.learning import Learner, learn
+from fred.prediction.deep.saved import Trained
+from fred.prediction.held_back import first_three_quarters, held_back
+from fred.prediction.hmm import HiddenMarkov
+
+OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
+_FEWEST = 8  # iterations that something can be learnt from
+SHARES = (0.5, 1.0)  # of the plainer model in what is expected
+
+
+class Candidate(Learner, Protocol):
+    """A rule that can be trained several times, and tried."""
+
+    @property
+    def restarts(self) -> int:
+        """Trainings, of which the best is kept."""
+
+    @property
+    def warm_up(self) -> int:
+        """First rounds, in which all are waited for."""
+
+    def of(self, trained: Trained) -> CutoffRule:
+        """The rule with this model."""
+
+
+def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
+    """The best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
+
+    Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
+    with the most gradients per second is kept, with what it came to there. So is then how much of what a hidden Markov model of
+    the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
+    only most of it. Raises ValueError for too few rounds.
+    """
+    if len(seconds) < _FEWEST:
+        raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
+    early = first_three_quarters(seconds)
+
+    def the_best(models: Sequence[Trained]) -> Trained:
+        found = [model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up)) for model in models]
+        return max(found, key=lambda model: model.about.held_back.ratio if model.about.held_back else 0.0)
+
+    models = []
+    for restart in range(rule.restarts):
+        trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
+        models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
+    deep = the_best(models)
+    if rule.variant != "shared":
+        return deep
+    plainer = HiddenMarkov().trained(early, node_of)
+    return the_best([deep, *(deep.beside(plainer, share) for share in SHARES)])
+
+
+def _part(progress: Progress, number: int, of: int) -> Progress:
+    """Progress of one of several parts."""
+    return lambda share: progress((number + share) / of)

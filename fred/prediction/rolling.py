@@ -1,0 +1,62 @@
+"""Rules for the cutoff judged by a rolling origin: trained on what has been so far, run on what comes next, over and over.
+
+A short trace so gives more rounds that count than one division of it, and more moments at which rules were trained
+[Tashman 2000, International Journal of Forecasting 16(4)].
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fred.errors import FredError
+from fred.prediction import closed_loop
+from fred.prediction.closed_loop import Rounds
+from fred.prediction.comparison import RULES, Comparison, nodes_of, rule_named, tried
+from fred.prediction.contract import AllWorkers, CutoffRule
+from fred.process.progress import Show
+from fred.traces.trace import Trace
+
+
+def rolling(
+    trace: Trace,
+    first: int,
+    block: int,
+    names: Sequence[str] = RULES,
+    warm_up: int = closed_loop.WARM_UP,
+    progress: Show = lambda what, share: None,
+    more: Mapping[str, CutoffRule] = {},
+) -> Comparison:
+    """Train on the first iterations, run on the next block, train on all up to there, run on the next block, to the end.
+
+    Every iteration after the first ones counts once. Rules begin each block anew and warm up in the last iterations before it,
+    in which all are waited for.
+
+    Args:
+        trace: the run-times.
+        first: iterations to train on at first.
+        block: iterations until rules are trained again; the last block may have fewer.
+        names: of the rules, as on the command line.
+        warm_up: iterations before each block, at most.
+        progress: told what is done, and the share of it that is.
+        more: rules with options, by what to call them.
+
+    Raises FredError for unknown rules and impossible numbers, and if a rule cannot work there.
+    """
+    if not 1 <= first < trace.iterations or block < 1 or warm_up < 0:
+        raise FredError(
+            f"{trace.source} has {trace.iterations} iterations: expected 1 or more to train on at first ({first}) and one more "
+            f"to count, blocks of 1 or more ({block}), 0 or more to warm up ({warm_up})"
+        )
+    rules = {name: rule_named(name) for name in names} | dict(more)
+    every: list[Rounds] = []
+    parts: dict[str, list[Rounds]] = {name: [] for name in rules}
+    origins = range(first, trace.iterations, block)
+    for origin in origins:
+        node_of, before = nodes_of(trace, origin), min(warm_up, origin)
+        rest = trace.seconds[origin - before : origin + block]
+        every.append(closed_loop.run(AllWorkers(), rest, node_of, before))
+        for name, rounds in tried(rules, trace.seconds[:origin], rest, node_of, before, progress).items():
+            parts[name].append(rounds)
+    joined = {name: Rounds.joined(several) for name, several in parts.items()}
+    groups = len(np.unique(node_of))
+    return Comparison(trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins))
