@@ -9,7 +9,8 @@ from fred.cluster.contention import NodeOf
 from fred.prediction.contract import CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
-from fred.prediction.held_back import first_three_quarters, held_back
+from fred.prediction.held_back import held_back
+from fred.prediction.validation import split
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
 
@@ -35,7 +36,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
     with the most gradients per second is kept, with what it came to there. Raises ValueError for too few rounds.
     """
-    early, models = first_three_quarters(seconds), []
+    early, models = split(seconds)[0], []
     for restart in range(rule.restarts):
         trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
         models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
