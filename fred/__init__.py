@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fred.outcomes.spans import spans as spans
     from fred.prediction.contract import Chooser as Chooser
     from fred.prediction.contract import CutoffRule as CutoffRule
+    from fred.prediction.contract import Deadline as Deadline
     from fred.protocols.central import Central as Central
     from fred.protocols.protocol import Protocol as Protocol
     from fred.protocols.selection import Selection as Selection
@@ -84,7 +85,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.schedule.layout": ("Layout",),
     "fred.protocols.topology": ("Topology",),
     "fred.protocols.selection": ("Selection",),
-    "fred.prediction.contract": ("CutoffRule", "Chooser"),
+    "fred.prediction.contract": ("CutoffRule", "Chooser", "Deadline"),
     # simulated machines
     "fred.cluster.cluster": ("Cluster",),
     "fred.cluster.latency": ("Latency",),

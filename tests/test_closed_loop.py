@@ -11,7 +11,7 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.closed_loop import run
-from fred.prediction.contract import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
+from fred.prediction.contract import AllWorkers, Chooser, CutoffRule, Deadline, Oracle, Round, StaticCutoff
 from fred.protocols.cutoff import Cutoff
 from tests.rounds import NODES, rounds_of
 from tests.worlds import record
@@ -67,6 +67,27 @@ def test_a_round_is_what_a_walk_through_its_times_finds(times, data):
         assert this.seen[worker] == (time if this.taken[worker] else this.cutoff)
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 11))
+def test_a_round_by_time_is_what_a_walk_through_its_times_finds(times, deadline):
+    this = Round.of(np.array(times), Deadline(deadline))
+    there = [(time, worker) for worker, time in enumerate(times) if time <= deadline]
+    there = sorted(there) or [min((time, worker) for worker, time in enumerate(times))]
+    end = max(min(deadline, max(times)), min(times))
+    assert this.first.tolist() == [worker for _, worker in there]
+    assert this.cutoff == end
+    assert isinstance(this.cutoff, int)
+    assert this.taken.tolist() == [(time, worker) in there for worker, time in enumerate(times)]
+    assert this.seen.tolist() == [min(time, end) for time in times]
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True), st.data())
+def test_a_deadline_at_the_time_of_a_worker_is_to_wait_for_it(times, data):
+    number = data.draw(st.integers(1, len(times)))
+    by_count, by_time = (Round.of(np.array(times), each) for each in (number, Deadline(sorted(times)[number - 1])))
+    for name in Round._fields:
+        assert np.array_equal(getattr(by_count, name), getattr(by_time, name))
+
+
 @pytest.mark.parametrize("number", [-1, 0, 4])
 def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refused(number):
     class Wrong(CutoffRule):
@@ -81,6 +102,11 @@ def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refu
         run(Wrong(), np.ones((2, 3)), np.zeros(3, int), warm_up=0)
     with pytest.raises(FredError, match=f"wait for {number} workers; expected 1 to 3"):
         record(Cutoff(rule=Wrong()), Cluster(workers=3), gradients=10)
+
+
+def test_a_deadline_before_the_round_begins_is_refused():
+    with pytest.raises(FredError, match="a deadline -1 ns after the round's start; expected 0 or more"):
+        Round.of(np.ones(3, int), Deadline(-1))
 
 
 def test_the_summary_says_what_the_rounds_came_to():

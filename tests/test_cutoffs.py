@@ -11,7 +11,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic
-from fred.prediction.contract import AllWorkers, Oracle, StaticCutoff
+from fred.prediction.contract import AllWorkers, Oracle, Round, StaticCutoff
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
@@ -81,18 +81,17 @@ def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interru
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_rule_surpasses_the_oracle_in_any_round(name, seed):
-    """The same times for all rules: c / x_(c) of the chosen c is at most the largest over all c."""
+    """The same times for all rules: gradients per time of the round are at most the largest c / x_(c) over all c."""
     rng = np.random.default_rng(seed)
     chooser, oracle = RULES[name].start(np.zeros(30, int)), Oracle().start(np.zeros(30, int))
     for number in range(300):
         slow = np.where((np.arange(30) < 8) & (number // 40 % 2 == 0), 3.0, 1.0)
         times = (rng.lognormal(0, 0.4, 30) * slow * 1e9).astype(np.int64)
-        ordered = np.sort(times)
-        chosen, best = chooser.choose(times), oracle.choose(times)
-        rates = np.arange(1, 31) / ordered
-        assert rates[chosen - 1] <= rates[best - 1]
-        assert rates[best - 1] == rates.max()
-        chooser.observe(np.minimum(times, ordered[chosen - 1]), times <= ordered[chosen - 1])
+        chosen, best = (Round.of(times, each.choose(times)) for each in (chooser, oracle))
+        rate, most = (len(each.first) / each.cutoff for each in (chosen, best))
+        assert rate <= most
+        assert most == (np.arange(1, 31) / np.sort(times)).max()
+        chooser.observe(chosen.seen, chosen.taken)
 
 
 def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.durations import NANOSECONDS
-from fred.prediction.contract import Best, Chooser, CutoffRule, Objective, Times
+from fred.prediction.contract import Best, Choice, Chooser, CutoffRule, Objective, Times
 
 
 class Predictive(CutoffRule):
@@ -52,7 +52,7 @@ class Predictor(Chooser):
         self._ready = False  # whether it has seen enough to decide
         self._chosen = 0  # in this round, by what was expected
 
-    def choose(self, times: Times) -> int:
+    def choose(self, times: Times) -> Choice:
         """The best c of the expected order statistics; `times` are not looked at."""
         self._chosen = self._best.cutoff(self.expected()) if self._ready else 0
         return self._chosen or self.workers
