@@ -29,6 +29,12 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
     "node-ewma": lambda: EWMA(of="node"),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
+    "node-ewma-deadline": lambda: EWMA(of="node", by="time"),
+    "elfving-deadline": lambda: _by_time("elfving"),
+    "empirical-deadline": lambda: _by_time("empirical"),
+    "ewma-deadline": lambda: _by_time("ewma"),
+    "hmm-deadline": lambda: _by_time("hmm"),
+    "dmm-deadline": lambda: _by_time("dmm"),
 }
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
@@ -210,3 +216,10 @@ def rule_named(name: str) -> CutoffRule:
 
 def _told(found: Ratio) -> dict[str, Any]:
     return {"ratio": found.value, "interval": found.interval}
+
+
+def _by_time(name: str) -> CutoffRule:
+    """The rule of that name, which predicts, with a deadline instead of a number."""
+    rule = registry.lookup("cutoff", name).model_validate({"by": "time"})
+    assert isinstance(rule, CutoffRule)
+    return rule
