@@ -65,6 +65,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "ewma": "fred.prediction.ewma:EWMA",
         "hmm": "fred.prediction.hmm:HiddenMarkov",
         "backup": "fred.prediction.backup:DynamicBackup",
+        "auto": "fred.prediction.auto:Auto",
         "oracle": "fred.prediction.contract:Oracle",
         "dmm": "fred.prediction.deep.rule:DeepMarkov",
         "dmm-plain": "fred.prediction.deep.rule:PlainDeepMarkov",

@@ -24,7 +24,7 @@ from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
-RULES = ("all", "static", "elfving", "empirical", "ewma", "node-ewma", "hmm", "oracle-throughput")  # by default
+RULES = ("all", "static", "elfving", "empirical", "ewma", "node-ewma", "hmm", "auto", "oracle-throughput")  # by default
 _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
     "node-ewma": lambda: EWMA(of="node"),

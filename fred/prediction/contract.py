@@ -10,7 +10,7 @@ that predict a file each; what they have in common is in `predictive.py`.
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,8 @@ class CutoffRule(Component):
         >>> Share().start(np.zeros(7, np.int64)).choose(np.arange(7))
         3
     """
+
+    holds_back: ClassVar[bool] = False  # whether training learns nothing of the last quarter of rounds, but for a choice by it
 
     @abstractmethod
     def start(self, node_of: NodeOf) -> Chooser:

@@ -37,8 +37,8 @@ def run(
 ) -> Rounds:
     """A rule in closed loop on the last quarter of rounds, of which it has learnt nothing.
 
-    It warms up in the last rounds before it, in which all are waited for, so that the quarter counts whole. Raises ValueError if
-    the rule cannot work there.
+    It warms up in the last rounds before it, in which all are waited for, so that the quarter counts whole. Raises
+    ValueError if the rule cannot work there.
 
     Args:
         rule: trained on the first three quarters.
