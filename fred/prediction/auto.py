@@ -48,7 +48,6 @@ from fred.prediction.intervals import ratio
 Floats = NDArray[np.float64]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-_FAR = 0.99  # of the best candidate's throughput: whose interval does not reach it is not watched
 _SIGHTINGS = 10  # of longer waits, that count for what they gain on average
 _BOUGHT = 5  # times counts a sighting that was explored for; it stands for 1 / explore rounds, but may be an exception
 
@@ -57,7 +56,8 @@ class Auto(CutoffRule):
     """Follows one of several rules: the best in rounds held back at first, and then whichever does better.
 
     Training runs every candidate in closed loop on the last quarter of the rounds, trained on those before. Who is told worse there
-    than 0.99 of the best is left out, but for `best-static`; the others are trained again on everything. Untrained, all begin alike,
+    than the best (by its 95 % interval) is left out, but for `best-static`; the others are trained again on everything. Those begin
+    that are told better than `best-static`, weighed by what they came to; if none is, it begins itself. Untrained, all begin alike,
     but for candidates that must be trained first.
 
     Of two that always wait for as many, the better one has almost all the weight after 60 rounds:
@@ -161,6 +161,7 @@ class Auto(CutoffRule):
         )
         counted = min(gains.shape[1], self.memory)
         sums = np.array([counted * math.fsum(row) / len(row) for row in gains])
+        sums[~_trusted(self.candidates, kept)] = -np.inf
         begin = _shared(exp(found.rate * (sums - sums.max())), self.memory)
         return found.model_copy(update={"weights": self._each(dict(zip(kept, begin.tolist(), strict=True)))})
 
@@ -179,13 +180,19 @@ def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf, progress: Progres
 
 
 def _race(candidates: Sequence[CutoffRule], tried: dict[int, Rounds]) -> list[int]:
-    """Who is watched: all that rounds held back do not tell far behind the best, and the best static cutoff."""
+    """Who is watched: all that rounds held back do not tell from the best, and the best static cutoff."""
     best = max(tried.values(), key=lambda rounds: rounds.summary()["throughput"])
-    return [
-        number
-        for number, rounds in tried.items()
-        if isinstance(candidates[number], BestStatic) or ratio(rounds, best).high >= _FAR
-    ]
+    return [at for at, rounds in tried.items() if isinstance(candidates[at], BestStatic) or not ratio(rounds, best).below]
+
+
+def _trusted(candidates: Sequence[CutoffRule], race: dict[int, Rounds]) -> NDArray[np.bool_]:
+    """Of those in the race, who is told better than the best static cutoff; if none is, or there is no such, that or all."""
+    fixed = np.array([isinstance(candidates[at], BestStatic) for at in race])
+    if not fixed.any():
+        return ~fixed
+    static = list(race.values())[int(np.argmax(fixed))]
+    better = np.array([ratio(rounds, static).above for rounds in race.values()])
+    return better if better.any() else fixed
 
 
 def _gains(rounds: Sequence[Rounds], pace: float, workers: int) -> Floats:
