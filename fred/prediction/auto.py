@@ -87,7 +87,9 @@ class Auto(CutoffRule):
     held_back: tuple[Share, ...] = Field(
         (), description="each one's throughput in rounds held back, of the best one's; 0: it could not be tried; none: untrained"
     )
-    spread: float = Field(0.1, gt=0, description="range of the candidates' gains per worker in a round, root mean square")
+    spread: float = Field(
+        0.1, gt=0, le=1, description="range of the candidates' gains per worker in a round, root mean square; hung rounds count as 1"
+    )
     memory: int = Field(1000, ge=2, lt=2**31, description="rounds after which another candidate may be the best, on average")
     explore: Share = Field(0.01, description="share of rounds in which the longest wait is followed, to see what comes of it")
     seed: Whole = Field(0, description="of draws")
@@ -149,7 +151,8 @@ class Auto(CutoffRule):
         rates = {number: rounds.summary()["throughput"] for number, rounds in race.items()}
         gains = _gains(list(kept.values()), max(rates.values()), workers)
         leader = list(kept).index(max(kept, key=lambda number: rates[number]))
-        spread = math.sqrt(math.fsum((gains.max(axis=0) - gains.min(axis=0)) ** 2) / gains.shape[1])
+        ranges = np.minimum(gains.max(axis=0) - gains.min(axis=0), 1.0)
+        spread = math.sqrt(math.fsum(ranges**2) / len(ranges))
         found = self.model_copy(update={"weights": (), "longer": (), "held_back": ()}).model_copy(
             update={
                 "candidates": tuple(rules),
