@@ -10,8 +10,9 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic
+from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.contract import AllWorkers, Oracle, Round, StaticCutoff
+from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
@@ -32,6 +33,10 @@ RULES = {
     "hmm": HiddenMarkov(),
     "backup": DynamicBackup(),
     "oracle": Oracle(),
+    "deadline": FixedDeadline(seconds=1.2),
+    "static-deadline": BestStaticDeadline(seconds=1.2),
+    "mad-deadline": MADDeadline(),
+    "quantile-deadline": QuantileDeadline(share=0.7),
 }
 
 
@@ -107,6 +112,10 @@ def test_rules_that_cannot_work_are_refused():
     for rule, message in (
         ({"name": "static", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
         ({"name": "elfving", "at_least": 0}, "greater than 0"),
+        ({"name": "deadline", "seconds": 0}, "greater than 0"),
+        ("static-deadline", "`static-deadline` must be trained first"),
+        ({"name": "quantile-deadline", "share": 1.1}, "less than or equal to 1"),
+        ({"name": "hmm", "by": "clock"}, "'count' or 'time'"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})

@@ -18,13 +18,17 @@ from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
+from fred.prediction.deadlines import FixedDeadline
 from fred.prediction.ewma import EWMA
 from fred.prediction.intervals import Ratio, ratio
 from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
-RULES = ("all", "static", "elfving", "empirical", "ewma", "node-ewma", "hmm", "auto", "oracle-throughput")  # by default
+RULES = (  # by default
+    *("all", "static", "static-deadline", "mad-deadline", "elfving", "empirical", "ewma", "node-ewma"),
+    *("hmm", "hmm-deadline", "auto", "oracle-throughput"),
+)
 _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
     "node-ewma": lambda: EWMA(of="node"),
@@ -201,11 +205,16 @@ def rule_named(name: str) -> CutoffRule:
         if not re.fullmatch("[1-9][0-9]{,8}", number):
             raise FredError(f"rule `{name}`: expected a number of workers after `static:`")
         return StaticCutoff(workers=int(number))
+    if head == "deadline" and number:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", number) or not float(number):
+            raise FredError(f"rule `{name}`: expected seconds after `deadline:`")
+        return FixedDeadline(seconds=float(number))
     if name in _SHORT:
         return _SHORT[name]()
     if ":" not in name and name not in registry.REGISTRY["cutoff"]:
         known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
-        raise FredError(f"no rule `{name}`; expected some of {', '.join(known)}, static:N{registry.nearest(name, known)}")
+        among = ", ".join((*known, "static:N", "deadline:SECONDS"))
+        raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
     try:
         rule = registry.lookup("cutoff", name)()
     except ValidationError as error:

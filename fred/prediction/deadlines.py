@@ -111,7 +111,7 @@ class MADDeadline(RecentTimes):
         (5, Deadline(ns=14))
     """
 
-    k: float = Field(3.0, ge=0, description="median absolute deviations beyond the median")
+    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median")
 
     def deadlines(self, recent: Distribution) -> Floats:
         return recent.quantile(0.5) + self.k * recent.mad()
