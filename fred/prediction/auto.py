@@ -1,30 +1,30 @@
-"""The rule that chooses among rules: what rounds held back say of each, and what every later round shows [Herbster, Warmuth 1998].
+"""The rule that chooses among rules: what rounds held back say of each, and what every later round shows.
 
-Each round is a game against experts. Every candidate says how it would wait, one of them is drawn and followed, and all are told
-what was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time so far: over a long run the largest sum of
-these gains is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited;
-of the others only that they would have. For them stands what was gained on average when such a longer wait was seen; now and
-then the longest one is followed on purpose, to see [label-efficient prediction, Cesa-Bianchi, Lugosi, Stoltz 2005].
+Each round is a game against experts. Every candidate says how it would wait, one is drawn and followed, and all are told what
+was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time so far: over a long run the largest sum of these
+is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited; of the
+others only that they would have. For them stands what was gained on average when such a longer wait was seen; and now and then
+the longest one is followed on purpose, to see [label-efficient prediction, Cesa-Bianchi, Lugosi, Stoltz 2005].
 
-The bound, of exponential weights with fixed share. Write g for gains as they are reckoned here, per worker of the cluster; N
-candidates, weights equal at first; D the range of g in a round; eta and memory M as below. In T rounds, with any S changes of
-the candidate that it is compared with, that sequence's sum of g exceeds the sum of the weighted means by at most
+The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Write g for gains as they are reckoned here,
+per worker of the cluster; N candidates, of equal weight at first; D the range of g in a round; eta and memory M as below. In T
+rounds no sequence of candidates with S changes has a sum of g that exceeds the sum of the weighted means by more than
 
     ((S + 1) ln N + S ln M + (T - S - 1) ln(M / (M - 1))) / eta + eta / 8 sum of D^2
 
-and whoever follows one drawn by the weights gains the weighted mean on average [Herbster, Warmuth 1998; Cesa-Bianchi, Lugosi 2006,
-Prediction, Learning, and Games, 5.2; per round by Hoeffding's lemma]. It holds for every sequence of rounds. Unequal first weights
-w replace the first ln N by -ln w. Against the gains themselves two things come on top: what was reckoned wrongly of waits not seen
-(nothing, where no candidate would have waited longer), and a share `explore` of what the longest wait loses. A candidate is told
-of rounds as they were played, and it is compared with what it would have done then, not with what it would have come to alone.
+since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each round;
+who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal first weights
+w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits not seen (nothing
+where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the rounds. A candidate is
+compared by what it would have done in the rounds as they were played, not by what it would have come to alone.
 
-That two waits of a round always tell of the shorter one would allow sqrt(T) up to logarithms without such a remainder, by gains
-divided by the probability of seeing them [Alon, Cesa-Bianchi, Dekel, Koren 2015]; their variance cost more than all else here.
+As of any two waits the longer one tells of the shorter, gains divided by the probability of seeing them would need no such
+remainder, and lose sqrt(T) up to logarithms [compare Alon, Cesa-Bianchi, Dekel, Koren 2015]; their variance cost more than it.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,8 @@ from fred import streams
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.elementary import exp
-from fred.components.component import Count, OneOf, Whole
-from fred.prediction import closed_loop, validation
+from fred.components.component import OneOf, Whole
+from fred.prediction import validation
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import Choice, Chooser, CutoffRule, Deadline, Progress, Times
@@ -55,10 +55,10 @@ _BOUGHT = 5  # times counts a sighting that was explored for; it stands for 1 / 
 class Auto(CutoffRule):
     """Follows one of several rules: the best in rounds held back at first, and then whichever does better.
 
-    Training runs every candidate in closed loop on the last quarter of the rounds, trained on those before. Who is told worse there
-    than the best (by its 95 % interval) is left out, but for `best-static`; the others are trained again on everything. Those begin
-    that are told better than `best-static`, weighed by what they came to; if none is, it begins itself. Untrained, all begin alike,
-    but for candidates that must be trained first.
+    Training runs every candidate in closed loop on the last quarter of the rounds, trained on those before. Who is told worse
+    there than the best (by its 95 % interval) is left out, but for `best-static`; the others are trained again on everything.
+    Those begin that are told better than `best-static`, weighed by what they came to; if none is, it begins itself. Untrained,
+    all begin alike, but for candidates that must be trained first.
 
     Of two that always wait for as many, the better one has almost all the weight after 60 rounds:
 
@@ -85,13 +85,19 @@ class Auto(CutoffRule):
         (), description="what each gains per worker on average where it waits longer than who is followed; none: nothing"
     )
     held_back: tuple[Share, ...] = Field(
-        (), description="each one's throughput in rounds held back, of the best one's; 0: it could not be tried; none: untrained"
+        (),
+        description="each one's throughput in rounds held back, of the best one's; 0: it could not be tried",
     )
     spread: float = Field(
-        0.1, gt=0, le=1, description="range of the candidates' gains per worker in a round, root mean square; hung rounds count as 1"
+        0.1,
+        gt=0,
+        le=1,
+        description="range of the candidates' gains per worker in a round, root mean square, each at most 1",
     )
     memory: int = Field(1000, ge=2, lt=2**31, description="rounds after which another candidate may be the best, on average")
-    explore: Share = Field(0.01, description="share of rounds in which the longest wait is followed, to see what comes of it")
+    explore: Annotated[float, Field(ge=0.0001, le=1)] | Literal[0] = Field(
+        0.01, description="share of rounds in which the longest wait is followed, to see what comes of it"
+    )
     seed: Whole = Field(0, description="of draws")
 
     @model_validator(mode="after")
@@ -174,7 +180,7 @@ class Auto(CutoffRule):
 
 
 def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf, progress: Progress) -> tuple[CutoffRule, Rounds | None]:
-    """A candidate trained on the first three quarters, or by itself so, and what it came to in the last; None if it cannot be."""
+    """A candidate trained on the first three quarters, or by itself so, and what it came to in the last, if it can be."""
     try:
         trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of, progress)
         return trained, validation.run(trained, seconds, node_of)
@@ -258,16 +264,26 @@ class Following(Chooser):
         self.weights, self.gains = weights / math.fsum(weights), np.zeros(len(choosers))  # of the last round, as reckoned
         self._longer, self._sightings = longer, np.full(len(choosers), _SIGHTINGS if rule.longer else 0)
         self._round, self._kept = 0, 1 - 1 / rule.memory
+        self._every = round(1 / rule.explore) if rule.explore else _SIGHTINGS  # rounds whose draws are made at once
         self._gradients = self._time = 0.0
 
     def choose(self, times: Times) -> Choice:
         """What the candidate says that is drawn by the weights, or now and then who waits longest."""
         self._choices = [chooser.choose(times) for chooser in self._choosers]
-        draws = streams.uniforms(self._rule.seed, "auto", 0, start=3 * self._round, count=3)
-        self._followed = min(int(np.searchsorted(np.cumsum(self.weights), draws[0], side="right")), len(self.weights) - 1)
-        self._explored = bool(draws[1] < self._rule.explore)
-        self._played = self._longest(draws[2]) if self._explored else self._followed
+        follow, which = self._draws()
+        self._followed = min(int(np.searchsorted(np.cumsum(self.weights), follow, side="right")), len(self.weights) - 1)
+        self._played = self._longest(which) if self._explored else self._followed
         return self._choices[self._played]
+
+    def _draws(self) -> tuple[float, float]:
+        """Of this round. One of so many in a row, at random, explores: so none is ever far from the next that does."""
+        block, at = divmod(self._round, self._every)
+        if at == 0:
+            draws = streams.uniforms(self._rule.seed, "auto", 0, start=(2 * self._every + 1) * block, count=2 * self._every + 1)
+            self._block, self._exploring = draws[1:].reshape(-1, 2).tolist(), int(draws[0] * self._every)
+        self._explored = self._rule.explore > 0 and at == self._exploring
+        follow, which = self._block[at]
+        return follow, which
 
     def _longest(self, draw: float) -> int:
         """Who waits for most workers, or until the latest deadline: which of the two takes longer nobody knows."""
