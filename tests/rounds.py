@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.closed_loop import run
@@ -26,6 +27,7 @@ RULES = {
     "hmm": HiddenMarkov(),
     "worker-hmm": HiddenMarkov(of="worker"),
     "backup": DynamicBackup(noise=2.0),
+    "auto": Auto(),
     "deadline": FixedDeadline(seconds=1.3),
     "static-deadline": BestStaticDeadline(seconds=1.5),
     "mad-deadline": MADDeadline(),

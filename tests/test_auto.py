@@ -12,7 +12,7 @@ from fred.errors import FredError
 from fred.prediction import closed_loop, validation
 from fred.prediction.auto import Auto, Outcome
 from fred.prediction.best_static import BestStatic
-from fred.prediction.contract import Chooser, CutoffRule, Deadline, Round, StaticCutoff
+from fred.prediction.contract import Choice, Chooser, CutoffRule, Deadline, Round, StaticCutoff
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.intervals import ratio
@@ -173,7 +173,8 @@ class TestTraining:
         again = registry.lookup("cutoff", "auto").model_validate({key: own for key, own in written.items() if key != "name"})
         assert again == self.FOUND
         rest = self.SECONDS[400:]
-        assert np.array_equal(*(closed_loop.run(rule, rest, NODES).cutoff for rule in (again, self.FOUND)))
+        one, other = (closed_loop.run(rule, rest, NODES).cutoff for rule in (again, self.FOUND))
+        assert np.array_equal(one, other)
 
     def test_few_rounds_leave_it_with_the_best_static_cutoff(self):
         found = Auto().trained(rounds_of(1, 15), NODES)
@@ -187,9 +188,10 @@ class TestTraining:
 
 def test_a_deadline_and_a_number_are_known_as_far_as_the_round_went():
     times = np.array([10, 20, 30, 40, 50])
-    for played in (1, 3, 5, Deadline(5), Deadline(30), Deadline(35), Deadline(70)):
+    played_ones: list[Choice] = [1, 3, 5, Deadline(5), Deadline(30), Deadline(35), Deadline(70)]
+    for played in played_ones:
         this = Round.of(times, played)
-        choices = (1, 2, 3, 4, 5, *(Deadline(ns) for ns in (1, 10, 25, 30, 35, 36, 50, 90)))
+        choices: list[Choice] = [1, 2, 3, 4, 5, *(Deadline(ns) for ns in (1, 10, 25, 30, 35, 36, 50, 90))]
         found = Outcome.of(choices, this.seen, this.taken)
         for choice, known, gradients, seconds in zip(choices, *found, strict=True):
             alone = Round.of(times, choice)

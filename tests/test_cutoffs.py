@@ -9,6 +9,7 @@ from scipy import stats
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
+from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.contract import AllWorkers, Oracle, Round, StaticCutoff
@@ -32,6 +33,7 @@ RULES = {
     "ewma": EWMA(of="node"),
     "hmm": HiddenMarkov(),
     "backup": DynamicBackup(),
+    "auto": Auto(),
     "oracle": Oracle(),
     "deadline": FixedDeadline(seconds=1.2),
     "static-deadline": BestStaticDeadline(seconds=1.2),

@@ -1,8 +1,8 @@
 """The rule that chooses among rules: what rounds held back say of each, and what every later round shows.
 
 Each round is a game against experts. Every candidate says how it would wait, one is drawn and followed, and all are told what
-was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time so far: over a long run the largest sum of these
-is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited; of the
+was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time so far: over a long run the largest sum of
+these is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited; of the
 others only that they would have. For them stands what was gained on average when such a longer wait was seen; and now and then
 the longest one is followed on purpose, to see [label-efficient prediction, Cesa-Bianchi, Lugosi, Stoltz 2005].
 
@@ -12,10 +12,10 @@ rounds no sequence of candidates with S changes has a sum of g that exceeds the 
 
     ((S + 1) ln N + S ln M + (T - S - 1) ln(M / (M - 1))) / eta + eta / 8 sum of D^2
 
-since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each round;
-who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal first weights
-w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits not seen (nothing
-where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the rounds. A candidate is
+since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each
+round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal first
+weights w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits not seen
+(nothing where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the rounds. A candidate is
 compared by what it would have done in the rounds as they were played, not by what it would have come to alone.
 
 As of any two waits the longer one tells of the shorter, gains divided by the probability of seeing them would need no such
@@ -129,7 +129,8 @@ class Auto(CutoffRule):
                 refused = error  # it must be trained first
         if not choosers:
             raise refused or ValueError("no candidates")
-        return Following(self, choosers, *map(np.array, zip(*begin, strict=True)), len(node_of))
+        first, gains = np.array(begin).T
+        return Following(self, choosers, first, gains, len(node_of))
 
     def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """The rule with its candidates trained on `seconds` [iterations, workers], and what rounds held back say of them.
