@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from fred.components import registry
 from fred.errors import FredError

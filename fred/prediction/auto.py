@@ -2,24 +2,27 @@
 
 Each round is a game against experts. Every candidate says how it would wait, one is drawn and followed, and all are told what
 was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time so far: over a long run the largest sum of
-these is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited; of the
-others only that they would have. For them stands what was gained on average when such a longer wait was seen; and now and then
-the longest one is followed on purpose, to see [label-efficient prediction, Cesa-Bianchi, Lugosi, Stoltz 2005].
+these is the most gradients per time [Dinkelbach 1967]. It is known of whoever would not have waited longer than was waited;
+of the others only that they would have. For them stands what was gained on average when such a longer wait was seen; and now
+and then the longest one is followed on purpose, to see [label-efficient prediction, Cesa-Bianchi, Lugosi, Stoltz 2005].
 
-The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Write g for gains as they are reckoned here,
-per worker of the cluster; N candidates, of equal weight at first; D the range of g in a round; eta and memory M as below. In T
-rounds no sequence of candidates with S changes has a sum of g that exceeds the sum of the weighted means by more than
+The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Write g for gains as they are reckoned
+here, per worker of the cluster; N candidates, of equal weight at first; D the range of g in a round; eta and memory M as
+below. In T rounds no sequence of candidates with S changes has a sum of g that exceeds the sum of the weighted means by more
+than
 
     ((S + 1) ln N + S ln M + (T - S - 1) ln(M / (M - 1))) / eta + eta / 8 sum of D^2
 
 since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each
-round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal first
-weights w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits not seen
-(nothing where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the rounds. A candidate is
-compared by what it would have done in the rounds as they were played, not by what it would have come to alone.
+round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal
+first weights w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits
+not seen (nothing where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the
+rounds. A candidate is compared by what it would have done in the rounds as they were played, not by what it would have come
+to alone.
 
 As of any two waits the longer one tells of the shorter, gains divided by the probability of seeing them would need no such
-remainder, and lose sqrt(T) up to logarithms [compare Alon, Cesa-Bianchi, Dekel, Koren 2015]; their variance cost more than it.
+remainder, and lose sqrt(T) up to logarithms [compare Alon, Cesa-Bianchi, Dekel, Koren 2015]; their variance cost more than
+it.
 """
 
 import math
