@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fred.outcomes.spans import spans as spans
     from fred.prediction.contract import Chooser as Chooser
     from fred.prediction.contract import CutoffRule as CutoffRule
+    from fred.prediction.contract import Deadline as Deadline
     from fred.prediction.predictive import Predictive as Predictive
     from fred.prediction.predictive import Predictor as Predictor
     from fred.protocols.central import Central as Central
@@ -90,7 +91,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.schedule.layout": ("Layout",),
     "fred.protocols.topology": ("Topology",),
     "fred.protocols.selection": ("Selection",),
-    "fred.prediction.contract": ("CutoffRule", "Chooser"),
+    "fred.prediction.contract": ("CutoffRule", "Chooser", "Deadline"),
     "fred.prediction.predictive": ("Predictive", "Predictor"),
     # simulated machines
     "fred.cluster.cluster": ("Cluster",),

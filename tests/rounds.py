@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic
+from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.closed_loop import run
-from fred.prediction.contract import CutoffRule
+from fred.prediction.contract import CutoffRule, Round
+from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline
+from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.hmm import HiddenMarkov
@@ -24,6 +27,16 @@ RULES = {
     "hmm": HiddenMarkov(),
     "worker-hmm": HiddenMarkov(of="worker"),
     "backup": DynamicBackup(noise=2.0),
+    "auto": Auto(),
+    "deadline": FixedDeadline(seconds=1.3),
+    "static-deadline": BestStaticDeadline(seconds=1.5),
+    "mad-deadline": MADDeadline(),
+    "worker-mad-deadline": MADDeadline(of="worker", k=1.0, window=5),
+    "quantile-deadline": QuantileDeadline(share=0.8),
+    "elfving-deadline": Elfving(by="time"),
+    "empirical-deadline": Empirical(by="time"),
+    "node-ewma-deadline": EWMA(of="node", by="time"),
+    "hmm-deadline": HiddenMarkov(by="time"),
 }
 
 
@@ -43,23 +56,32 @@ def rounds_of(seed: int, iterations: int = 60) -> np.ndarray:
 
 
 def check_dropped_times_do_not_matter(rule: CutoffRule, seconds: np.ndarray, node_of: np.ndarray) -> None:
-    """However late a dropped worker is, its round's cutoff and all later ones are the same."""
-    chosen = run(rule, seconds, node_of, warm_up=0).cutoff
-    dropped = seconds.argsort(axis=1).argsort(axis=1) >= chosen[:, None]
+    """However late a dropped worker is, its round's cutoff and all later ones are the same, and so is when they end."""
+    first = run(rule, seconds, node_of, warm_up=0)
+    dropped = seconds.argsort(axis=1).argsort(axis=1) >= first.cutoff[:, None]
     assert dropped.sum() > len(seconds)
     later = np.where(dropped, seconds * np.random.default_rng(0).uniform(1, 5, seconds.shape), seconds)
-    assert np.array_equal(run(rule, later, node_of, warm_up=0).cutoff, chosen)
+    again = run(rule, later, node_of, warm_up=0)
+    assert np.array_equal(again.cutoff, first.cutoff)
+    assert np.array_equal(again.time, first.time)
 
 
 def expectations() -> str:
     """Digest of what every rule expects in rounds of 30 workers, and of what training finds."""
     seconds, digest = np.rint(rounds_of(8, 60) * 1e6) / 1e6, hashlib.sha256()
-    for rule in (*RULES.values(), HiddenMarkov(passes=3), HiddenMarkov(of="worker", states=2, passes=2), BestStatic()):
+    for rule in (
+        *RULES.values(),
+        HiddenMarkov(passes=3),
+        HiddenMarkov(of="worker", states=2, passes=2),
+        BestStatic(),
+        BestStaticDeadline(),
+    ):
         trained = rule.trained(seconds, NODES)
         digest.update(trained.model_dump_json().encode())
         chooser: Any = trained.start(NODES)
         for row in (seconds * 1e9).astype(np.int64):
-            cutoff = np.sort(row)[chooser.choose(row) - 1]
-            chooser.observe(np.minimum(row, cutoff), row <= cutoff)
+            this = Round.of(row, chooser.choose(row))
+            digest.update(str(this.cutoff).encode())
+            chooser.observe(this.seen, this.taken)
         digest.update(chooser.expected().tobytes() if isinstance(chooser, Predictor) else b"")
     return digest.hexdigest()

@@ -11,9 +11,10 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.closed_loop import run
-from fred.prediction.contract import AllWorkers, Chooser, CutoffRule, Oracle, Round, StaticCutoff
+from fred.prediction.contract import AllWorkers, Choice, Chooser, CutoffRule, Deadline, Oracle, Round, StaticCutoff
 from fred.protocols.cutoff import Cutoff
-from tests.rounds import NODES, rounds_of
+from fred.schedule.schedule import Verb
+from tests.rounds import NODES, RULES, rounds_of
 from tests.worlds import record
 
 COMPUTE = {"name": "lognormal", "median": 1.0, "sigma": 0.4}
@@ -42,17 +43,22 @@ class _Watched(Chooser):
         self._chooser.observe(times, finished)
 
 
-@pytest.mark.parametrize("name", [name for name in registry.REGISTRY["cutoff"] if not name.startswith("dmm")])
-def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(name):
-    seen: list[tuple[np.ndarray, int]] = []
-    rule = registry.lookup("cutoff", name).example()
+EXAMPLES = {name: registry.lookup("cutoff", name).example() for name in registry.REGISTRY["cutoff"] if name[:3] != "dmm"}
+
+
+@pytest.mark.parametrize("rule", [*EXAMPLES.values(), *RULES.values()], ids=[*EXAMPLES, *(f"{name}'s" for name in RULES)])
+def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(rule):
+    seen: list[tuple[np.ndarray, Choice]] = []
     cluster = Cluster(workers=30, nodes=3, compute=COMPUTE, contention=CONTENTION)
-    record(Cutoff(rule=Witness(rule=rule, rounds=seen)), cluster, gradients=1500)
-    times, chosen = (np.array(column) for column in zip(*seen, strict=True))
-    rounds = run(rule, times / 1e9, cluster.node_of, warm_up=0)
+    schedule = record(Cutoff(rule=Witness(rule=rule, rounds=seen)), cluster, gradients=1500)
+    commits = schedule.rows(Verb.COMMIT)
+    added = np.diff(np.searchsorted(schedule.rows(Verb.ADD), commits), prepend=0)
+    times, chosen = zip(*seen[: len(commits)], strict=True)
+    rounds = run(rule, np.array(times) / 1e9, cluster.node_of, warm_up=0)
     assert len(rounds.cutoff) > 20
-    assert np.array_equal(rounds.cutoff, chosen)
-    assert np.array_equal(rounds.time, np.take_along_axis(np.sort(times, axis=1), chosen[:, None] - 1, axis=1)[:, 0])
+    assert np.array_equal(rounds.cutoff, added)
+    assert np.array_equal(rounds.time, np.diff(schedule["time_ns"][commits], prepend=0))
+    assert all(choice == number for choice, number in zip(chosen, added, strict=True) if not isinstance(choice, Deadline))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -67,19 +73,46 @@ def test_a_round_is_what_a_walk_through_its_times_finds(times, data):
         assert this.seen[worker] == (time if this.taken[worker] else this.cutoff)
 
 
-@pytest.mark.parametrize("number", [-1, 0, 4])
-def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refused(number):
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 11))
+def test_a_round_by_time_is_what_a_walk_through_its_times_finds(times, deadline):
+    this = Round.of(np.array(times), Deadline(deadline))
+    there = [(time, worker) for worker, time in enumerate(times) if time <= deadline]
+    there = sorted(there) or [min((time, worker) for worker, time in enumerate(times))]
+    end = max(min(deadline, max(times)), min(times))
+    assert this.first.tolist() == [worker for _, worker in there]
+    assert this.cutoff == end
+    assert isinstance(this.cutoff, int)
+    assert this.taken.tolist() == [(time, worker) in there for worker, time in enumerate(times)]
+    assert this.seen.tolist() == [min(time, end) for time in times]
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True), st.data())
+def test_a_deadline_at_the_time_of_a_worker_is_to_wait_for_it(times, data):
+    number = data.draw(st.integers(1, len(times)))
+    by_count, by_time = (Round.of(np.array(times), each) for each in (number, Deadline(sorted(times)[number - 1])))
+    for name in Round._fields:
+        assert np.array_equal(getattr(by_count, name), getattr(by_time, name))
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        *((number, f"wait for {number} workers; expected 1 to 3") for number in (-1, 0, 4)),
+        (Deadline(-1), "a deadline -1 ns after the round's start; expected 0 or more"),
+    ],
+)
+def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refused(choice, message):
     class Wrong(CutoffRule):
         def start(self, node_of):
             return _Wrong()
 
     class _Wrong(Chooser):
         def choose(self, times):
-            return number
+            return choice
 
-    with pytest.raises(FredError, match=f"wait for {number} workers; expected 1 to 3"):
+    with pytest.raises(FredError, match=message):
         run(Wrong(), np.ones((2, 3)), np.zeros(3, int), warm_up=0)
-    with pytest.raises(FredError, match=f"wait for {number} workers; expected 1 to 3"):
+    with pytest.raises(FredError, match=message):
         record(Cutoff(rule=Wrong()), Cluster(workers=3), gradients=10)
 
 

@@ -9,9 +9,11 @@ from scipy import stats
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
+from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic
-from fred.prediction.contract import AllWorkers, Oracle, StaticCutoff
+from fred.prediction.best_static import BestStatic, BestStaticDeadline
+from fred.prediction.contract import AllWorkers, Oracle, Round, StaticCutoff
+from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
@@ -31,7 +33,12 @@ RULES = {
     "ewma": EWMA(of="node"),
     "hmm": HiddenMarkov(),
     "backup": DynamicBackup(),
+    "auto": Auto(),
     "oracle": Oracle(),
+    "deadline": FixedDeadline(seconds=1.2),
+    "static-deadline": BestStaticDeadline(seconds=1.2),
+    "mad-deadline": MADDeadline(),
+    "quantile-deadline": QuantileDeadline(share=0.7),
 }
 
 
@@ -81,18 +88,17 @@ def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interru
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_rule_surpasses_the_oracle_in_any_round(name, seed):
-    """The same times for all rules: c / x_(c) of the chosen c is at most the largest over all c."""
+    """The same times for all rules: gradients per time of the round are at most the largest c / x_(c) over all c."""
     rng = np.random.default_rng(seed)
     chooser, oracle = RULES[name].start(np.zeros(30, int)), Oracle().start(np.zeros(30, int))
     for number in range(300):
         slow = np.where((np.arange(30) < 8) & (number // 40 % 2 == 0), 3.0, 1.0)
         times = (rng.lognormal(0, 0.4, 30) * slow * 1e9).astype(np.int64)
-        ordered = np.sort(times)
-        chosen, best = chooser.choose(times), oracle.choose(times)
-        rates = np.arange(1, 31) / ordered
-        assert rates[chosen - 1] <= rates[best - 1]
-        assert rates[best - 1] == rates.max()
-        chooser.observe(np.minimum(times, ordered[chosen - 1]), times <= ordered[chosen - 1])
+        chosen, best = (Round.of(times, each.choose(times)) for each in (chooser, oracle))
+        rate, most = (len(each.first) / each.cutoff for each in (chosen, best))
+        assert rate <= most
+        assert most == (np.arange(1, 31) / np.sort(times)).max()
+        chooser.observe(chosen.seen, chosen.taken)
 
 
 def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
@@ -108,6 +114,10 @@ def test_rules_that_cannot_work_are_refused():
     for rule, message in (
         ({"name": "static", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
         ({"name": "elfving", "at_least": 0}, "greater than 0"),
+        ({"name": "deadline", "seconds": 0}, "greater than 0"),
+        ("static-deadline", "`static-deadline` must be trained first"),
+        ({"name": "quantile-deadline", "share": 1.1}, "less than or equal to 1"),
+        ({"name": "hmm", "by": "clock"}, "'count' or 'time'"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})

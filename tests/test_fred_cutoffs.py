@@ -198,9 +198,13 @@ class TestRolling:
         (["--train", "9", "--warm-up", "-1"], "0 or more to warm up (-1)"),
         (["--train", "5", "--rules", "hmm"], "rule `hmm`: 5 iterations to train on; at least 6 are needed"),
         (["--train", "9", "--rules", "hnm"], "no rule `hnm`; expected some of all, static, elfving"),
-        (["--train", "9", "--rules", "none"], "dmm-printed, node-ewma, oracle-throughput, static:N"),
+        (
+            ["--train", "9", "--rules", "none"],
+            "dmm-printed, node-ewma, oracle-throughput, node-ewma-deadline, elfving-deadline",
+        ),
         (["--train", "9", "--rules", "all,"], "no rule ``"),
         (["--train", "9", "--rules", "static:x"], "expected a number of workers after `static:`"),
+        (["--train", "9", "--rules", "deadline:0.0"], "expected seconds after `deadline:`"),
         (["--train", "9", "--rules", "static:31"], "rule `static:31`: `workers` (31) must not exceed the cluster's 30"),
         (["--train", "9", "--rules", "mine:Mine"], "allow it with `--import mine`"),
         (["--train", "9", "--nodes", "31"], "`nodes` is 31"),
@@ -214,7 +218,7 @@ def test_what_cannot_be_is_refused_in_a_line(trace, capsys, options, message):
 
 
 def test_every_name_is_a_rule():
-    for name in (*RULES, "static:3", "oracle", "backup", "best-static"):
+    for name in (*RULES, "static:3", "oracle", "backup", "best-static", "deadline:1.5", "quantile-deadline", "dmm-deadline"):
         assert rule_named(name)
     with pytest.raises(FredError, match="did you mean `ewma`"):
         rule_named("ewna")

@@ -20,7 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rules",
         default=",".join(RULES),
         metavar="RULE,...",
-        help="as in `fred list cutoff`, as they are without options; static: the best number of the training part; static:N "
+        help="as in `fred list cutoff`, as they are without options; static: the best number of the training part; static:N; "
+        "deadline:SECONDS; ewma-deadline and its like: by time, not by count "
         f"(default: {','.join(RULES)})",
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The one number that would have been best on recorded rounds [Chen et al. 2016, Revisiting distributed synchronous SGD]."""
+"""The one number, or deadline, that would have been best on recorded rounds [Chen et al. 2016; Giladi et al. 2023]."""
 
 from typing import Self
 
@@ -7,12 +7,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.contention import NodeOf
+from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.components.component import Count
-from fred.prediction.contract import Chooser, CutoffRule, Objective, Progress, StaticCutoff
+from fred.prediction.contract import Chooser, CutoffRule, Objective, Progress, StaticCutoff, Times
+from fred.prediction.deadlines import FixedDeadline
+from fred.prediction.lognormal import Floats
 
 
 class BestStatic(CutoffRule):
-    """The same number in every round, the best one of the rounds that it was trained on.
+    """The same number in every round, the best one of the rounds that it was trained on [Chen et al. 2016].
 
     Of four workers the last is always late; three gradients in 2.4 s are more per second than any other number:
 
@@ -43,3 +46,46 @@ class BestStatic(CutoffRule):
             rates = np.add.reduce(counts / ordered, axis=0)
         progress(1.0)
         return self.model_copy(update={"workers": 1 + int(np.argmax(rates))})
+
+
+class BestStaticDeadline(CutoffRule):
+    """The same deadline in every round, the best one of the rounds that it was trained on [Giladi et al. 2023, DropCompute].
+
+    Best is what gives most gradients per time over all rounds. Between two times of workers a later deadline takes nobody
+    more, so the best one is at one of those times; training tries each.
+
+    Sometimes one of four workers is late and sometimes two are:
+
+        >>> import numpy as np
+        >>> from fred.prediction.best_static import BestStaticDeadline
+        >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 4.2]])
+        >>> BestStaticDeadline().trained(seconds, node_of=np.zeros(4, np.int64)).seconds
+        1.2
+    """
+
+    seconds: float | None = Field(None, gt=0, description="of a round, from its start, what training found", examples=[1.0])
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        if self.seconds is None:
+            raise ValueError("`static-deadline` must be trained first (`fred cutoffs` does), or `seconds` be given")
+        return FixedDeadline(seconds=self.seconds).start(node_of)
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """The rule with the best deadline for `seconds` [iterations, workers]; `node_of` makes no difference."""
+        if len(seconds) == 0:
+            raise ValueError("no iterations to find the best static deadline of")
+        times = np.maximum(nanoseconds(seconds), 1)
+        deadlines, rates = _rates(times)
+        progress(1.0)
+        return self.model_copy(update={"seconds": int(deadlines[np.argmax(rates)]) / NANOSECONDS})
+
+
+def _rates(times: Times) -> tuple[Times, Floats]:
+    """Every time as a deadline, ascending, and gradients per ns by it: [rounds x workers]; `times`: ns [rounds, workers]."""
+    deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
+    begun, complete = (np.searchsorted(each, deadlines, side="right") for each in (first, last))  # rounds, by each deadline
+    until_first, until_last = (np.append(0, np.cumsum(each)) for each in (first, last))
+    alone = len(times) - begun  # rounds that nobody makes: they wait for the first
+    gradients = np.searchsorted(deadlines, deadlines, side="right") + alone
+    time = until_last[complete] + deadlines * (begun - complete) + until_first[-1] - until_first[begun]
+    return deadlines, gradients / time

@@ -21,8 +21,8 @@ WARM_UP = 20  # rounds
 class Rounds:
     """What a rule chose in each counted round, and what the oracle would have that knows the round's times."""
 
-    cutoff: NDArray[np.int64]  # c [rounds]
-    time: NDArray[np.int64]  # x_(c), ns [rounds]
+    cutoff: NDArray[np.int64]  # c, gradients that were taken [rounds]
+    time: NDArray[np.int64]  # when the round ended, ns: x_(c), or at a deadline [rounds]
     decision_seconds: NDArray[np.float64]  # wall time of choosing and observing [rounds]
     best_cutoff: NDArray[np.int64]  # argmax of c / x_(c) [rounds]
     best_time: NDArray[np.int64]  # its x_(c), ns [rounds]
@@ -39,8 +39,8 @@ class Rounds:
     def summary(self) -> dict[str, float]:
         """What the rounds came to.
 
-        `throughput`: gradients per s, sum c / sum x_(c). `of_oracle`: that, relative to the oracle's. `mean_ratio`: mean of the
-        rounds' own ratios. `cutoff`: mean c. `milliseconds`: median wall time of a decision.
+        `throughput`: gradients per s, sum c over sum of times. `of_oracle`: that, relative to the oracle's. `mean_ratio`: mean
+        of the rounds' own ratios. `cutoff`: mean c. `milliseconds`: median wall time of a decision.
         """
         throughput, best = _throughput(self.cutoff, self.time), _throughput(self.best_cutoff, self.best_time)
         ratios = (self.cutoff / self.time) / (self.best_cutoff / self.best_time)
@@ -83,7 +83,7 @@ def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
 
 
 def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:
-    """What the rule chose in one round after another, x_(c), and how long it took to decide; `times`: ns [rounds, workers]."""
+    """Gradients of one round after another, when it ended, and how long it took to decide; `times`: ns [rounds, workers]."""
     chooser, workers = rule.start(node_of), times.shape[1]
     for number, own in enumerate(times):
         began = perf_counter()

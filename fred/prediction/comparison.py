@@ -18,17 +18,27 @@ from fred.prediction import closed_loop
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
+from fred.prediction.deadlines import FixedDeadline
 from fred.prediction.ewma import EWMA
 from fred.prediction.intervals import Ratio, ratio
 from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
-RULES = ("all", "static", "elfving", "empirical", "ewma", "node-ewma", "hmm", "oracle-throughput")  # by default
+RULES = (  # by default
+    *("all", "static", "static-deadline", "mad-deadline", "elfving", "empirical", "ewma", "node-ewma"),
+    *("hmm", "hmm-deadline", "auto", "oracle-throughput"),
+)
 _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
     "node-ewma": lambda: EWMA(of="node"),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
+    "node-ewma-deadline": lambda: EWMA(of="node", by="time"),
+    "elfving-deadline": lambda: _by_time("elfving"),
+    "empirical-deadline": lambda: _by_time("empirical"),
+    "ewma-deadline": lambda: _by_time("ewma"),
+    "hmm-deadline": lambda: _by_time("hmm"),
+    "dmm-deadline": lambda: _by_time("dmm"),
 }
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
@@ -195,11 +205,16 @@ def rule_named(name: str) -> CutoffRule:
         if not re.fullmatch("[1-9][0-9]{,8}", number):
             raise FredError(f"rule `{name}`: expected a number of workers after `static:`")
         return StaticCutoff(workers=int(number))
+    if head == "deadline" and number:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", number) or not float(number):
+            raise FredError(f"rule `{name}`: expected seconds after `deadline:`")
+        return FixedDeadline(seconds=float(number))
     if name in _SHORT:
         return _SHORT[name]()
     if ":" not in name and name not in registry.REGISTRY["cutoff"]:
         known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
-        raise FredError(f"no rule `{name}`; expected some of {', '.join(known)}, static:N{registry.nearest(name, known)}")
+        among = ", ".join((*known, "static:N", "deadline:SECONDS"))
+        raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
     try:
         rule = registry.lookup("cutoff", name)()
     except ValidationError as error:
@@ -210,3 +225,10 @@ def rule_named(name: str) -> CutoffRule:
 
 def _told(found: Ratio) -> dict[str, Any]:
     return {"ratio": found.value, "interval": found.interval}
+
+
+def _by_time(name: str) -> CutoffRule:
+    """The rule of that name, which predicts, with a deadline instead of a number."""
+    rule = registry.lookup("cutoff", name).model_validate({"by": "time"})
+    assert isinstance(rule, CutoffRule)
+    return rule

@@ -1,20 +1,23 @@
-"""How many workers to wait for: rules that see the compute times of earlier rounds, those of dropped workers cut off.
+"""How many workers to wait for, or until when: rules that see the compute times of earlier rounds, of dropped workers cut off.
 
-Here is all that a rule has to know: what it is (`CutoffRule`, `Chooser`), and what comes of each round (`Round`). The protocol
+Here is all that a rule has to know: what it is (`CutoffRule`, `Chooser`), what it may choose (`Choice`), and what comes of each
+round (`Round`). The protocol
 `cutoff` (`protocols/cutoff.py`) drives rules in a simulation, `fred cutoffs` (`prediction/closed_loop.py`) on recorded rounds.
-The rules that predict nothing are here, too: a fixed number, all, and the oracle. Those that predict are in `fred/prediction`,
-a file each; what they have in common is in its `predictive.py`.
+The rules that predict nothing are here, too: a fixed number, all, and the oracle. Those by time are in `deadlines.py`, those
+that predict a file each; what they have in common is in `predictive.py`.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Self
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.contention import NodeOf
+from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Component, Count
 from fred.errors import FredError
 from fred.schedule.layout import is_whole
@@ -24,6 +27,33 @@ Progress = Callable[[float], None]
 _ENOUGH = 0.4  # of the best rate of a round, where the long run is maximised
 Objective = Literal["round", "throughput"]
 Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gradients
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a round ends that waits by time, not by count: who has finished by then is taken.
+
+    Where all are there earlier, the round ends with the last; where nobody is there, it waits for the first (at the same time,
+    that of the smallest number), so that every round has a gradient.
+
+        >>> import fred
+        >>> fred.Deadline.after(1.5)
+        Deadline(ns=1500000000)
+    """
+
+    ns: int  # from the round's start
+
+    @classmethod
+    def after(cls, seconds: float) -> Self:
+        """The deadline so many seconds after the round's start, in whole nanoseconds.
+
+        Args:
+            seconds: at least 0.
+        """
+        return cls(round(seconds * NANOSECONDS))
+
+
+Choice = int | Deadline  # how many workers a round waits for, or until when
 
 
 class Chooser:
@@ -46,14 +76,14 @@ class Chooser:
         (4, 3)
     """
 
-    def choose(self, times: Times) -> int:
-        """How many workers the next round waits for. Only an oracle may look at its `times`.
+    def choose(self, times: Times) -> Choice:
+        """How many workers the next round waits for, or until when. Only an oracle may look at its `times`.
 
         Args:
             times: what each worker's gradient of the round to come will take, ns [workers].
 
         Returns:
-            c, from 1 to the number of workers.
+            c, from 1 to the number of workers, or a `Deadline`.
         """
         raise NotImplementedError
 
@@ -67,7 +97,7 @@ class Chooser:
 
 
 class CutoffRule(Component):
-    """Chooses the cutoff c before each round.
+    """Chooses the cutoff before each round: how many workers it waits for, or until when.
 
     The rule is a set of options, and what goes on in a run is its chooser's. One that waits for a share of the workers; in a
     scenario it is `protocol={"name": "cutoff", "rule": Share()}`:
@@ -86,6 +116,8 @@ class CutoffRule(Component):
         >>> Share().start(np.zeros(7, np.int64)).choose(np.arange(7))
         3
     """
+
+    holds_back: ClassVar[bool] = False  # whether training learns nothing of the last quarter of rounds, but for a choice by it
 
     @abstractmethod
     def start(self, node_of: NodeOf) -> Chooser:
@@ -113,36 +145,56 @@ class CutoffRule(Component):
 
 
 class Round(NamedTuple):
-    """What comes of a round's compute times, and of how many workers it waits for.
+    """What comes of a round's compute times, and of how many workers it waits for, or until when.
 
     >>> import numpy as np
-    >>> from fred.prediction.contract import Round
-    >>> round = Round.of(np.array([40, 10, 30, 20]), number=3)
+    >>> from fred.prediction.contract import Deadline, Round
+    >>> round = Round.of(np.array([40, 10, 30, 20]), 3)
     >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
     ([1, 3, 2], 30, [False, True, True, True], [30, 10, 30, 20])
+    >>> round = Round.of(np.array([40, 10, 30, 20]), Deadline(25))
+    >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
+    ([1, 3], 25, [False, True, False, True], [25, 10, 25, 20])
     """
 
-    first: NDArray[np.intp]  # workers that are waited for, as they finish; at the same time first those of smaller numbers [c]
-    cutoff: int  # x_(c), when the round ends, ns
+    first: NDArray[np.intp]  # workers that are taken, as they finish; at the same time first those of smaller numbers [c]
+    cutoff: int  # when the round ends, ns: x_(c), or at a deadline
     taken: NDArray[np.bool_]  # whose gradients are averaged; those of the others are dropped [workers]
     seen: Times  # what the rule observes: of who was dropped the time until then [workers]
 
     @classmethod
-    def of(cls, times: Times, number: int) -> "Round":
-        """A round of these compute times, ns [workers], that waits for `number` workers. Raises FredError if it cannot.
+    def of(cls, times: Times, choice: Choice) -> "Round":
+        """A round of these compute times, ns [workers]. Raises FredError if it cannot wait so.
+
+        By a deadline all are taken who finish by it, and it ends the round, but no earlier than x_(1), with the first worker
+        alone if there is nobody before, and no later than x_(n).
 
         Args:
             times: of each worker, ns [workers].
-            number: c, of workers that are waited for.
+            choice: c, of workers that are waited for, or a deadline.
         """
-        if not is_whole(number) or not 1 <= number <= len(times):
-            raise FredError(
-                f"the cutoff rule wants to wait for {number!r} workers; expected 1 to {len(times)}, as many as there are"
-            )
-        first = np.argsort(times, kind="stable")[:number]
+        arrivals = np.argsort(times, kind="stable")
+        first = arrivals[: _taken(times, choice)]
         cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)
+        if isinstance(choice, Deadline):
+            cutoff = max(cutoff, int(min(choice.ns, times[arrivals[-1]])))
         taken[first] = True
         return cls(first, cutoff, taken, np.minimum(times, cutoff))
+
+
+def _taken(times: Times, choice: Choice) -> int:
+    """How many of a round's gradients are taken."""
+    if isinstance(choice, Deadline):
+        if not is_whole(choice.ns) or choice.ns < 0:
+            raise FredError(
+                f"the cutoff rule announces a deadline {choice.ns!r} ns after the round's start; expected 0 or more"
+            )
+        return max(1, int((times <= choice.ns).sum()))
+    if not is_whole(choice) or not 1 <= choice <= len(times):
+        raise FredError(
+            f"the cutoff rule wants to wait for {choice!r} workers; expected 1 to {len(times)}, as many as there are"
+        )
+    return choice
 
 
 class StaticCutoff(CutoffRule):

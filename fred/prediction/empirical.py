@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
-from fred.prediction.contract import Chooser, Times
+from fred.prediction.contract import Choice, Chooser, Times
 from fred.prediction.predictive import Predictive, Predictor
 
 
@@ -50,7 +50,7 @@ class OfTheLastRounds(Predictor):
         self._steps: deque[NDArray[np.float64]] = deque(maxlen=window)  # x_(j) - x_(j - 1), s [workers]; 0 beyond the cutoff
         self._waited_for: deque[int] = deque(maxlen=window)
 
-    def choose(self, times: Times) -> int:
+    def choose(self, times: Times) -> Choice:
         return super().choose(times) if self.workers in self._waited_for else self.workers
 
     def expected(self) -> NDArray[np.float64]:

@@ -8,10 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
-from fred.prediction import closed_loop
+from fred.prediction import closed_loop, validation
 from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import CutoffRule, Progress
 from fred.prediction.intervals import Ratio, ratio
+from fred.prediction.validation import split
 
 Positive = Annotated[float, Field(gt=0)]
 
@@ -73,16 +74,9 @@ def held_back(
         warm_up: rounds, at most.
         progress: told the share that is done.
     """
-    early = first_three_quarters(seconds)
-    before = min(warm_up, len(early))
-    rest, static = seconds[len(early) - before :], BestStatic().trained(early, node_of)
+    static = BestStatic().trained(split(seconds)[0], node_of)
     assert static.workers is not None
-    fixed = closed_loop.run(static, rest, node_of, before)
-    own = closed_loop.run(closed_loop.warmed_up(rule, before), rest, node_of, before, progress)
+    fixed = validation.run(static, seconds, node_of, warm_up)
+    own = validation.run(rule, seconds, node_of, warm_up, progress)
     found = ratio(own, fixed)
     return HeldBack(rounds=len(own.cutoff), static=static.workers, ratio=found.value, interval=found.interval)
-
-
-def first_three_quarters(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What is learnt from where the last quarter is held back: [iterations, workers]."""
-    return seconds[: 3 * len(seconds) // 4]

@@ -2,18 +2,18 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.durations import NANOSECONDS
-from fred.prediction.contract import Best, Chooser, CutoffRule, Objective, Times
+from fred.prediction.contract import Best, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 
 class Predictive(CutoffRule):
-    """A rule that expects x_(1) .. x_(n) of the next round and takes the best c of them.
+    """A rule that expects x_(1) .. x_(n) of the next round and takes the best c of them, or waits until E[x_(c)].
 
     A new one has a `Predictor` that says what it expects and learns from rounds; here that all goes on as in the last one:
 
@@ -31,10 +31,15 @@ class Predictive(CutoffRule):
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> chooser.choose(np.array([], np.int64))
         3
+        >>> chooser = AsBefore(objective="round", by="time").start(np.zeros(4, np.int64))
+        >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
+        >>> chooser.choose(np.array([], np.int64))
+        Deadline(ns=1200000000)
     """
 
     objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
+    by: Literal["count", "time"] = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
 
 
 class Predictor(Chooser):
@@ -68,23 +73,27 @@ class Predictor(Chooser):
     def __init__(self, rule: Predictive, workers: int):
         self.workers = workers
         self.least = max(1, math.ceil(rule.at_least * workers))
-        self._best = Best(rule.objective, self.least)
+        self._best, self._by_time = Best(rule.objective, self.least), rule.by == "time"
         self._ready = False  # whether it has seen enough to decide
-        self._chosen = 0  # in this round, by what was expected
+        self._chosen: Choice | None = None  # in this round, by what was expected
 
-    def choose(self, times: Times) -> int:
-        """The best c of the expected order statistics; `times` are not looked at."""
-        self._chosen = self._best.cutoff(self.expected()) if self._ready else 0
-        return self._chosen or self.workers
+    def choose(self, times: Times) -> Choice:
+        """The best c of the expected order statistics, or when it is expected; `times` are not looked at."""
+        self._chosen = self._decided() if self._ready else None
+        return self.workers if self._chosen is None else self._chosen
+
+    def _decided(self) -> Choice:
+        expected = self.expected()
+        c = self._best.cutoff(expected)
+        return Deadline.after(max(0.0, float(expected[c - 1]))) if self._by_time else c
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Note what the round came to by what was chosen, and `learn` from its `times`, ns, and who has `finished`."""
-        seconds = np.maximum(times, 1) / NANOSECONDS
-        if self._chosen:  # it counts for what it chose, even where all were waited for
-            c = min(self._chosen, int(finished.sum()))
-            self._best.came_to(c, np.partition(seconds, c - 1)[c - 1])
+        if self._chosen is not None:  # it counts for what it chose, even where all were waited for
+            gradients, time = _came_to(np.maximum(times, 1), finished, self._chosen)
+            self._best.came_to(gradients, time / NANOSECONDS)
         self._ready = True
-        self.learn(seconds, finished)
+        self.learn(np.maximum(times, 1) / NANOSECONDS, finished)
 
     @abstractmethod
     def expected(self) -> NDArray[np.float64]:
@@ -98,3 +107,11 @@ class Predictor(Chooser):
             seconds: compute time of each worker, s [workers].
             finished: who made the cutoff [workers].
         """
+
+
+def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
+    """Gradients and duration, ns, of what is known of a round, had it been left to a choice that others may have cut short."""
+    there = int(finished.sum())
+    if isinstance(choice, Deadline):
+        return max(1, int((finished & (times <= choice.ns)).sum())), Round.of(times, choice).cutoff
+    return min(choice, there), Round.of(times, min(choice, there)).cutoff

@@ -1,4 +1,4 @@
-"""Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided how many workers will be waited for."""
+"""Cutoff SGD [Teng & Wood 2018, algorithm 1]: before each round it is decided for how many workers, or how long, to wait."""
 
 from typing import Annotated, ClassVar
 
@@ -18,7 +18,8 @@ from fred.timing.simulation import Process, Simulation
 class Cutoff(Protocol):
     """A round averages the first c gradients; the others are dropped at that moment, and all begin the next round together.
 
-    The rule that chooses c sees the compute times of earlier rounds, those of dropped workers cut off at the c-th.
+    Before the round a rule chooses c, or a deadline: then c is how many are there by it, and at least one is waited for. It sees
+    the compute times of earlier rounds, those of dropped workers cut off when their round ended.
     """
 
     faults: ClassVar[str] = (
@@ -26,7 +27,9 @@ class Cutoff(Protocol):
         "gradient is to be averaged is waited for."
     )
 
-    rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(AllWorkers(), description="how many workers a round waits for")
+    rule: Annotated[CutoffRule, OneOf("cutoff")] = Field(
+        AllWorkers(), description="how many workers a round waits for, or until when"
+    )
     deciding: AnyLatency | None = Field(None, description="virtual time of choosing, before each round; absent: none")
 
     def layout(self, cluster: Cluster) -> Layout:

@@ -7,7 +7,7 @@ from fred.views.figures import Picture, cycle, style
 
 
 def cutoffs(rounds: dict[str, Rounds]) -> Picture:
-    """How many workers each rule waited for, round by round, above what the oracle would have.
+    """How many gradients each rule took, round by round, above what the oracle would have.
 
     Args:
         rounds: by the name of a rule, its rounds in closed loop; a panel for each.

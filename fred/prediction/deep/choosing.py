@@ -10,8 +10,9 @@ from fred.cluster.contention import NodeOf
 from fred.prediction.contract import CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
-from fred.prediction.held_back import first_three_quarters, held_back
+from fred.prediction.held_back import held_back
 from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.validation import split
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
 _FEWEST = 8  # iterations that something can be learnt from
@@ -43,7 +44,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
-    early = first_three_quarters(seconds)
+    early, _ = split(seconds)
 
     def the_best(models: Sequence[Trained]) -> Trained:
         found = [model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up)) for model in models]

@@ -33,6 +33,7 @@ class DeepMarkov(Predictive):
     """
 
     variant: ClassVar[saved.Variant] = "shared"
+    holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
         None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
@@ -116,7 +117,7 @@ class DeepMarkov(Predictive):
         return self
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
-        if self.model is not None:  # it has learnt what it will
+        if self.model is not None or self._trained is not None:  # it has learnt what it will
             return self
         from fred.prediction.deep.choosing import best
 

@@ -1,0 +1,247 @@
+"""The rule that chooses among rules: its bound on any rounds, whom it follows and how soon it turns, what it writes down."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from fred.components import registry
+from fred.errors import FredError
+from fred.prediction import closed_loop, validation
+from fred.prediction.auto import Auto, Outcome
+from fred.prediction.best_static import BestStatic
+from fred.prediction.contract import Choice, Chooser, CutoffRule, Deadline, Round, StaticCutoff
+from fred.prediction.ewma import EWMA
+from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.intervals import ratio
+from tests.rounds import NODES, check_dropped_times_do_not_matter, clusters, rounds_of
+from tests.worlds import make_run
+
+FEW, MANY = 18, 29  # of 30 workers
+
+
+def two(**options: Any) -> Auto:
+    """Of two numbers, one each."""
+    return Auto(candidates=(StaticCutoff(workers=FEW), StaticCutoff(workers=MANY)), **options)
+
+
+def lived(rule: Auto, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights before each round that could be judged, what it reckoned as gains there, both [rounds, candidates], and c [rounds]."""
+    chooser: Any = rule.start(np.zeros(seconds.shape[1], np.int64))
+    weights, gains, chosen = [], [], []
+    for row in np.maximum((seconds * 1e9).astype(np.int64), 1):
+        weights.append(chooser.weights)
+        this = Round.of(row, chooser.choose(row))
+        chooser.observe(this.seen, this.taken)
+        gains.append(chooser.gains)
+        chosen.append(len(this.first))
+    return np.array(weights)[1:], np.array(gains)[1:], np.array(chosen)[1:]
+
+
+def late(rounds: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Times of 30 workers, of which ten are three times as slow in these rounds, s: [rounds, workers]."""
+    slow = np.where(rounds[:, None] & (np.arange(30) >= 20), 3.0, 1.0)
+    return np.random.default_rng(seed).lognormal(0, 0.05, (len(rounds), 30)) * slow
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_its_loss_against_any_sequence_of_candidates_is_within_the_bound(seed):
+    """Rounds in which now few and now many are right, at random and against it; the best sequence with S changes by brute force."""
+    rng = np.random.default_rng(seed)
+    rule = two(memory=int(rng.integers(5, 400)), spread=float(rng.uniform(0.02, 0.5)), explore=0, seed=seed)
+    length = rng.integers(1, 60)
+    seconds = late(np.arange(240) // length % 2 == rng.integers(0, 2) if seed % 3 else rng.random(240) < 0.5, seed)
+    weights, gains, _ = lived(rule, seconds)
+    means, spread = math.fsum((weights * gains).sum(axis=1)), ((gains.max(axis=1) - gains.min(axis=1)) ** 2).sum()
+    best = np.full((1, 2), 0.0)  # the most that is reached with so many changes, by who is followed last: [changes, candidates]
+    for own in gains:
+        moved = np.vstack([np.full((1, 2), -np.inf), best[:, ::-1]])
+        best = np.maximum(np.vstack([best, np.full((1, 2), -np.inf)]), moved)[:8] + own
+    rounds, memory = len(gains), rule.memory
+    for changes, reached in enumerate(best.max(axis=1)):
+        stays = (rounds - changes - 1) * math.log(memory / (memory - 1))
+        prior = (changes + 1) * math.log(2) + changes * math.log(memory) + stays
+        assert reached - means <= prior / rule.rate + rule.rate / 8 * spread + 1e-9
+
+
+def test_weights_against_it_stay_within_the_bound():
+    """Whoever has more weight is the wrong one: times are made as it goes."""
+    rule = two(memory=100, spread=0.3, explore=0)
+    chooser: Any = rule.start(np.zeros(30, np.int64))
+    means, sums, spread = 0.0, np.zeros(2), 0.0
+    for number in range(400):
+        row = (late(np.array([chooser.weights[1] > 0.5]), number)[0] * 1e9).astype(np.int64)
+        before = chooser.weights
+        this = Round.of(row, chooser.choose(row))
+        chooser.observe(this.seen, this.taken)
+        means, sums = means + float(before @ chooser.gains), sums + chooser.gains
+        spread += float(np.ptp(chooser.gains)) ** 2
+    prior = math.log(2) + 399 * math.log(100 / 99)
+    assert sums.max() - means <= prior / rule.rate + rule.rate / 8 * spread
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_of_two_it_follows_the_better_one_and_loses_little(slow):
+    seconds = late(np.full(600, slow))
+    chosen = lived(two(), seconds)[2]
+    better = FEW if slow else MANY
+    assert (chosen[60:] == better).mean() > 0.96
+    alone = closed_loop.run(StaticCutoff(workers=better), seconds, NODES).summary()["throughput"]
+    assert closed_loop.run(two(), seconds, NODES).summary()["throughput"] > 0.97 * alone
+
+
+def test_gains_that_are_seen_are_what_the_rounds_would_have_come_to():
+    """c less the pace so far times x_(c), per worker; the pace by NumPy."""
+    seconds = late(np.zeros(50, bool))
+    rule = two(explore=1.0)  # the longest wait shows all
+    _, gains, chosen = lived(rule.model_copy(update={"memory": 10**9}), seconds)
+    assert set(chosen) == {MANY}
+    ordered = np.sort((seconds * 1e9).astype(np.int64), axis=1) / 1e9
+    pace = MANY * np.arange(1, 50) / np.cumsum(ordered[:-1, MANY - 1])
+    expected = (FEW - pace * ordered[1:, FEW - 1]) / 30
+    assert gains[:, 0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_identical_candidates_are_as_one_of_them():
+    seconds = rounds_of(3, 150)
+    one = closed_loop.run(EWMA(), seconds, NODES)
+    several = closed_loop.run(Auto(candidates=(EWMA(), EWMA(), EWMA())), seconds, NODES)
+    assert np.array_equal(one.cutoff, several.cutoff)
+    assert np.array_equal(one.time, several.time)
+
+
+@pytest.mark.parametrize(("first", "within"), [(False, 30), (True, 200)])
+def test_a_change_of_who_is_best_is_noticed(first, within):
+    """The longer wait becomes worse: it shows at once. It becomes better: that shows when next explored, in two hundred rounds."""
+    delays = []
+    for seed in range(4):
+        rounds = np.where(np.arange(560) < 300, first, not first)
+        chosen = lived(two(seed=seed), late(rounds, seed))[2]
+        after = FEW if not first else MANY
+        delays.append(next(at for at in range(300, 550) if (chosen[at : at + 10] == after).all()) - 300)
+    assert max(delays) <= within
+
+
+def test_exploring_costs_next_to_nothing():
+    seconds = late(np.ones(600, bool))
+    never, now_and_then = (closed_loop.run(two(explore=share), seconds, NODES).summary()["throughput"] for share in (0, 0.01))
+    assert now_and_then > 0.98 * never
+
+
+class TestTraining:
+    SECONDS = clusters(5, 480, slow=3.0, dwell=30)
+    FOUND = Auto().trained(SECONDS[:400], NODES)
+
+    def test_it_judges_candidates_by_rounds_that_they_have_not_learnt_from(self):
+        early, _ = validation.split(self.SECONDS[:400])
+        assert len(early) == 300
+        rates = [
+            closed_loop.run(rule.trained(early, NODES), self.SECONDS[280:400], NODES, 20).summary()["throughput"]
+            for rule in Auto().candidates
+        ]
+        assert self.FOUND.held_back == pytest.approx(np.array(rates) / max(rates))
+        assert math.fsum(self.FOUND.weights) == pytest.approx(1.0)
+
+    def test_who_is_told_worse_is_left_out_and_the_others_are_trained_again_on_everything(self):
+        late = {
+            number: closed_loop.run(rule.trained(self.SECONDS[:300], NODES), self.SECONDS[280:400], NODES)
+            for number, rule in enumerate(Auto().candidates)
+        }
+        best = late[int(np.argmax(self.FOUND.held_back))]
+        worse = [number for number in range(1, 6) if ratio(late[number], best).below]
+        assert [number for number, weight in enumerate(self.FOUND.weights) if not weight] == worse
+        assert worse
+        assert self.FOUND.candidates[0] == BestStatic().trained(self.SECONDS[:400], NODES)
+        assert self.FOUND.candidates[-1] == HiddenMarkov().trained(self.SECONDS[:400], NODES)
+
+    def test_it_does_about_as_well_as_the_best_candidate(self):
+        rest = self.SECONDS[380:]
+        rates = [
+            closed_loop.run(rule, rest, NODES).summary()["throughput"]
+            for rule, weight in zip(self.FOUND.candidates, self.FOUND.weights, strict=True)
+            if weight
+        ]
+        assert closed_loop.run(self.FOUND, rest, NODES).summary()["throughput"] > 0.97 * max(rates)
+
+    def test_what_it_found_survives_yaml(self):
+        def dumped(rule: CutoffRule) -> dict[str, Any]:
+            return {"name": "auto", **rule.model_dump(mode="json")}
+
+        written = yaml.safe_load(yaml.safe_dump(dumped(self.FOUND)))
+        again = registry.lookup("cutoff", "auto").model_validate({key: own for key, own in written.items() if key != "name"})
+        assert again == self.FOUND
+        rest = self.SECONDS[400:]
+        one, other = (closed_loop.run(rule, rest, NODES).cutoff for rule in (again, self.FOUND))
+        assert np.array_equal(one, other)
+
+    def test_few_rounds_leave_it_with_the_best_static_cutoff(self):
+        found = Auto().trained(rounds_of(1, 15), NODES)
+        assert found.weights[0] > 0.99
+        assert np.argmax(found.weights) == 0
+
+    def test_too_few_rounds_for_any_candidate_are_refused(self):
+        with pytest.raises(ValueError, match="no candidate can be trained on 1 iterations"):
+            Auto(candidates=(HiddenMarkov(),)).trained(rounds_of(1, 1), NODES)
+
+
+def test_a_deadline_and_a_number_are_known_as_far_as_the_round_went():
+    times = np.array([10, 20, 30, 40, 50])
+    played_ones: list[Choice] = [1, 3, 5, Deadline(5), Deadline(30), Deadline(35), Deadline(70)]
+    for played in played_ones:
+        this = Round.of(times, played)
+        choices: list[Choice] = [1, 2, 3, 4, 5, *(Deadline(ns) for ns in (1, 10, 25, 30, 35, 36, 50, 90))]
+        found = Outcome.of(choices, this.seen, this.taken)
+        for choice, known, gradients, seconds in zip(choices, *found, strict=True):
+            alone = Round.of(times, choice)
+            if known:
+                assert (len(alone.first), alone.cutoff) == (gradients, round(seconds * 1e9))
+            else:
+                assert alone.cutoff > this.cutoff or len(alone.first) > len(this.first)
+
+
+class Until(CutoffRule):
+    """The same deadline in every round."""
+
+    seconds: float
+
+    def start(self, node_of):
+        return _Until(Deadline.after(self.seconds))
+
+
+class _Until(Chooser):
+    def __init__(self, deadline):
+        self._deadline = deadline
+
+    def choose(self, times):
+        return self._deadline
+
+
+def test_it_chooses_among_deadlines_and_numbers():
+    seconds = late(np.ones(500, bool))
+    rule = Auto(candidates=(Until(seconds=4.0), StaticCutoff(workers=29), Until(seconds=1.2)))
+    assert (lived(rule, seconds)[2][100:] <= 20).mean() > 0.9
+    check_dropped_times_do_not_matter(two(), seconds, NODES)
+
+
+def test_untrained_it_leaves_out_who_must_be_trained():
+    chooser: Any = Auto().start(NODES)
+    assert len(chooser.weights) == len(Auto().candidates) - 1
+    assert np.ptp(chooser.weights) == 0
+    with pytest.raises(ValueError, match="must be trained first"):
+        Auto(candidates=(BestStatic(),)).start(NODES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [0.5]}, "`weights` must be as many as there are `candidates`"),
+        ({"candidates": ["ewma"], "weights": [0.0]}, "at least one of `weights` must be more than 0"),
+        ({"candidates": []}, "at least 1 item"),
+        ({"candidates": ["ewmas"]}, "did you mean"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(FredError, match=message):
+        make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": {"name": "auto", **options}})
