@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fred.prediction.auto import Auto
 from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
 from fred.errors import FredError
 from fred.prediction import closed_loop
+from fred.prediction.auto import Auto
 from fred.prediction.comparison import rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
@@ -94,7 +94,7 @@ def training() -> None:
 def _synthetic(case: Case) -> list[dict[str, Any]]:
     train, test, node_of = case.load()
     deep = _deep(case, train, node_of)
-    rules = {name: rule_named(name) for name in (*RULES, *LIMITS)} | {"dmm": deep, "auto": Auto(model=deep.model)}
+    rules = {name: rule_named(name) for name in (*RULES, *LIMITS)} | {"dmm": deep, "auto": Auto().watching(deep)}
     return [{**vars(case), "rule": name, **_row(rule, train, test, node_of)} for name, rule in rules.items()]
 
 

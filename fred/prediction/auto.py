@@ -135,6 +135,10 @@ class Auto(CutoffRule):
         first, gains = np.array(begin).T
         return Following(self, choosers, first, gains, len(node_of))
 
+    def watching(self, *rules: CutoffRule) -> Self:
+        """The rule with these candidates as well, as yet unjudged."""
+        return self.model_copy(update={"candidates": (*self.candidates, *rules), "weights": (), "longer": (), "held_back": ()})
+
     def trained(self, seconds: Floats, node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """The rule with its candidates trained on `seconds` [iterations, workers], and what rounds held back say of them.
 

@@ -15,6 +15,7 @@ from fred.cluster.contention import NodeOf
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction import closed_loop
+from fred.prediction.auto import Auto
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
@@ -185,17 +186,20 @@ def tried(
     progress: Show,
 ) -> dict[str, Rounds]:
     """Every rule trained on some rounds and run in closed loop on others, s [iterations, workers]. FredError if one cannot."""
+    trained: dict[str, CutoffRule] = {}
     rounds = {}
-    for name, rule in rules.items():
-        show = partial(progress, f"{name}, training")
+    for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # who watches others, when they are trained
+        rule, show = closed_loop.warmed_up(rules[name], warm_up), partial(progress, f"{name}, training")
+        if isinstance(rule, Auto):
+            rule = rule.watching(*(each for each in trained.values() if each.holds_back))
         show(0.0)
         try:
-            trained = closed_loop.warmed_up(rule, warm_up).trained(seconds, node_of, show)
+            trained[name] = rule.trained(seconds, node_of, show)
             show(1.0)
-            rounds[name] = closed_loop.run(trained, rest, node_of, warm_up, partial(progress, name))
+            rounds[name] = closed_loop.run(trained[name], rest, node_of, warm_up, partial(progress, name))
         except ValueError as error:
             raise FredError(f"rule `{name}`: {error}") from error
-    return rounds
+    return {name: rounds[name] for name in rules}
 
 
 def rule_named(name: str) -> CutoffRule:
