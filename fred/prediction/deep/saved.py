@@ -74,7 +74,7 @@ class Trained:
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
         names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "share", "pace", "bounds", "trace"
-        plainer = self.about.plainer and self.about.plainer.model_dump()
+        plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
         known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
         total = hashlib.sha256(known.encode())
         for name, array in sorted(self._named().items()):
