@@ -299,8 +299,8 @@ Ten trainings of one trace (`rotate`, 158 workers, seed 20), which differ by the
 
 ## Cost
 
-Medians; wall time of a decision with what is learned from the round, and of training, two processes at work on two cores. How long
-`dmm` trains is in `make bench`.
+Medians; wall time of a decision with what is learned from the round, and of training, two processes at work on two cores.
+How long `dmm` trains is in `make bench`.
 
 {cost}
 
