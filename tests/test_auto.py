@@ -246,3 +246,35 @@ def test_untrained_it_leaves_out_who_must_be_trained():
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(FredError, match=message):
         make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": {"name": "auto", **options}})
+
+
+def test_who_waits_for_all_until_it_knows_enough_is_not_judged_by_that():
+    """A candidate that learns for 20 rounds keeps its weight in them, though it waits for a worker that is always late."""
+
+    class Learning(Chooser):
+        rounds = 0
+
+        @property
+        def ready(self):
+            return self.rounds >= 20
+
+        def choose(self, times):
+            return 3 if self.ready else 4
+
+        def observe(self, times, finished):
+            self.rounds += 1
+
+    class Learner(CutoffRule):
+        def start(self, node_of):
+            return Learning()
+
+    chooser: Any = Auto(candidates=(StaticCutoff(workers=3), Learner()), explore=0).start(np.zeros(4, np.int64))
+    times = np.array([10, 11, 12, 90]) * 10**8
+    for _ in range(20):
+        assert chooser.weights == pytest.approx([0.5, 0.5])
+        this = Round.of(times, chooser.choose(times))
+        chooser.observe(this.seen, this.taken)
+    for _ in range(50):
+        this = Round.of(times, chooser.choose(times))
+        chooser.observe(this.seen, this.taken)
+    assert chooser.weights == pytest.approx([0.5, 0.5])

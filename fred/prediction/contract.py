@@ -76,6 +76,11 @@ class Chooser:
         (4, 3)
     """
 
+    @property
+    def ready(self) -> bool:
+        """Whether it knows enough to choose; until then it waits for all, and is not to be judged by that."""
+        return True
+
     def choose(self, times: Times) -> Choice:
         """How many workers the next round waits for, or until when. Only an oracle may look at its `times`.
 

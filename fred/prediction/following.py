@@ -95,6 +95,7 @@ class Following(Chooser):
 
     def choose(self, times: Times) -> Choice:
         """What the candidate says that is drawn by the weights, or now and then who waits longest."""
+        self._judged = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
         follow, which = self._draws()
         self._followed = min(int(np.searchsorted(np.cumsum(self.weights), follow, side="right")), len(self.weights) - 1)
@@ -123,20 +124,28 @@ class Following(Chooser):
         outcome = Outcome.of(self._choices, np.maximum(times, 1), finished)
         if self._time:
             self._reckon(outcome)
+            self.gains = np.where(self._judged, self.gains, self._mean_gain())
             grown = self.weights * exp(self._rate * (self.gains - self.gains.max()))
             self.weights = shared(grown, self._rule.memory)
-        own = self._played if outcome.known[self._played] else int(np.argmax(outcome.known))
-        self._gradients = self._kept * self._gradients + outcome.gradients[own]
-        self._time = self._kept * self._time + outcome.seconds[own]
+        told = outcome.known & self._judged
+        if told.any():
+            own = self._played if told[self._played] else int(np.argmax(told))
+            self._gradients = self._kept * self._gradients + outcome.gradients[own]
+            self._time = self._kept * self._time + outcome.seconds[own]
         for chooser in self._choosers:
             chooser.observe(times, finished)
+
+    def _mean_gain(self) -> float:
+        """Of those who chose by what they know."""
+        weights = self.weights * self._judged
+        return math.fsum(weights * self.gains) / (math.fsum(weights) or 1.0)
 
     def _reckon(self, outcome: Outcome) -> None:
         """The candidates' gains per worker in a round; where a longer wait was not seen, what such ones gain on average."""
         seen = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
         base = self._followed if outcome.known[self._followed] else self._played
         expected = seen[base] + self._longer
-        beyond = outcome.known & (outcome.seconds > outcome.seconds[base])
+        beyond = outcome.known & self._judged & (outcome.seconds > outcome.seconds[base])
         surprise = np.where(beyond, seen - expected, 0.0)
         self.gains = np.where(outcome.known, seen, expected)
         if self._explored:

@@ -77,6 +77,10 @@ class Predictor(Chooser):
         self._ready = False  # whether it has seen enough to decide
         self._chosen: Choice | None = None  # in this round, by what was expected
 
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
     def choose(self, times: Times) -> Choice:
         """The best c of the expected order statistics, or when it is expected; `times` are not looked at."""
         self._chosen = self._decided() if self._ready else None
