@@ -228,7 +228,7 @@ def test_it_chooses_among_deadlines_and_numbers():
 
 def test_untrained_it_leaves_out_who_must_be_trained():
     chooser: Any = Auto().start(NODES)
-    assert len(chooser.weights) == len(Auto().candidates) - 1
+    assert len(chooser.weights) == len(Auto().candidates) - 2  # the best number and the best deadline
     assert np.ptp(chooser.weights) == 0
     with pytest.raises(ValueError, match="must be trained first"):
         Auto(candidates=(BestStatic(),)).start(NODES)
