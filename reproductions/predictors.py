@@ -310,8 +310,8 @@ How long `dmm` trains is in `make bench`.
 Real run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers, 64 ranks of a language model's training. By a
 rolling origin: rules are trained on the first half of a trace and run on the next eighth, trained on all up to there and run on
 the next one, to the end, {origins} times. Before each part they warm up in the last {warm_up} iterations, or as many as there
-are. Groups of workers are found in what is trained on. `dmm` is left out: on so few iterations `fred train-cutoff` cannot tell it
-from a static cutoff. First relative to the oracle's throughput:
+are. Groups of workers are found in what is trained on. `dmm` is left out: on so few iterations `fred train-cutoff` cannot tell
+it from a static cutoff. First relative to the oracle's throughput:
 
 {recorded}
 
