@@ -36,6 +36,9 @@ class Deadline:
     Where all are there earlier, the round ends with the last; where nobody is there, it waits for the first (at the same time,
     that of the smallest number), so that every round has a gradient.
 
+    Args:
+        ns: from the round's start, ns, at least 0.
+
         >>> import fred
         >>> fred.Deadline.after(1.5)
         Deadline(ns=1500000000)
