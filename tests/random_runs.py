@@ -15,7 +15,11 @@ ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
 PROTOCOLS = tuple(registry.REGISTRY["protocol"])
 CLOCKLESS = ("dispatcher", "fixed-lag")
 GATED = ("gated", "dispatcher")
-CUTOFF_RULES = ("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, "hmm", "backup", "oracle")
+CUTOFF_RULES = (
+    *("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, {"name": "ewma", "by": "time"}, "hmm", "backup"),
+    *("oracle", "auto", "mad-deadline", "quantile-deadline", {"name": "deadline", "seconds": 1.2}),
+    {"name": "static-deadline", "seconds": 1.5},
+)
 OPTIMIZERS = (
     *("sgd", "adam", "adamw", "lamb", "lars", "rmsprop", "adagrad", "novograd", "fromage", "lion", "yogi", "radam", "nadam"),
     *("adabelief", "adan", "rprop", "sm3", "signum", "adamax", "amsgrad", "optimistic_adam_v2", "sign_sgd", "noisy_sgd"),

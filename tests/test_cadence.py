@@ -162,7 +162,7 @@ def watched(
     simulation = Simulation(cluster, recorder, seed, sizes=1000)
     protocol.start(simulation)
     simulation.run(50.0)
-    schedule = recorder.schedule(simulation.now)
+    schedule = simulation.schedule()
     watch.over(schedule.end_ns)
     return schedule, witness.looks
 

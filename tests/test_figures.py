@@ -230,6 +230,7 @@ def test_a_timeline_that_can_be_drawn_by_hand():
         *((BLUE, 0, start, start + 4) for start in (1, 7, 13)),
         *((PURPLE, 1, start, start + 1) for start in (0, 9, 10)),
         (BLUE, 1, 1, 9),
+        (BLUE, 1, 11, 18.4),
     ]
     quarter = 250_000_000
     assert bars_of(axis) == sorted((colour, who, begin * quarter, round(end * quarter)) for colour, who, begin, end in quarters)

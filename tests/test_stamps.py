@@ -8,22 +8,18 @@ import pytest
 
 from fred import batch_indices, streams
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
 from fred.errors import FredError
 from fred.outcomes.measures import summarise
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_gradients
 from fred.protocols.dispatcher import Dispatcher
 from fred.protocols.gated import Gated
-from fred.protocols.protocol import Protocol
 from fred.replay.arithmetic import Arithmetic
 from fred.results.b_staleness import b_staleness
 from fred.running.execution import execute
-from fred.schedule.layout import Layout
 from fred.schedule.schedule import Verb
 from fred.specification.shape import Run
 from fred.timing.copies import Copy
-from fred.timing.simulation import Process, Simulation
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import COMPUTE, make_run, record, same
 
@@ -137,36 +133,6 @@ def test_where_every_fetch_passes_there_is_nothing_to_tell(kind):
     cluster = Cluster(workers=4, compute=COMPUTE)
     published, read = (record(kind(k_push=2, stamp=stamp), cluster, 60).digest() for stamp in ("published", "read"))
     assert published == read
-
-
-class Elsewhere(Protocol):
-    """Sends the difference from a worker's own model, which is changed more often than the server's, to the server."""
-
-    def layout(self, cluster: Cluster) -> Layout:
-        return Layout.centred(cluster.size)
-
-    def start(self, sim: Simulation) -> None:
-        sim.process(self._work(sim))
-
-    def _work(self, sim: Simulation) -> Process:
-        while True:
-            before = sim.own(0)
-            for _ in range(2):
-                gradient = sim.compute(0, sim.own(0))
-                yield gradient.finished
-                sim.push(gradient, 0, NOTHING)
-            sim.push(sim.difference(0, before, sim.own(0)), sim.workers)
-
-
-def test_a_message_newer_than_what_it_is_used_on_is_refused():
-    """The second difference is one from clock 2 of the worker's replica; the server's is at 1."""
-    said = (
-        r"worker 0's message at 2 s was made at a model read at clock 2, but replica 1, which it is used on, is at 1 only: "
-        r"the protocol must read the model \(of a difference the one before\) from replica 1, such as by `pull\(worker, 1\)`"
-    )
-    cluster = Cluster(workers=1, compute={"name": "constant", "seconds": 0.5})
-    with pytest.raises(FredError, match=said):
-        record(Elsewhere(), cluster, seconds=10)
 
 
 @pytest.mark.parametrize(

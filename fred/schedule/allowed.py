@@ -63,21 +63,5 @@ def check_rows(columns: Mapping[str, NDArray], layout: Layout) -> None:
             raise FredError(f"{what} has {name} {row[name]}; expected {expected}")
 
 
-def check_clocks(columns: Mapping[str, NDArray]) -> None:
-    """Refuse a message that is made at parameters with a later clock than those that it is used on."""
-    if columns["staleness"].min(initial=0) >= 0:
-        return
-    used = np.isin(columns["verb"], (Verb.PUSH, Verb.ADD))  # what is dropped is of no replica
-    for row in np.flatnonzero(used & (columns["staleness"] < 0))[:1]:
-        time, worker, replica, read, lag = (
-            int(columns[name][row]) for name in ("time_ns", "worker", "replica", "timestamp", "staleness")
-        )
-        raise FredError(
-            f"worker {worker}'s message at {time / _SECOND:g} s was made at a model read at clock {read}, but replica "
-            f"{replica}, which it is used on, is at {read + lag} only: the protocol must read the model (of a difference "
-            f"the one before) from replica {replica}, such as by `pull(worker, {replica})`"
-        )
-
-
 def _outside(numbers: NDArray, count: int) -> NDArray[np.bool_]:
     return (numbers < 0) | (numbers >= count)

@@ -86,7 +86,21 @@ class Gradient:
     """
 
     __slots__ = (
-        *("__weakref__", "applied", "begin", "copy", "due", "end", "finished", "ready", "sent", "source", "step", "underway"),
+        *(
+            "__weakref__",
+            "applied",
+            "begin",
+            "copy",
+            "dropped",
+            "due",
+            "end",
+            "finished",
+            "ready",
+            "sent",
+            "source",
+            "step",
+            "underway",
+        ),
         "worker",
     )
 
@@ -100,6 +114,7 @@ class Gradient:
         self.finished: Any = None  # the event that the protocol waits for
         self.sent = NOTHING_UNUSUAL  # bytes and messages for it, of each block of which they are not what is usual
         self.applied = False  # whether it took part in an update
+        self.dropped = False  # whether it is given up
         self.due = 1  # rows about it that are still to come, as far as is known
         self.underway = False  # whether any of it has been sent to servers
 

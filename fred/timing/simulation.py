@@ -321,7 +321,7 @@ class Simulation(Sending):
             self._settle(gradient)
             gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
         self.record.drop(now, gradient, replica, block, size, messages)
-        gradient.end = min(gradient.end, now)
+        gradient.dropped = True
 
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes.

@@ -108,7 +108,7 @@ def stale_gradients(tables: Tables) -> Picture:
     counts: dict[str, list[int]] = {}  # how many gradients of each staleness
     for name, shared in _by_timing(tables.outcomes).items():
         for each in (outcome for outcome in tables.outcomes if outcome.name == name):
-            own = np.bincount(staleness.of_gradients(each.schedule)).tolist()
+            own = np.bincount(np.maximum(staleness.of_gradients(each.schedule), 0)).tolist()  # of a newer model: not stale
             counts[shared] = [sum(both) for both in zip_longest(own, counts.get(shared, []), fillvalue=0)]
     return figures.staleness({shared: np.array(own, np.int64) for shared, own in counts.items()})
 
