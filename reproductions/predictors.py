@@ -38,7 +38,7 @@ RECORDED_RULES = (*(rule for rule in RULES if rule != "dmm"), "oracle-throughput
 _EVEN = 0.003  # less is no difference
 _BELOW = 0.002  # of the oracle: who is so much worse than the best static cutoff is worse
 KINDS = {158: ("paper", "bursty", "rotate", "iid"), 2175: ("paper", "bursty", "rotate")}
-FRESH = {158: tuple(range(40, 50)), 2175: tuple(range(40, 45))}  # seeds that nothing was developed or chosen on
+FRESH = {158: tuple(range(40, 50)), 2175: (40,)}  # seeds that nothing was developed or chosen on
 BURNT = {158: (0, 1, 2), 2175: (0,)}  # seeds that rules were developed on
 AGAIN, TRAININGS = ("rotate", 158, 20), 10  # the trace that a deep model is trained on so many times
 TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
@@ -150,8 +150,9 @@ def report() -> str:
         judgement=_judgement(synthetic),
         deep=_deep_models(),
         trainings=_trainings(pd.read_csv(REPEATED)),
+        number=len(pd.read_csv(REPEATED)),
         below=_BELOW,
-        fresh="; ".join(f"{n:,} workers: {min(seeds)} to {max(seeds)}" for n, seeds in FRESH.items()),
+        fresh="; ".join(f"{n:,} workers: {', '.join(map(str, seeds))}" for n, seeds in FRESH.items()),
         burnt="; ".join(f"{n:,} workers: {', '.join(map(str, seeds))}" for n, seeds in BURNT.items()),
         cost=_cost(synthetic),
         recorded=_of_traces(recorded, lambda row: _number(row["of_oracle"])),
@@ -275,8 +276,11 @@ maximises c / x_(c); one that maximises the long run, c - rho x_(c), is `oracle-
 60 rounds come and go on several nodes. `rotate`: a slow job moves from node to node every 6 rounds. `iid`: no regimes.
 Rules are told the nodes.
 
-Means over seeds on which nothing was developed or chosen ({fresh}), reported once; in brackets those of the seeds on
-which rules and their constants were developed before ({burnt}), which tell nothing but how much that flatters:
+Means over seeds on which nothing was developed or chosen ({fresh}), reported once; in brackets those of
+the seeds on which rules and their constants were developed before ({burnt}), which tell nothing
+but how much that flatters (–: not measured with this version). One exception: the first five clusters of seeds 40
+and 41 showed a fault of `auto` (a deep model's first rounds, in which all are waited for, counted against it);
+it was mended, and all were run again.
 
 {means}
 
@@ -295,7 +299,7 @@ told from the best static cutoff there:
 
 {deep}
 
-Ten trainings of one trace (`rotate`, 158 workers, seed 20), which differ by the seed of training alone, come to
+{number} trainings of one trace (`rotate`, 158 workers, seed 20), which differ by the seed of training alone, come to
 {trainings}.
 
 ## Cost
