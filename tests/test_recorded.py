@@ -1,6 +1,5 @@
 """Traces drive clusters, and runs leave traces: what is recorded, read and driven again comes out the same."""
 
-import dataclasses
 import os
 import re
 from pathlib import Path
@@ -161,7 +160,7 @@ def test_a_synchronous_run_exports_the_trace_that_drove_it_and_the_export_drives
     first = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 60}), 0)
     example = read("example")
     for name in ("out.parquet", "out.csv"):
-        frame = run_times(first)
+        frame = run_times(first.schedule, first.run.cluster)
         frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name, index=False)
         exported = read(tmp_path / name)
         assert exported.digest == example.digest
@@ -183,14 +182,14 @@ def test_a_dropped_gradient_is_exported_with_the_time_it_would_have_taken(protoc
     drops = outcome.schedule.rows(Verb.DROP)
     assert (outcome.schedule["end_ns"][drops] <= outcome.schedule["time_ns"][drops]).all()
     expected = drawn(run.cluster, 60, seed=3)
-    times = run_times(outcome)
+    times = run_times(outcome.schedule, run.cluster)
     assert np.array_equal(times["seconds"], expected[times["iteration"], times["worker"]])
     assert (times.groupby("worker")["iteration"].apply(list) == [list(range(n)) for n in times.groupby("worker").size()]).all()
 
 
 def test_workers_that_end_before_others_leave_gaps_that_can_be_dropped(tmp_path):
     run = make_run("asgd", task=None, cluster={"workers": 5, "compute": {"name": "exponential", "scale": 1.0}})
-    times = run_times(execute("run", run, 0))
+    times = run_times(execute("run", run, 0).schedule, run.cluster)
     times.to_parquet(tmp_path / "run-times.parquet", index=False)
     with pytest.raises(FredError, match="some workers end before others, so `missing: drop`"):
         read(tmp_path / "run-times.parquet")
@@ -206,8 +205,7 @@ def test_every_protocol_exports_what_workers_really_drew(name):
     cluster = Cluster(workers=4, nodes=(1, 3), compute={"name": "lognormal", "median": 0.1, "sigma": 0.8})
     protocol = fitting(name, cluster)
     schedule = record(protocol, cluster, gradients=60, seed=2)
-    outcome = dataclasses.replace(execute("run", make_run(task=None, cluster=cluster.model_dump()), 2), schedule=schedule)
-    times = run_times(outcome)
+    times = run_times(schedule, cluster)
     assert len(times) >= 60
     assert not times.duplicated(["iteration", "worker"]).any()
     assert np.array_equal(times["seconds"], drawn(cluster, 400, seed=2)[times["iteration"], times["worker"]])

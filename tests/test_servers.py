@@ -91,7 +91,7 @@ class TestServersWithClocksOfTheirOwn:
         cluster = {"workers": 2, "servers": 3, "compute": {"name": "constant", "seconds": 0.9}, "network": network}
         run = make_run(task=None, protocol={"name": "asynchronous", **LAYERS}, cluster=cluster, stop={"updates": 9})
         outcome = execute("run", run, 0)
-        assert set(run_times(outcome)["seconds"]) == {0.9}
+        assert set(run_times(outcome.schedule, outcome.run.cluster)["seconds"]) == {0.9}
         rows = outcome.schedule.rows(Verb.PUSH)
         assert (outcome.schedule["end_ns"][rows] <= outcome.schedule["time_ns"][rows]).all()
         pulls = outcome.schedule.rows(Verb.PULL)

@@ -18,6 +18,7 @@ from tests.worlds import LAYERS, make_run
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 _QUICK = ("allreduce-sgd", "faults")
 _FEW, _GRADIENTS = 4, 120  # runs of a scenario, and how long each goes on
+_THREE_LAYERS = {**LAYERS, "model": {"name": "mlp", "hidden": [6, 6]}}  # as many as any scenario has servers
 
 
 def shipped() -> list[Any]:
@@ -25,7 +26,7 @@ def shipped() -> list[Any]:
     paths = sorted(SCENARIOS.rglob("*.yaml"))
     quick = [pytest.param(path, None, id=path.stem) for path in paths if path.stem in _QUICK]
     slow = pytest.mark.slow
-    return quick + [pytest.param(path, LAYERS, id=f"{path.parent.name}-{path.stem}", marks=slow) for path in paths]
+    return quick + [pytest.param(path, _THREE_LAYERS, id=f"{path.parent.name}-{path.stem}", marks=slow) for path in paths]
 
 
 def shortened(path: Path, task: dict[str, Any] | None) -> Scenario:

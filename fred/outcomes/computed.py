@@ -38,7 +38,7 @@ class Computed:
     @cached_property
     def run_times(self) -> pd.DataFrame:
         """How long each gradient took."""
-        return run_times(self)
+        return run_times(self.schedule, self.run.cluster)
 
     @cached_property
     def summary(self) -> dict[str, Any]:

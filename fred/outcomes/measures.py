@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
 from fred.outcomes import spans, staleness
@@ -80,7 +81,7 @@ def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
     return spans.shares(spans.spans(schedule)) if run.protocol.has_clock else dict.fromkeys(spans.KINDS)
 
 
-def run_times(outcome: Outcome) -> pd.DataFrame:
+def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
 
     An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
@@ -88,7 +89,8 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     workers may end before others.
 
     Args:
-        outcome: a run with a clock.
+        schedule: of a run with a clock.
+        cluster: on which it was, and whose nodes are told.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -96,14 +98,14 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     ...     algorithm={"name": "asgd", "learning_rate": 0.1},
     ...     stop={"updates": 4},
     ... )
-    >>> run_times(fred.run(scenario).outcome("asgd"))
+    >>> outcome = fred.run(scenario).outcome("asgd")
+    >>> run_times(outcome.schedule, outcome.run.cluster)
        iteration  worker  seconds  node
     0          0       0      0.5     0
     1          0       1      0.5     0
     2          1       0      0.5     0
     3          1       1      0.5     0
     """
-    schedule = outcome.schedule
     ends, unfinished = schedule["end_ns"].copy(), schedule.intervals.only(What.UNFINISHED)
     ends[unfinished.row] = unfinished.end_ns
     rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
@@ -111,7 +113,7 @@ def run_times(outcome: Outcome) -> pd.DataFrame:
     _, first = np.unique(schedule["step"][rows] * schedule.workers + schedule["worker"][rows], return_index=True)
     rows = rows[first]
     worker, nanoseconds = schedule["worker"][rows], ends[rows] - schedule["begin_ns"][rows]
-    node = outcome.run.cluster.node_of[worker]
+    node = cluster.node_of[worker]
     columns = {"iteration": schedule["step"][rows], "worker": worker, "seconds": nanoseconds / NANOSECONDS, "node": node}
     return pd.DataFrame(columns)
 

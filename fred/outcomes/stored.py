@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import shutil
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,15 +15,19 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
+from fred.cluster.cluster import Cluster
 from fred.components import own_code
 from fred.errors import FredError
 from fred.files import inputs
+from fred.outcomes.measures import run_times
 from fred.outcomes.outcome import Named, Outcome
 from fred.outcomes.unit import Unit
+from fred.protocols.protocol import Protocol
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 ABOUT = "unit.json"  # written last, so that a folder with one is complete
+SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
 
 
@@ -87,7 +93,7 @@ class Stored:
     @property
     def schedule(self) -> Schedule:
         """Who did what when. Raises FredError for a damaged file, as the others do."""
-        return self._read("schedule.parquet", Schedule.load)
+        return self._read(SCHEDULE, Schedule.load)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -97,7 +103,7 @@ class Stored:
     @property
     def run_times(self) -> pd.DataFrame:
         """How long each gradient took."""
-        return self._read("run-times.parquet", pd.read_parquet)
+        return self._read(RUN_TIMES, pd.read_parquet)
 
     @property
     def initial(self) -> Named:
@@ -131,7 +137,21 @@ class Stored:
             raise FredError(f"cannot read {self.folder / name}: {error}") from error
 
 
-def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
+def write_timing(schedule: Schedule, cluster: Cluster, protocol: Protocol, folder: Path) -> None:
+    """The files that follow from a timing, and are the same for all units with it.
+
+    Args:
+        schedule: the timing.
+        cluster: on which it was.
+        protocol: which may have no clock, and then no times of gradients.
+        folder: in which they will be.
+    """
+    schedule.save(folder / SCHEDULE)
+    if protocol.has_clock:
+        run_times(schedule, cluster).to_parquet(folder / RUN_TIMES, index=False)
+
+
+def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict[str, Path] | None = None) -> None:
     """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock.
 
     Args:
@@ -139,10 +159,13 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float) -> None:
         unit: of which it is; its identity is noted.
         folder: an empty one.
         began: s.
+        timing: files that `write_timing` has written of its schedule, by name: they get a further name; None: there are none.
     """
-    outcome.schedule.save(folder / "schedule.parquet")
-    if outcome.run.protocol.has_clock:
-        outcome.run_times.to_parquet(folder / "run-times.parquet", index=False)
+    if timing is None:
+        write_timing(outcome.schedule, outcome.run.cluster, outcome.run.protocol, folder)
+    else:
+        for name, file in timing.items():
+            link(file, folder / name)
     outcome.metrics.to_parquet(folder / "metrics.parquet", index=False)
     outcome.metrics.to_csv(folder / "metrics.csv", index=False)
     if outcome.final:
@@ -229,6 +252,19 @@ def digest_of(file: Path) -> str:
     """SHA-256 of a file's bytes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def link(file: Path, name: Path) -> None:
+    """A file gets a further name, where the file system has such names; else there are two files.
+
+    Args:
+        file: which never changes.
+        name: where nothing is yet.
+    """
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copy2(file, name)
 
 
 def write_json(path: Path, content: Any) -> None:

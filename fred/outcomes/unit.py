@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fred.components import own_code, registry
 from fred.learning.data.dataset import data_digest
@@ -69,13 +70,24 @@ class Unit:
             "seed": self.seed,
             "inline": self.inline,
             "data": self.data,
-            "environment": environment.describe(),
-            "fred": code_of_fred(),
-            "own": own_code.facts() if self.own or registry.imported() else {},
-            "installed": own_code.installed() if self.own else [],
-            "unknown": uuid.uuid4().hex if self.unknown else "",
+            **circumstances(self.own),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def circumstances(own: bool) -> dict[str, Any]:
+    """What bits depend on beside what is asked for; if it cannot be known, it is never the same twice.
+
+    Args:
+        own: whether classes of the user's own take part.
+    """
+    return {
+        "environment": environment.describe(),
+        "fred": code_of_fred(),
+        "own": own_code.facts() if own or registry.imported() else {},
+        "installed": own_code.installed() if own else [],
+        "unknown": uuid.uuid4().hex if own and own_code.unknown() else "",
+    }
 
 
 def code_of_fred() -> str:

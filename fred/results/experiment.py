@@ -19,6 +19,7 @@ from fred.results import folder
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
+from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.units import doubts_of, units_of, wanted_runs
 from fred.specification.loading import Scenario, validated_anew
 
@@ -74,7 +75,7 @@ def run(
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
-        return Result(scenario, [_in_memory(unit, progress) for unit in units_of(scenario, only, inline)])
+        return Result(scenario, _in_memory(units_of(scenario, only, inline), progress))
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(_seen_from(path, file), inline)
@@ -100,7 +101,7 @@ def _into(
     with staging.opened(path) as stage:
         kept = _kept(units, stage, path) if not how.fresh else []
         anew = _anew([unit for unit in units if unit not in kept], stage, path) if not how.fresh else ()
-        begun = [] if how.fresh else [work.folder_of(unit) for unit in units]
+        begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in units)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         for unit in kept:
             how.progress(unit.name, unit.seed, 1.0)
@@ -128,12 +129,14 @@ def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
         yield lambda *_: None
 
 
-def _in_memory(unit: Unit, progress: OfRuns) -> Outcome:
-    progress(unit.name, unit.seed, 0.0)
-    told = partial(progress, unit.name, unit.seed)
-    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told))
-    told(1.0)
-    return outcome
+def _in_memory(units: list[Unit], progress: OfRuns) -> list[Outcome]:
+    outcomes, shared = dict[Unit, Outcome](), Timings()
+    for unit in in_order(units):
+        told = partial(progress, unit.name, unit.seed)
+        told(0.0)
+        outcomes[unit] = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
+        told(1.0)
+    return [outcomes[unit] for unit in units]
 
 
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
@@ -155,7 +158,7 @@ def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
             shutil.rmtree(stage / unit.folder, ignore_errors=True)
             (stage / unit.folder).mkdir(parents=True)
             for name in [*stored.read(path / unit.folder, unit.run).about.files, stored.ABOUT]:
-                shutil.copy2(path / unit.folder / name, stage / unit.folder / name)
+                stored.link(path / unit.folder / name, stage / unit.folder / name)
             kept.append(unit)
     return kept
 

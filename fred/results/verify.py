@@ -16,13 +16,14 @@ from fred.components import registry
 from fred.files.ownership import MANIFEST
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
-from fred.outcomes.stored import ABOUT
+from fred.outcomes.stored import ABOUT, Stored
 from fred.outcomes.unit import Unit
 from fred.process import environment, remembered
 from fred.process.progress import OfRuns
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running.execution import Following, execute
+from fred.running.timings import Timings, in_order
 from fred.schedule.schedule import Schedule
 from fred.specification.blame import own_classes
 
@@ -68,11 +69,12 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
     """Run all, and write it to `scratch`; the verdict, and the first difference."""
-    result, anew = folder.load_result(path), []
+    result, anew, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
     remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
-    for each in result.outcomes:
-        unit, began = Unit(each.name, each.run, each.seed, manifest.inline), time.monotonic()
-        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(partial(progress, unit.name, unit.seed)))
+    recorded = {Unit(each.name, each.run, each.seed, manifest.inline): each for each in result.outcomes}
+    for unit in in_order(list(recorded)):
+        each, began, told = recorded[unit], time.monotonic(), partial(progress, unit.name, unit.seed)
+        outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
         progress(unit.name, unit.seed, 1.0)
         if outcome.data_digest != manifest.data[unit.folder] or outcome.data_digest != each.data_digest:
             return Verdict.CANNOT, f"{unit.folder}: the data are not the recorded ones (their digest differs)"
@@ -81,8 +83,9 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
             return Verdict.DIFFERENT, f"{unit.folder}: {difference}"
         (scratch / unit.folder).mkdir(parents=True)
         stored.write(outcome, unit, scratch / unit.folder, began)
-        anew.append(stored.read(scratch / unit.folder, unit.run))
-    folder.complete(scratch, result.scenario, anew, folder.AboutResult(manifest.file, manifest.inline))
+        anew[unit] = stored.read(scratch / unit.folder, unit.run)
+    whole = [anew[unit] for unit in recorded]
+    folder.complete(scratch, result.scenario, whole, folder.AboutResult(manifest.file, manifest.inline))
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)

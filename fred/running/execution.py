@@ -15,13 +15,13 @@ from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import Named
 from fred.process import environment
 from fred.replay.interpreter import Interpreter
-from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
 from fred.replay.snapshot import Snapshot
 from fred.running.cadence import Points
 from fred.running.checks import check_task
 from fred.running.problem import Measured, Problem, plain
 from fred.running.recording import Recording
+from fred.running.timings import Timings
 from fred.schedule.schedule import Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
@@ -73,7 +73,14 @@ class Following:
     due: Callable[[], bool] = lambda: True  # whether a checkpoint is wanted now
 
 
-def execute(name: str, run: Run, seed: int, inline: bool = False, following: Following = Following()) -> Computed:
+def execute(
+    name: str,
+    run: Run,
+    seed: int,
+    inline: bool = False,
+    following: Following = Following(),
+    timings: Timings | None = None,
+) -> Computed:
     """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
@@ -84,6 +91,7 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
         seed: from which every random draw of timing and arithmetic follows.
         inline: compute while timing is simulated.
         following: who is told how far it is, saves checkpoints, and from which one it goes on.
+        timings: where its timing is found if another run had the same; None: it is recorded.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -96,27 +104,31 @@ def execute(name: str, run: Run, seed: int, inline: bool = False, following: Fol
     (1.0, True)
     """
     with blamed(name, run):
-        return _execute(name, run, seed, inline, following)
+        return _execute(name, run, seed, inline, following, timings or Timings())
 
 
-def _execute(name: str, run: Run, seed: int, inline: bool, following: Following) -> Computed:
+def _execute(name: str, run: Run, seed: int, inline: bool, following: Following, timings: Timings) -> Computed:
     if run.task is None:
         recording = Recording(run, seed)
-        schedule = recording.schedule()
+        schedule = timings.schedule(recording)
         return Computed(name, seed, run, schedule, _metrics(run, recording.cadence.points(schedule), []), {}, {}, None)
     problem = Problem(run.task, run, seed)
     recording = Recording(run, seed, problem.sizes)
-    compute = _inline if inline or run.protocol.needs_values else _replayed
-    schedule, measured, params = compute(run, recording, problem, following)
+    if inline or run.protocol.needs_values:
+        schedule, measured, params = _inline(run, recording, problem, following)
+    else:
+        schedule, measured, params = _replayed(run, recording, problem, following, timings)
     metrics = _metrics(run, recording.cadence.points(schedule), measured)
     return Computed(name, seed, run, schedule, metrics, _initial(problem), _named(params), problem.data.digest)
 
 
-def _replayed(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
+def _replayed(
+    run: Run, recording: Recording, problem: Problem, following: Following, timings: Timings
+) -> tuple[Schedule, Measured, Params]:
     """Record, then replay. If the target is reached on the way, the schedule is recorded again up to there."""
-    schedule = recording.schedule()
+    schedule = timings.schedule(recording)
     points, do, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
-    program = lower(schedule, points.rows, do.blocks.group_of_each, do.hooks, turns=do.small)
+    program = timings.program(schedule, points.rows, do)
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
     marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)

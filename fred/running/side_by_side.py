@@ -23,8 +23,9 @@ from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
 from fred.process import remembered
 from fred.process.progress import OfRuns
-from fred.running import agreement, work
+from fred.running import agreement, timings, work
 from fred.running.execution import Following
+from fred.running.timings import Timings
 
 _LOOK = 0.2  # seconds between two looks at what the others have done
 
@@ -33,13 +34,14 @@ def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
     """In this process.
 
     Args:
-        units: what is to be computed, in this order.
+        units: what is to be computed, timing by timing.
         stage: the folder in which a result comes to be.
         progress: told the run, the seed and the fraction done.
     """
-    for unit in units:
+    shared = Timings(stage / timings.FOLDER)
+    for unit in timings.in_order(units):
         progress(unit.name, unit.seed, 0.0)
-        work.do(unit, stage, partial(progress, unit.name, unit.seed))
+        work.do(unit, stage, partial(progress, unit.name, unit.seed), timings=shared)
         progress(unit.name, unit.seed, 1.0)
 
 
@@ -47,7 +49,8 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
     """In so many processes; the first failure ends them all.
 
     Args:
-        units: what is to be computed; each process begins elsewhere among them, and takes what no other is at.
+        units: what is to be computed, timing by timing; each process begins elsewhere among them, and takes what no other is
+            at.
         stage: the folder in which a result comes to be.
         progress: told the run, the seed and the fraction done, as the processes write it down.
         jobs: processes; they end when this one does.
@@ -60,7 +63,8 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
         get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
     order, parent = _order(units, {"FRED": code_of_fred()}), os.getpid()
     with _Watched(units, stage, progress), warnings.catch_warnings():
-        packed = [cloudpickle.dumps(_from(units, k / jobs)) for k in range(jobs)]
+        ordered = timings.in_order(units)
+        packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(jobs)]
         shares = (joblib.delayed(_share)(order, each, stage, parent) for each in packed)
         with _deaf_to_the_terminal():
             told = joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)
@@ -149,6 +153,12 @@ def _forget_once(number: str, own: bool) -> None:
     remembered.forget(compiled=own)
 
 
+@lru_cache(maxsize=1)
+def _timings_of(number: str) -> Timings:
+    """Those of the experiment that this process is at."""
+    return Timings()
+
+
 def _answer(future: Any, address: str) -> dict[str, bytes]:
     """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
     try:
@@ -165,10 +175,11 @@ def _answer(future: Any, address: str) -> dict[str, bytes]:
 def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     _end_with(parent)
+    shared = Timings(stage / timings.FOLDER)
     try:
         for unit in order.unpacked(packed):
             with suppress(work.TakenError):
-                work.do(unit, stage, patience=0)
+                work.do(unit, stage, patience=0, timings=shared)
     except FredError as error:
         return str(error)
     return ""
@@ -178,7 +189,7 @@ def _remote(order: _Order, packed: bytes) -> dict[str, bytes] | str:
     """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
     with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
         try:
-            work.compute(order.unpacked(packed), Path(folder), Following())
+            work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
         except FredError as error:
             return str(error)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}

@@ -15,6 +15,7 @@ from fred.outcomes import stored
 from fred.outcomes.unit import Unit
 from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, execute
+from fred.running.timings import Timings
 
 AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done
@@ -37,6 +38,7 @@ def do(
     stage: Path,
     tell: Callable[[float], None] = lambda share: None,
     patience: float = _PATIENCE,
+    timings: Timings | None = None,
 ) -> None:
     """Compute a unit and put what it came to in its place in `stage`, unless it is there; `tell` hears how far it is.
 
@@ -47,6 +49,7 @@ def do(
         stage: the folder in which a result comes to be; the unit's own is `unit.folder` in it.
         tell: told the fraction done.
         patience: for a process that is about to end, s.
+        timings: where its timing is found if another unit had the same; None: it is recorded.
 
     A checkpoint that an earlier process has left of it is where it goes on from.
     """
@@ -56,32 +59,33 @@ def do(
     with _alone(own, patience):
         if not stored.holds(unit, place):
             with _leaving_checkpoints_only(own):
-                _compute(unit, own, place, tell)
+                _compute(unit, own, place, tell, timings or Timings())
         shutil.rmtree(own, ignore_errors=True)
 
 
-def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None]) -> None:
+def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None], timings: Timings) -> None:
     done = own / "done"
     shutil.rmtree(done, ignore_errors=True)
     done.mkdir()
     (own / _TOLD).write_text("0")
-    compute(unit, done, _Diary(unit, own, tell).following())
+    compute(unit, done, _Diary(unit, own, tell).following(), timings)
     put(done, place)
 
 
-def compute(unit: Unit, folder: Path, following: Following) -> None:
+def compute(unit: Unit, folder: Path, following: Following, timings: Timings) -> None:
     """Compute a unit and write what it came to into an empty folder. Raises FredError.
 
     Args:
         unit: whose data must still be those that it was made with.
         folder: which is there.
         following: told how far it is.
+        timings: where its timing is found if another unit had the same.
     """
     began = time.monotonic()
-    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following)
+    outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings)
     if unit.data not in (None, outcome.data_digest):
         raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
-    stored.write(outcome, unit, folder, began)
+    stored.write(outcome, unit, folder, began, timings.files(outcome.schedule))
     if len(outcome.schedule) > _LONG:
         gc.collect()
 

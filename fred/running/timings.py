@@ -1,0 +1,126 @@
+"""What units with the same timing have in common: it is recorded once, lowered once, and lies on disk once.
+
+In a process the last timing is kept, so units are done timing by timing (`in_order`). In the folder where a result comes to be
+every timing has a folder, from which other processes take it, and units' files are further names of the files there.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fred.errors import FredError
+from fred.files import inputs
+from fred.files.lock import held
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit, circumstances
+from fred.replay.arithmetic import Arithmetic
+from fred.replay.lower import lower
+from fred.replay.phases import Program
+from fred.running.recording import Recording, Timing
+from fred.schedule.schedule import Ints, Schedule
+from fred.specification.blame import own_classes
+
+FOLDER = ".at-work/timings"  # beside the finished units
+_LIST = "files.json"  # written last: the digests of a timing's files
+
+
+def in_order(units: Sequence[Unit]) -> list[Unit]:
+    """Those with the same timing one after the other, in the order in which the first of each comes."""
+    first: dict[Timing, int] = {}
+    places = [first.setdefault(Timing.of(unit.run, unit.seed), place) for place, unit in enumerate(units)]
+    return [units[place] for place in sorted(range(len(units)), key=lambda place: places[place])]
+
+
+class Timings:
+    """The last timing of this process, with its program; and all of them on disk, if there is a folder for them.
+
+    Args:
+        folder: where they lie for other processes, and for units' files; None: nowhere.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self._folder = folder
+        self._timing: Timing | None = None
+        self._schedule: Schedule | None = None
+        self._place: Path | None = None
+        self._program: tuple[object, Program] | None = None
+
+    def schedule(self, recording: Recording) -> Schedule:
+        """The whole run's, which is recorded if nobody has done it yet.
+
+        Args:
+            recording: of the run, with its seed.
+        """
+        if self._schedule is None or recording.timing != self._timing:
+            self._timing = self._schedule = self._place = self._program = None  # gone before there is another one
+            self._schedule = self._found(recording.timing)
+            self._timing = recording.timing
+        return self._schedule
+
+    def program(self, schedule: Schedule, marks: Ints, do: Arithmetic) -> Program:
+        """What the replay executes.
+
+        Args:
+            schedule: what it is made of.
+            marks: rows before which the state is looked at.
+            do: the run's arithmetic, of which it needs the blocks, the hooks, and whether models are small.
+        """
+        key = id(schedule), marks.tobytes(), do.blocks.group_of_each, do.hooks, do.small
+        if schedule is not self._schedule:
+            return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
+        if self._program is None or self._program[0] != key:
+            self._program = None
+            self._program = key, lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
+        return self._program[1]
+
+    def files(self, schedule: Schedule) -> dict[str, Path] | None:
+        """The timing's files by name, if this is its schedule and they lie somewhere."""
+        if self._place is None or schedule is not self._schedule:
+            return None
+        return {file.name: file for file in self._place.iterdir() if file.name != _LIST}
+
+    def _found(self, timing: Timing) -> Schedule:
+        if self._folder is None:
+            return timing.schedule()
+        own = bool(own_classes(timing.cluster) or own_classes(timing.protocol))
+        facts = json.dumps([timing.described(), circumstances(own)], sort_keys=True)
+        self._place = self._folder / hashlib.sha256(facts.encode()).hexdigest()
+        with _alone(self._place):
+            if (there := _read(self._place)) is not None:
+                return there
+            schedule = timing.schedule()
+            _write(schedule, timing, self._place)
+        return schedule
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Nobody else records this timing meanwhile."""
+    while (lock := held(place)) is None:
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _read(place: Path) -> Schedule | None:
+    """What lies there, if it is what was written."""
+    try:
+        listed = json.loads(inputs.text(place / _LIST))
+        if all(stored.digest_of(place / name) == digest for name, digest in listed.items()):
+            return Schedule.load(place / stored.SCHEDULE)
+    except (FredError, OSError, ValueError):
+        pass
+    return None
+
+
+def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
+    for file in place.iterdir():
+        file.unlink()
+    stored.write_timing(schedule, timing.cluster, timing.protocol, place)
+    stored.write_json(place / _LIST, {file.name: stored.digest_of(file) for file in place.iterdir()})
