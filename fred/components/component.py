@@ -150,6 +150,15 @@ def options_of(component: Component) -> dict[str, Any]:
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
 
 
+def own_classes(part: Any) -> set[str]:
+    """The classes of the user's own, as `module:Class`, that take part in a run."""
+    if isinstance(part, Component):
+        cls = type(part)
+        here = set() if cls.__module__.startswith("fred.") else {f"{cls.__module__}:{cls.__qualname__}"}
+        return here.union(*map(own_classes, options_of(part).values()))
+    return set().union(*map(own_classes, part)) if isinstance(part, tuple | list) else set()
+
+
 def _holds_truth(value: Any) -> bool:
     """Whether it is true or false, or a list with one of them: Python would take it for a number."""
     return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth, value)))

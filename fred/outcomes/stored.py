@@ -15,14 +15,11 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
-from fred.cluster.cluster import Cluster
 from fred.components import own_code
 from fred.errors import FredError
 from fred.files import inputs
-from fred.outcomes.measures import run_times
 from fred.outcomes.outcome import Named, Outcome
 from fred.outcomes.unit import Unit
-from fred.protocols.protocol import Protocol
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
@@ -137,18 +134,17 @@ class Stored:
             raise FredError(f"cannot read {self.folder / name}: {error}") from error
 
 
-def write_timing(schedule: Schedule, cluster: Cluster, protocol: Protocol, folder: Path) -> None:
+def write_timing(schedule: Schedule, run_times: pd.DataFrame | None, folder: Path) -> None:
     """The files that follow from a timing, and are the same for all units with it.
 
     Args:
         schedule: the timing.
-        cluster: on which it was.
-        protocol: which may have no clock, and then no times of gradients.
+        run_times: how long each gradient took; None: there was no clock.
         folder: in which they will be.
     """
     schedule.save(folder / SCHEDULE)
-    if protocol.has_clock:
-        run_times(schedule, cluster).to_parquet(folder / RUN_TIMES, index=False)
+    if run_times is not None:
+        run_times.to_parquet(folder / RUN_TIMES, index=False)
 
 
 def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict[str, Path] | None = None) -> None:
@@ -162,7 +158,7 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
         timing: files that `write_timing` has written of its schedule, by name: they get a further name; None: there are none.
     """
     if timing is None:
-        write_timing(outcome.schedule, outcome.run.cluster, outcome.run.protocol, folder)
+        write_timing(outcome.schedule, outcome.run_times if outcome.run.protocol.has_clock else None, folder)
     else:
         for name, file in timing.items():
             link(file, folder / name)
@@ -252,6 +248,20 @@ def digest_of(file: Path) -> str:
     """SHA-256 of a file's bytes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def share(unit: Stored, known: dict[str, Path]) -> None:
+    """A unit's files of which there are others that are the same become further names of those.
+
+    Args:
+        unit: as it has just been written.
+        known: files by their digests; those of this unit that are new join them.
+    """
+    for name, digest in unit.about.files.items():
+        file = unit.folder / name
+        if known.setdefault(digest, file) != file:
+            file.unlink()
+            link(known[digest], file)
 
 
 def link(file: Path, name: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fred.components import own_code, registry
+from fred.components.component import own_classes
 from fred.learning.data.dataset import data_digest
 from fred.process import environment
-from fred.specification.blame import blamed, own_classes
+from fred.specification.blame import blamed
 from fred.specification.shape import Run
 from fred.version import __version__
 

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 
 from fred.errors import FredError
@@ -68,8 +69,6 @@ def check() -> str:
 
 def describe() -> dict[str, str]:
     """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax. Raises FredError."""
-    import importlib.metadata
-
     import jax
 
     backend = check()
@@ -78,7 +77,7 @@ def describe() -> dict[str, str]:
         "system": platform.system(),
         "cpu": cpu_class(),
     }
-    facts |= {package: importlib.metadata.version(package) for package in _PACKAGES}
+    facts |= _versions()
     wanted = _wanted()
     facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_others_flags(_own()))}
     facts["unprepared"] = " ".join(name for name in wanted if os.environ.get(name) != wanted[name])
@@ -94,6 +93,14 @@ def describe() -> dict[str, str]:
     ):
         facts[option] = str(getattr(jax.config, option))
     return facts
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of packages, which do not change while a process lives."""
+    import importlib.metadata
+
+    return {package: importlib.metadata.version(package) for package in _PACKAGES}
 
 
 def cpu_class() -> str:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fred.components import registry
+from fred.components.component import own_classes
 from fred.learning import beside
 from fred.learning.loss import Arrays, Loss
 from fred.learning.models.model import Params
@@ -91,18 +92,9 @@ class Arithmetic:
         """Bytes of what is sent."""
         return _sizes(self)
 
-    def shapes(self, model: Params, examples: Arrays) -> tuple[Any, Message, list[Message]]:
+    def shapes(self, examples: Arrays) -> tuple[Any, Message, list[Message]]:
         """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
-        blocks = self.blocks
-
-        def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
-            states = self.start([model], 1)
-            sources, indices = [state.params for state in states], jnp.zeros(self.batch_size, jnp.int32)
-            message, _ = self.message(sources, examples, indices, self.remember(model))
-            firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
-            return message, [self.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
-
-        return list(self._halves(examples).kept), *jax.eval_shape(made, model, examples)
+        return list(self._halves(examples).kept), *_shapes(self, _shapes_of(examples))
 
     @sealed
     def message(
@@ -137,8 +129,7 @@ class Arithmetic:
         return self._halves(examples).finish(kept, examples, memory)
 
     def _halves(self, examples: Arrays, members: int = 1, masked: bool = False) -> Split:
-        shapes = tuple((each.shape, np.dtype(each.dtype)) for each in examples)
-        return _halves(self, shapes, members, masked)
+        return _halves(self, _shapes_of(examples), members, masked)
 
     def _whole(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
         """From parameters and a minibatch to a message."""
@@ -225,12 +216,14 @@ class Arithmetic:
 def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
     """The server with nobody's learning rate, if its functions do the same with it: they find theirs in the state."""
     try:
-        other = server.model_copy(update={"learning_rate": 1.0})
-        return other if _traced(other, blocks, workers) == _traced(server, blocks, workers) else server
+        one, two = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
+        other = server if own_classes(server) else two  # FRED's own do the same with every rate, or with none
+        return one if _traced(one, blocks, workers) == _traced(other, blocks, workers) else server
     except Exception:  # 1 is no rate for it; or something is wrong with it, which is found where it matters
         return server
 
 
+@remembered.code(64)
 def _traced(server: Server, blocks: Blocks, workers: int) -> str:
     """Everything that a server does with arrays, beside making its first state."""
 
@@ -258,6 +251,26 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
     return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
+
+
+def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:
+    return tuple((each.shape, np.dtype(each.dtype)) for each in examples)
+
+
+@remembered.code(256)
+def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Message]]:
+    """Of a message, and for each group of blocks of what joins a round."""
+    blocks = arithmetic.blocks
+
+    def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
+        states = arithmetic.start([model], 1)
+        sources, indices = [state.params for state in states], jnp.zeros(arithmetic.batch_size, jnp.int32)
+        message, _ = arithmetic.message(sources, examples, indices, arithmetic.remember(model))
+        firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
+        joining = [arithmetic.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]
+        return message, joining
+
+    return jax.eval_shape(made, blocks.like, tuple(jax.ShapeDtypeStruct(*each) for each in examples))
 
 
 @remembered.code(256)

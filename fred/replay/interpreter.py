@@ -44,7 +44,7 @@ class Interpreter:
         self._passed_over = self.memory.rows  # rows
         self._told = 0  # statistics
         self._row = 0
-        self._shapes = lambda: arithmetic.shapes(models[0], examples)[2]  # of what joins rounds
+        self._shapes = lambda: arithmetic.shapes(examples)[2]  # of what joins rounds
         self._together = arithmetic.hooks.plain and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:

@@ -81,7 +81,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     cells_of = [
         [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
     ]
-    kept, message, total = arithmetic.shapes(models[0], examples)
+    kept, message, total = arithmetic.shapes(examples)
     summed = {kind.group for kind in program.kinds if kind.op == Op.ADD}
     summed |= set(range(len(blocks.groups))) if any(kind.op == Op.COLLECT for kind in program.kinds) else set()
     return Carry(
@@ -277,7 +277,7 @@ def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
 
 
-def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], jax.Array]:
+def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], np.ndarray]:
     """The next phases that fit the compiled loop's fixed sizes: where they end, their operands, their offsets."""
     offsets = program.offsets
     batch = batches.batch_size
@@ -293,7 +293,7 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
             indices = batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
             part["indices"] = indices.reshape(len(indices), kind.members * batch)
         operands.append({name: _padded(array, capacity) for name, array in part.items()})
-    return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
+    return end, operands, _padded(offsets[phase : end + 1] - offsets[phase], 4097)
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:

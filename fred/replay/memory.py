@@ -76,7 +76,7 @@ class _Restoring:
 
     def __init__(self, snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays):
         self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, do.blocks
-        _, self._message, self._joining = do.shapes(do.blocks.like, examples)  # of a model: states may add to theirs
+        _, self._message, self._joining = do.shapes(examples)  # of a model: states may add to theirs
         self._params: dict[tuple[int, ...], Params] = {}
 
     def memory(self, facts: dict[str, Any]) -> Memory:

@@ -80,12 +80,13 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
     """
     with staging.opened(path) as stage, staging.said(path):
         ownership.keep_only(stage, [])
-        done = []
+        done, known = list[Stored](), dict[str, Path]()
         for outcome in result.outcomes:
             unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
+            stored.share(done[-1], known)
         complete(stage, result.scenario, done, AboutResult("", inline))
         staging.publish(stage, path)
 

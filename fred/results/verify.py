@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fred.components import registry
+from fred.components.component import own_classes
 from fred.files.ownership import MANIFEST
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
@@ -25,7 +26,6 @@ from fred.results.folder import Manifest
 from fred.running.execution import Following, execute
 from fred.running.timings import Timings, in_order
 from fred.schedule.schedule import Schedule
-from fred.specification.blame import own_classes
 
 
 class Verdict(IntEnum):

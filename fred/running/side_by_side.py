@@ -95,14 +95,16 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
-    order = _order(units, agreement.here())
+    order, known = _order(units, agreement.here()), dict[str, Path]()
     with client:
+        units = timings.in_order(units)
         packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
         keys = [f"fred-{unit.identity}" for unit in units]
         futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
         for future in as_completed(list(futures)):
             unit, found = futures[future], _answer(future, address)
             _unpacked(unit, stage, found)
+            stored.share(stored.read(stage / unit.folder, unit.run), known)
             progress(unit.name, unit.seed, 1.0)
             future.release()
 

@@ -12,17 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.files import inputs
 from fred.files.lock import held
 from fred.outcomes import stored
+from fred.outcomes.measures import run_times
 from fred.outcomes.unit import Unit, circumstances
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import lower
 from fred.replay.phases import Program
 from fred.running.recording import Recording, Timing
 from fred.schedule.schedule import Ints, Schedule
-from fred.specification.blame import own_classes
 
 FOLDER = ".at-work/timings"  # beside the finished units
 _LIST = "files.json"  # written last: the digests of a timing's files
@@ -122,5 +123,5 @@ def _read(place: Path) -> Schedule | None:
 def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
     for file in place.iterdir():
         file.unlink()
-    stored.write_timing(schedule, timing.cluster, timing.protocol, place)
+    stored.write_timing(schedule, run_times(schedule, timing.cluster) if timing.protocol.has_clock else None, place)
     stored.write_json(place / _LIST, {file.name: stored.digest_of(file) for file in place.iterdir()})

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from fred.components import registry
+from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.outcomes.unit import Unit
 from fred.process import remembered
 from fred.running.execution import check
-from fred.specification.blame import own_classes
 from fred.specification.loading import Scenario
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from fred.components import own_code
-from fred.components.component import Component, options_of
+from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.specification.shape import Run
 
@@ -29,12 +28,3 @@ def blamed(name: str, run: Run) -> Iterator[None]:
         where = f" ({place})" if (place := own_code.line_of(error)) else ""
         classes = ", ".join(f"`{target}`" for target in own)
         raise FredError(f"run `{name}`, with {classes}: {type(error).__name__}: {error}{where}") from error
-
-
-def own_classes(part: Any) -> set[str]:
-    """The classes of the user's own, as `module:Class`, that take part in a run."""
-    if isinstance(part, Component):
-        cls = type(part)
-        here = set() if cls.__module__.startswith("fred.") else {f"{cls.__module__}:{cls.__qualname__}"}
-        return here.union(*map(own_classes, options_of(part).values()))
-    return set().union(*map(own_classes, part)) if isinstance(part, tuple | list) else set()
