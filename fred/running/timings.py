@@ -113,7 +113,7 @@ def _read(place: Path) -> Schedule | None:
     """What lies there, if it is what was written."""
     try:
         listed = json.loads(inputs.text(place / _LIST))
-        if all(stored.digest_of(place / name) == digest for name, digest in listed.items()):
+        if listed and all(stored.digest_of(place / name) == digest for name, digest in listed.items()):
             return Schedule.load(place / stored.SCHEDULE)
     except (FredError, OSError, ValueError):
         pass
