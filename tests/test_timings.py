@@ -70,7 +70,7 @@ class TestOnce:
         result = fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
         assert made == {"schedules": 2, "programs": 4}  # FASGD has one of its own, for it calls other functions
         files = schedule_files(tmp_path / "out")
-        assert Counter(file.stat().st_ino for file in files).most_common() == [(each, 12) for each in _inodes(files)]
+        assert list(Counter(file.stat().st_ino for file in files).values()) == [12, 12]
         assert not (tmp_path / "out" / work.AT_WORK).exists()
         made.clear()
         assert verify(tmp_path / "out") == (Verdict.SAME, f"{tmp_path / 'out'}: 24 runs, all digests the same")
