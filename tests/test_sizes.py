@@ -149,7 +149,7 @@ def test_what_is_sent_is_as_large_as_what_the_servers_functions_return_or_say(al
 
 def test_traffic_counts_it():
     """Four workers read at the start, and anew after each of twelve gradients."""
-    sent = traffic(execute("run", asked(Unlike, {}), 0))
+    sent = traffic(execute("run", asked(Unlike, {}), 0).schedule)
     assert sent["messages"] == {"to_workers": 4 + 12 - 1, "to_servers": 12, "between_workers": 0}
     assert sent["bytes"] == {"to_workers": 15 * (MODEL + 36), "to_servers": 12 * MODEL / 2, "between_workers": 0}
 

@@ -11,8 +11,9 @@ from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
 from fred.outcomes import spans, staleness
 from fred.outcomes.outcome import Outcome
+from fred.process import remembered
 from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
-from fred.specification.shape import Evaluate, Run
+from fred.specification.shape import Evaluate
 
 WAYS = ("to_workers", "to_servers", "between_workers")
 
@@ -28,12 +29,31 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
     measured = "loss" in metrics
-    seconds = schedule.end_ns / NANOSECONDS if run.protocol.has_clock else None
+    timing = _of_timing(schedule, run.protocol.has_clock)
     return {
         "name": outcome.name,
         "algorithm": registry.name_of("algorithm", run.algorithm),
         "protocol": registry.name_of("protocol", run.protocol),
         "seed": outcome.seed,
+        **{name: timing[name] for name in ("workers", "updates", "gradients")},
+        "ended_by": _ended_by(outcome, counts),
+        **timing,
+        "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
+        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
+        "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
+        "diverged": _diverged(metrics) if measured else None,
+        "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
+        "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
+    }
+
+
+@remembered.with_each
+def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
+    """What is the same for all runs with this timing."""
+    counts = schedule.counts()
+    seconds = schedule.end_ns / NANOSECONDS if has_clock else None
+    return {
         "workers": schedule.workers,
         "updates": counts["updates"],
         "gradients": {
@@ -42,23 +62,15 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
             "dropped": counts["dropped"],
             "in_flight": counts["in_flight"],
         },
-        "ended_by": _ended_by(outcome, counts),
         "standstill": schedule.standstill or None,
         "virtual_seconds": seconds,
         "throughput": counts["gradients"] / seconds if seconds else None,
         "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
         "model_age": _mean_and_max(staleness.of_models(schedule, schedule.on_servers)),
-        **traffic(outcome),
+        **traffic(schedule),
         "copies": _copies(schedule),
-        "workers_time": _workers_time(schedule, run),
-        "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
-        "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
-        "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
-        "diverged": _diverged(metrics) if measured else None,
-        "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
-        "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
+        "workers_time": spans.shares(spans.spans(schedule)) if has_clock else dict.fromkeys(spans.KINDS),
     }
 
 
@@ -75,10 +87,6 @@ def _ended_by(outcome: Outcome, counts: dict[str, int]) -> str:
 
 def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
     return {"mean": float(numbers.mean()), "max": int(numbers.max())} if len(numbers) else {"mean": None, "max": None}
-
-
-def _workers_time(schedule: Schedule, run: Run) -> dict[str, float | None]:
-    return spans.shares(spans.spans(schedule)) if run.protocol.has_clock else dict.fromkeys(spans.KINDS)
 
 
 def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
@@ -118,11 +126,11 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
+def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
     """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers.
 
     Args:
-        outcome: any run; one without a task sends messages without bytes, unless `message_bytes` says how many.
+        schedule: of any run; one without a task sends messages without bytes, unless `message_bytes` says how many.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -130,10 +138,9 @@ def traffic(outcome: Outcome) -> dict[str, dict[str, int]]:
     ...     algorithm={"name": "asgd", "learning_rate": 0.1},
     ...     stop={"updates": 4},
     ... )
-    >>> traffic(fred.run(scenario).outcome("asgd"))["messages"]
+    >>> traffic(fred.run(scenario).outcome("asgd").schedule)["messages"]
     {'to_workers': 5, 'to_servers': 4, 'between_workers': 0}
     """
-    schedule = outcome.schedule
     pulls = schedule["verb"] == Verb.PULL
     on_server = np.isin(schedule["replica"], schedule.on_servers)
     ways = dict(zip(WAYS, (pulls & on_server, ~pulls & on_server, ~on_server), strict=True))

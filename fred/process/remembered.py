@@ -6,8 +6,10 @@ made of them must then be made anew.
 
 import sys
 from collections.abc import Callable
-from functools import _lru_cache_wrapper, lru_cache
+from copy import deepcopy
+from functools import _lru_cache_wrapper, lru_cache, wraps
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 _DATA: "list[_lru_cache_wrapper[Any]]" = []
@@ -42,6 +44,34 @@ def code(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
         size: how many answers are kept.
     """
     return _kept(size, _CODE)
+
+
+def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
+    """What follows from an object, worked out once as long as that lives; whoever asks gets a copy.
+
+    Args:
+        function: of an object that never changes, and perhaps of more that can be told apart.
+
+    >>> class Book(list): __hash__ = object.__hash__
+    >>> @with_each
+    ... def words(book, letter):
+    ...     print("counted")
+    ...     return [word for word in book if letter in word]
+    >>> book = Book(["much", "ado"])
+    >>> words(book, "a"), words(book, "a")
+    counted
+    (['ado'], ['ado'])
+    """
+    answers: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def asked(thing: Any, *more: Any) -> T:
+        known = answers.setdefault(thing, {})
+        if more not in known:
+            known[more] = function(thing, *more)
+        return deepcopy(known[more])
+
+    return asked
 
 
 def forget(compiled: bool) -> None:

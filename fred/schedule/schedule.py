@@ -171,7 +171,7 @@ class Ledger:
         return np.bincount(applied, minlength=len(self.every_update)).astype(np.int64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by their digests
 class Schedule:
     """A finished recording: columns of equal length, in the order in which the rows took effect.
 
