@@ -1,29 +1,34 @@
 """The table that a run prints, cell by cell, and what `verify` says of results that do not come out the same."""
 
 import dataclasses
+import io
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from fred.commands import printing
 from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.computed import Computed
 from fred.outcomes.outcome import digest
+from fred.process import progress
 from fred.process.progress import of_runs
 from fred.results import experiment, folder, verify
 from fred.results.result import Result
+from fred.running.execution import execute
 from fred.schedule.schedule import Intervals, Schedule, What
 from fred.specification import loading
 from fred.specification.loading import Scenario
 from tests.folders import resigned, resigned_manifest
-from tests.worlds import COMPUTE, make_run
+from tests.worlds import COMPUTE, TASK, make_run
 
 TIMED: dict[str, Any] = {"task": None, "stop": {"gradients": 30}}
 SLOW: dict[str, Any] = {"workers": 3, "speeds": [1, 1, 0.4]}
@@ -152,10 +157,26 @@ def test_divergence_is_shown_in_the_table_and_told_below_it(timed, capsys):
     assert said in text.replace("\n", " ")
 
 
+def test_what_is_compiled_is_said_once_beside_the_run_that_waits_for_it(monkeypatch):
+    said: list[str] = []
+    with progress._listening(said.append):
+        for seed in (1, 2):
+            execute("run", make_run("fasgd", task={**TASK, "batch_size": 3}), seed)
+    assert said == ["compiling", ""]
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=100)
+    with progress._on_terminal(terminal, 1) as show:
+        show("fasgd, seed 1", 0.0)
+        with progress.doing("compiling"):
+            time.sleep(0.3)
+        written.seek(0)
+        assert "fasgd, seed 1, compiling" in written.read()
+
+
 def test_without_a_terminal_there_is_no_progress_bar(capsys):
-    with of_runs() as progress:
-        progress("run", 1, 0.0)
-        progress("run", 1, 1.0)
+    with of_runs() as told:
+        told("run", 1, 0.0)
+        told("run", 1, 1.0)
     assert capsys.readouterr() == ("", "")
 
 

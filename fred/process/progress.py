@@ -15,6 +15,7 @@ Show = Callable[[str, float], None]  # what is being done, and the share of it t
 OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fraction of it that is done
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
+_LISTENERS: list[Callable[[str], None]] = []  # told what `doing` is told
 _SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
 
 
@@ -46,6 +47,22 @@ def of_runs(units: int = 0) -> Iterator[OfRuns]:
 def in_notebook() -> bool:
     """Whether what is shown is shown in a notebook."""
     return "ipykernel" in sys.modules and Console().is_jupyter
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """While it lasts, a word stands beside the thing that is under way in this process, on a terminal or in a notebook.
+
+    Args:
+        what: such as "compiling", during which no share of the thing is done.
+    """
+    for listener in _LISTENERS:
+        listener(what)
+    try:
+        yield
+    finally:
+        for listener in _LISTENERS:
+            listener("")
 
 
 class Tally:
@@ -132,7 +149,21 @@ def _on_terminal(console: Console, parts: int) -> Iterator[Show]:
                 tasks[what] = shown.add_task(what, total=1.0, left="")
             shown.update(tasks[what], completed=done, visible=done < 1)
 
-        yield show
+        def say(word: str) -> None:
+            for what in tally.under_way:
+                shown.update(tasks[what], description=f"{what}, {word}" if word else what)
+
+        with _listening(say):
+            yield show
+
+
+@contextmanager
+def _listening(listener: Callable[[str], None]) -> Iterator[None]:
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
 
 
 def _in_notebook() -> Callable[[str], None]:

@@ -1,6 +1,7 @@
 """Program -> parameters: one compiled loop per kind of instruction, nested in a loop over phases."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.process import remembered
+from fred.process.progress import doing
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
 from fred.replay.snapshot import Restoring, Snapshot, Taking
@@ -65,9 +67,25 @@ def replay(
     for mark in program.marks[passed:].tolist():
         while phase < mark:
             end, operands, offsets = _chunk(program, phase, mark, batches)
-            carry = run(carry, examples, operands, offsets, end - phase)
+            with _said(arithmetic, program.kinds, (carry, operands)):
+                carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
         yield Mark(phase, carry)
+
+
+def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:
+    """Where a loop runs for the first time with operands of these shapes, it is compiled before, which is told."""
+    known, shapes = _compiled_for(arithmetic, kinds), tuple(leaf.shape for leaf in jax.tree.leaves(operands))
+    if shapes in known:
+        return nullcontext()
+    known.add(shapes)
+    return doing("compiling")
+
+
+@remembered.code(64)
+def _compiled_for(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> set[Any]:
+    """The operands' shapes for which this loop has been compiled."""
+    return set()
 
 
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:
