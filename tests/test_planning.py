@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -118,7 +119,9 @@ def test_a_trace_needs_iterations_and_the_table_marks_the_best(capsys):
     out = capsys.readouterr().out
     row = next(line for line in out.splitlines() if "best" in line and "of the best" not in line)
     assert "converges first" in out
-    assert out.split("N = ")[1].split(",")[0] == row.split("│")[1].strip()
+    best = row.split("│")[1].strip()
+    assert out.split("N = ")[1].split(",")[0] == best
+    assert re.search(rf"rule `auto`.*against N = {best} .*: [-+][0-9.]+%, 95% interval [-+]", out)
     for arguments, message in (
         ([], "Give --iterations"),
         (["--iterations", "2:1000"], "expected N=COUNT"),

@@ -5,12 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 from fred.commands import trace_options
-from fred.commands.plan_table import print_plan
+from fred.commands.plan_table import print_beside, print_plan
 from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_places
 from fred.outcomes.rounds import iterations_of, rounds_of
+from fred.prediction.comparison import chosen_anew
 from fred.prediction.planning import mean_arrivals, plan
+from fred.process.progress import bars
 from fred.results.folder import load_result
 from fred.views.plan_figure import picture
 
@@ -39,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, plan, draw, print. Raises FredError."""
+    """Read, plan, draw, print, and say what a number chosen anew in each round would win. Raises FredError."""
     registry.allow_import(options.imports)
     if options.out:
         check_places(options.out)
@@ -62,6 +64,11 @@ def run(options: argparse.Namespace) -> int:
         print(found.json())
     else:
         print_plan(found, str(options.trace))
+        if found.workers == seconds.shape[1]:
+            count = int(found.waited_for[found.best])
+            with bars() as show:
+                won = chosen_anew(seconds, count, show)
+            print_beside(won, count)
     return 0
 
 
