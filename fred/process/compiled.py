@@ -1,7 +1,7 @@
-"""What jax has compiled, kept for processes to come: files in the user's cache folder, which may be lost and are never wrong.
+"""What jax has compiled, kept for later processes: files in the user's cache folder, which may be lost and are never wrong.
 
-jax's own folder will not do: it writes in place, so that others read what is half written; it never replaces what is damaged, and
-complains of it; and it would run on one CPU what was compiled for another.
+jax's own folder will not do: it writes in place, so that others read what is half written; it complains of what is damaged, and
+never replaces it; and it would run on one CPU what was compiled for another.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 _SETTING, _OFF = "FRED_CACHE", "off"
 _LIMIT = 256 * 2**20  # bytes of all programs together, a thousand scenarios' or so
@@ -58,10 +59,11 @@ def keep(facts: Mapping[str, str]) -> None:
     import jax
     from jax._src import compilation_cache
 
-    if jax.config.jax_compilation_cache_dir is not None:
+    if compilation_cache.is_persistent_cache_enabled():
         return
-    ours, usual = Programs(facts), compilation_cache.get_file_cache
-    compilation_cache.get_file_cache = lambda path: (ours, path) if path == _OURS else usual(path)
+    internals: Any = compilation_cache
+    ours, usual = Programs(facts), internals.get_file_cache
+    internals.get_file_cache = lambda path: (ours, path) if path == _OURS else usual(path)
     jax.config.update("jax_compilation_cache_dir", _OURS)
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # files of XLA's own, in the folder
     jax.config.update(
@@ -137,7 +139,7 @@ def _write(file: Path, content: bytes) -> None:
     number, name = tempfile.mkstemp(prefix=file.stem + "-", suffix=_SUFFIX, dir=file.parent)
     written = Path(name)
     try:
-        with open(number, "wb") as opened:
+        with os.fdopen(number, "wb") as opened:
             opened.write(content)
         if file.is_dir() and not file.is_symlink():
             shutil.rmtree(file, ignore_errors=True)
