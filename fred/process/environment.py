@@ -140,10 +140,13 @@ def _keep_programs() -> None:
 
 
 def _machine() -> dict[str, str]:
-    """The kind of machine: by its CPU, or, where nothing can be read of that, by its name."""
+    """The kind of machine: by its CPU, or, where nothing can be read of that, by its name; an emulator's by what it can do."""
+    from numpy._core._multiarray_umath import __cpu_features__
+
     facts = _cpu_facts()
     model = {name: facts[name] for name in _CPU_MODEL if name in facts} or {"node": platform.node()}
-    return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model}
+    able = " ".join(sorted(name for name, there in __cpu_features__.items() if there))
+    return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": able}
 
 
 def _versions() -> dict[str, str]:
