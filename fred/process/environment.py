@@ -141,11 +141,12 @@ def _keep_programs() -> None:
 
 def _machine() -> dict[str, str]:
     """The kind of machine: by its CPU, or, where nothing can be read of that, by its name; an emulator's by what it can do."""
-    from numpy._core._multiarray_umath import __cpu_features__
+    import importlib
 
+    seen = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # by asking the CPU itself
     facts = _cpu_facts()
     model = {name: facts[name] for name in _CPU_MODEL if name in facts} or {"node": platform.node()}
-    able = " ".join(sorted(name for name, there in __cpu_features__.items() if there))
+    able = " ".join(sorted(name for name, there in seen.items() if there))
     return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": able}
 
 
