@@ -107,7 +107,7 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
         registers = program.replica_registers[number][here]
         cells = np.array(replicas) * blocks.groups[group] + index
         memory = mark.carry.states[group].some(cells)
-        clock = jnp.asarray(program.clocks[number][here], jnp.int32)
+        clock = jax.device_put(program.clocks[number][here].astype(np.int32))
         result.append(State(params=mark.carry.registers[group].some(registers), clock=clock, **memory))
     return result
 
@@ -293,7 +293,7 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
             indices = batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
             part["indices"] = indices.reshape(len(indices), kind.members * batch)
         operands.append({name: _padded(array, capacity) for name, array in part.items()})
-    return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
+    return end, operands, jax.device_put(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:
