@@ -332,15 +332,15 @@ class TestPlace:
         assert "node" in environment._machine()
 
     def test_versions_flags_and_sources_count(self, monkeypatch):
-        before = environment._versions()
+        before = environment._software()
         assert {"python", "fred", "jax", "jaxlib", "numpy", "numeric", "XLA_FLAGS"} <= before.keys()
         monkeypatch.setattr("importlib.metadata.version", lambda package: f"{package} of tomorrow")
-        after = environment._versions()
+        after = environment._software()
         assert {name for name in before if before[name] != after[name]} >= {"jax", "jaxlib", "numpy"}
         monkeypatch.setenv("XLA_FLAGS", "--xla_some=1")
-        assert environment._versions()["XLA_FLAGS"] != after["XLA_FLAGS"]
+        assert environment._software()["XLA_FLAGS"] != after["XLA_FLAGS"]
         monkeypatch.setattr(Path, "read_bytes", lambda _: b"changed")
-        assert environment._versions()["numeric"] != after["numeric"]
+        assert environment._software()["numeric"] != after["numeric"]
 
 
 class TestRuns:

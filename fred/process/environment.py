@@ -136,7 +136,7 @@ def _keep_programs() -> None:
     """What is compiled need not be compiled again, where nothing differs that could reach it."""
     from fred.process import compiled
 
-    compiled.keep(_machine() | _versions())
+    compiled.keep(_machine() | _software())
 
 
 def _machine() -> dict[str, str]:
@@ -150,7 +150,7 @@ def _machine() -> dict[str, str]:
     return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": able}
 
 
-def _versions() -> dict[str, str]:
+def _software() -> dict[str, str]:
     """Everything installed, and set, that compiles; and FRED's sources that replace parts of it."""
     import hashlib
     import importlib.metadata

@@ -293,7 +293,7 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
             indices = batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
             part["indices"] = indices.reshape(len(indices), kind.members * batch)
         operands.append({name: _padded(array, capacity) for name, array in part.items()})
-    return end, operands, jax.device_put(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
+    return end, operands, jnp.asarray(_padded(offsets[phase : end + 1] - offsets[phase], 4097))
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:
