@@ -12,7 +12,7 @@ from hypothesis import settings
 _COMPILED = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # on some CPUs XLA says of each that it will compile it anew
+os.environ["FRED_CACHE"] = "off"  # the user's, which is not used beside jax's own, nor by processes without that
 
 import fred  # noqa: E402, F401  before jax: it sets the numeric environment
 

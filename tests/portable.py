@@ -86,6 +86,7 @@ def _started(program: list[str], path: list[str], errors: int) -> subprocess.Pop
     env |= {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "FRED_CACHE": "off",  # what this CPU compiled would prove nothing
     }  # it knows no virtual environment
     return subprocess.Popen(program, env=env, text=True, stdout=subprocess.PIPE, stderr=errors)
 

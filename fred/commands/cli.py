@@ -116,7 +116,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
     )
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
-    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there from before")
+    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
     registry.add_import_option(run, "the scenario")
 
 

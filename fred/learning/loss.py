@@ -84,7 +84,7 @@ class Loss:
 
 def on_device(examples: Examples) -> Arrays:
     """The arrays of `examples` where jax computes: inputs [n, ...] float32, answers [n] int32 or [n, outputs] float32."""
-    return jnp.asarray(examples.inputs), jnp.asarray(examples.answers)
+    return jax.device_put((examples.inputs, examples.answers))
 
 
 def check_memory(model: Model, data: Dataset, replicas: int) -> None:

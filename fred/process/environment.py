@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from fred.errors import FredError
+from fred.version import __version__
 
 _X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "scipy", "simpy")
@@ -31,6 +32,10 @@ _USUAL = {  # what jax does unless it is told otherwise, and what FRED is writte
     "JAX_TRANSFER_GUARD": "allow",
 }
 _CPU_INFORMATION = Path("/proc/cpuinfo")
+_CPU_MODEL = (  # of x86-64's and of arm64's, what does not change from minute to minute
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
 _PORTABLE = "x86-64-v3 or arm64"  # they give each other's bits
 
 
@@ -51,6 +56,7 @@ def prepare() -> None:
             )
         return
     os.environ.update(wanted)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of some CPUs XLA says, with each program it reads, that they differ
 
 
 def check() -> str:
@@ -61,10 +67,13 @@ def check() -> str:
     if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
         raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
     try:
-        return str(jax.default_backend())
+        backend = str(jax.default_backend())
     except RuntimeError as error:
         platforms = os.environ.get("JAX_PLATFORMS", "")
         raise FredError(f"JAX_PLATFORMS={platforms}: jax cannot start: {error}; leave the variable unset") from None
+    if backend == "cpu" and os.environ.get("PJRT_NPROC") == "1":
+        _keep_programs()
+    return backend
 
 
 def describe() -> dict[str, str]:
@@ -126,6 +135,38 @@ def _cpu_facts() -> dict[str, str]:
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+@cache
+def _keep_programs() -> None:
+    """What is compiled need not be compiled again, where nothing differs that could reach it."""
+    from fred.process import compiled
+
+    compiled.keep(_machine() | _software())
+
+
+def _machine() -> dict[str, str]:
+    """The kind of machine: by its CPU, or, where nothing can be read of that, by its name; an emulator's by what it can do."""
+    import importlib
+
+    seen = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__  # by asking the CPU itself
+    facts = _cpu_facts()
+    model = {name: facts[name] for name in _CPU_MODEL if name in facts} or {"node": platform.node()}
+    able = " ".join(sorted(name for name, there in seen.items() if there))
+    return {"system": platform.system(), "machine": platform.machine(), "class": cpu_class(), **model, "able": able}
+
+
+def _software() -> dict[str, str]:
+    """Everything installed, and set, that compiles; and FRED's sources that replace parts of it."""
+    import hashlib
+    import importlib.metadata
+
+    root = Path(__file__).parent.parent
+    sources = [Path(__file__), *sorted((root / "portable").glob("*.py"))]
+    numeric = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
+    versions = {package: importlib.metadata.version(package) for package in _PACKAGES}
+    settings = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "PJRT_NPROC")}
+    return {"python": sys.version, "fred": __version__, "numeric": numeric, **versions, **settings}
 
 
 def _wanted() -> dict[str, str]:

@@ -238,7 +238,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
 
     state = jax.eval_shape(lambda params: server.init(params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
-    program = jax.make_jaxpr(everything)(state, memory, jnp.int32(0), jnp.float32(0.5))
+    program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
 
 

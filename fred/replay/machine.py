@@ -125,7 +125,7 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
         registers = program.replica_registers[number][here]
         cells = np.array(replicas) * blocks.groups[group] + index
         memory = mark.carry.states[group].some(cells)
-        clock = jnp.asarray(program.clocks[number][here], jnp.int32)
+        clock = jax.device_put(program.clocks[number][here].astype(np.int32))
         result.append(State(params=mark.carry.registers[group].some(registers), clock=clock, **memory))
     return result
 

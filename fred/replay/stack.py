@@ -23,7 +23,7 @@ class Stack:
     def of(cls, items: Sequence[Any], empty: int = 0) -> "Stack":
         """These items, and so many of zeros."""
         if len(items) + empty == 1:
-            return cls(jax.tree.map(jnp.array, items[0]), alone=True)  # a copy: the replay gives its buffers away
+            return cls(jax.device_put(items[0], may_alias=False), alone=True)  # a copy: the replay gives its buffers away
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *items)
         if not empty:  # random keys, which an optimizer may remember, cannot be padded
             return cls(stacked, alone=False)
@@ -33,7 +33,7 @@ class Stack:
     def zeros(cls, like: Any, count: int) -> "Stack":
         """So many items of zeros shaped like this."""
         shape = () if count == 1 else (count,)
-        return cls(jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
+        return cls(jax.tree.map(lambda leaf: _zeros((*shape, *leaf.shape), leaf.dtype), like), alone=count == 1)
 
     def item(self, index: Any) -> Any:
         """One item."""
@@ -63,3 +63,10 @@ def rounded(count: int, item: Any) -> int:
     power = 1 << max(count - 1, 0).bit_length()
     size = sum(leaf.size for leaf in jax.tree.leaves(item))
     return power if count > 0 and power * size <= _FEW_NUMBERS else count
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """An array of zeros, for which no program is compiled; random keys have one of their own."""
+    if jnp.issubdtype(dtype, jax.dtypes.extended):
+        return jnp.zeros(shape, dtype)
+    return jax.device_put(np.zeros(shape, dtype), may_alias=False)

@@ -14,6 +14,7 @@ from fred.files import ownership, staging
 from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.unit import Unit
+from fred.process import compiled
 from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
 from fred.results.result import Result
@@ -46,7 +47,7 @@ def run(
             not done again. By default results stay in memory.
         jobs: units at a time, each in a process of its own; needs `out`.
         dask: address of a scheduler on whose cluster units are computed; needs `out`.
-        fresh: do all of it again.
+        fresh: do all of it again, without what is compiled already.
         file: the scenario's, to be noted in the folder, where the result of another one is then refused.
 
     >>> import fred
@@ -70,6 +71,9 @@ def run(
         for line in (*result.anew, *doubts_of(scenario, only)):
             warnings.warn(line, stacklevel=2)
         return result
+    if fresh and compiled.folder():
+        with compiled.unused():
+            return run(scenario, only, inline, progress, out, jobs, dask, fresh, file)
     if jobs > 1 and dask:
         raise FredError("`jobs` are processes on this machine, `dask` is a cluster: take one of them")
     if out is None:
