@@ -103,7 +103,7 @@ def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path,
 def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine):
     """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_dump_to=x")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false")
     flags = environment._wanted()["XLA_FLAGS"].split()
     assert environment.cpu_class() == "x86-64-v3 or arm64"
     assert [flag for flag in flags if "options" in flag] == [
@@ -111,12 +111,12 @@ def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine)
     ]
     assert "--xla_cpu_enable_platform_dependent_math=false" in flags
     assert not any("max_isa" in flag for flag in flags)
-    assert flags[0] == "--xla_dump_to=x"
+    assert flags[0] == "--xla_embed_ir_in_executable=false"
 
 
 def test_a_manifest_names_others_flags_and_what_was_not_prepared(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=x {os.environ['XLA_FLAGS']}")
-    assert environment.describe()["XLA_FLAGS"] == "--xla_dump_to=x"
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_embed_ir_in_executable=false {os.environ['XLA_FLAGS']}")
+    assert environment.describe()["XLA_FLAGS"] == "--xla_embed_ir_in_executable=false"
     assert environment.describe()["unprepared"] == ""
     monkeypatch.setenv("XLA_FLAGS", "")
     assert environment.describe()["unprepared"] == "XLA_FLAGS"
