@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from benchmarks.common import Row
 from benchmarks.recording import alone
 from fred.cluster.contention import NodeOf
-from fred.components import registry
 from fred.prediction import closed_loop
+from fred.prediction.auto import Auto
+from fred.prediction.comparison import rule_named
 from fred.prediction.deep.rule import DeepMarkov
 from fred.protocols.cutoff import Cutoff
 
-SIZES = {158: ((40, 40, 40, 38), 5, 120), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
-CHEAP = ("elfving", "empirical", "ewma", "hmm")
+SIZES = {158: ((40, 40, 40, 38), 5, 90), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
+CHEAP = ("elfving", "empirical", "ewma", "hmm", "mad-deadline", "hmm-deadline")
+AUTO = {158: 8, 2175: 50}  # ms to decide
 
 
 def cluster(workers: int, rounds: int) -> tuple[NDArray[np.float64], NodeOf]:
@@ -34,10 +36,12 @@ def rows() -> Iterator[Row]:
         deep = DeepMarkov().trained(seconds, node_of)
         yield Row(f"prediction: training, {workers:,} workers", time.perf_counter() - start, "s", training)
         seconds, _ = cluster(workers, 120)
-        rules = {"dmm": deep} | {name: registry.lookup("cutoff", name)().trained(seconds, node_of) for name in CHEAP}
+        rules = {"dmm": deep} | {name: rule_named(name).trained(seconds, node_of) for name in CHEAP}
+        limits = dict.fromkeys(rules, decision) | {"auto": AUTO[workers]}
+        rules["auto"] = Auto().watching(deep).trained(seconds, node_of)
         for name, rule in rules.items():
             milliseconds = closed_loop.run(rule, seconds, node_of).summary()["milliseconds"]
-            yield Row(f"prediction: choosing c and observing, {name}, {workers:,} workers", milliseconds, "ms", decision)
-    for name, limit in (*((cheap, 20) for cheap in CHEAP), ("dmm", 60)):
+            yield Row(f"prediction: choosing and observing, {name}, {workers:,} workers", milliseconds, "ms", limits[name])
+    for name, limit in (*((cheap, 20) for cheap in ("elfving", "empirical", "ewma", "hmm")), ("dmm", 60)):
         seconds_, _ = alone(Cutoff(rule=name), 2175, None)
         yield Row(f"timing only: closed loop, {name}, 2,175 workers, 1,000 rounds", seconds_, "s", limit)

@@ -1,6 +1,7 @@
 """Whole programs, each in a process of its own: time and memory as a user meets them."""
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,13 +22,27 @@ algorithm: {name: fasgd, learning_rate: 0.01}
 """
 
 
-def timed(*arguments: str) -> tuple[float, float]:
-    """Seconds and GiB of `python -m fred ...`."""
+AGAIN = """
+import time, fred
+settings = dict(
+    task=dict(data=dict(name="synthetic-classification", features=784), model=dict(name="mlp", hidden=[200]), batch_size=8),
+    cluster=dict(workers=16, compute=dict(name="lognormal", median=0.1, sigma=0.3)),
+    stop=dict(updates=20_000), evaluate=dict(points=10), algorithm=dict(name="asgd", learning_rate=0.01),
+)
+for _ in range(3):
+    start = time.perf_counter()
+    fred.run(fred.scenario(settings))
+    print(time.perf_counter() - start)
+"""
+
+
+def timed(*arguments: str, cache: str = "off") -> tuple[float, float]:
+    """Seconds and GiB of `python -m fred ...`; `cache`: folder with what was compiled before."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fred", *arguments]
         command += ["--out", str(Path(folder) / "out")] if arguments[0] == "run" else []
         start = time.perf_counter()
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
@@ -43,11 +58,35 @@ def large(workers: int, updates: int) -> tuple[float, float]:
         return timed("run", str(path))
 
 
+def first_of_again(cache: str) -> float:
+    """How fast 20,000 updates are for the first time in a process, imports of what runs need included, of how fast again."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
+    said = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, check=True, env=env).stdout
+    first, *again = map(float, said.split())
+    return min(again) / first
+
+
+def first_minute() -> Iterator[Row]:
+    """What is waited for before anything is known, and how much of it is saved by what was compiled before."""
+    colds, filled = list[float](), list[float]()
+    ratios: list[tuple[float, float]] = []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as cache:
+            for times in (colds, filled):
+                times.append(timed("run", "scenarios/quickstart.yaml", cache=cache)[0])
+            ratios.append((first_of_again(cache), first_of_again(cache)))
+    yield Row("quickstart, nothing compiled yet (median of 3)", statistics.median(colds), "s", 8)
+    yield Row("quickstart, compiled before", statistics.median(filled), "s", 4)
+    cold, warm = (statistics.median(column) for column in zip(*ratios, strict=True))
+    yield Row("784-200-10, 20,000 updates: rate the first time / again, empty cache", cold, "x", 0.4, at_least=True)
+    yield Row("the same, compiled before", warm, "x", 0.7, at_least=True)
+
+
 def rows() -> Iterator[Row]:
     """Seconds and GiB."""
+    yield from first_minute()
     yield Row("python -m fred --help (best of 5)", min(timed("--help")[0] for _ in range(5)), "s", 0.5)
     yield Row("python -m fred list (best of 5)", min(timed("list")[0] for _ in range(5)), "s", 0.5)
-    yield Row("quickstart, compilation and figures included", timed("run", "scenarios/quickstart.yaml")[0], "s", 60)
     yield Row("784-200-10, batch 8, 16 workers, 100,000 FASGD updates", large(16, 100_000)[0], "s", 600)
     seconds, memory = large(10_000, 20_000)
     yield Row("784-200-10, batch 8, 10,000 workers, 20,000 updates", seconds, "s")

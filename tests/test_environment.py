@@ -103,7 +103,9 @@ def test_cpus_without_the_portable_kernels_are_told_apart(monkeypatch, tmp_path,
 def test_arm64_is_of_one_class_with_x86_64_and_never_fuses(monkeypatch, machine):
     """Neither after instructions are selected (the pass that is switched off) nor before (scalable vectors)."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false")
+    monkeypatch.setenv(
+        "XLA_FLAGS", "--xla_backend_extra_options=-x --xla_cpu_max_isa=AVX512 --xla_embed_ir_in_executable=false"
+    )
     flags = environment._wanted()["XLA_FLAGS"].split()
     assert environment.cpu_class() == "x86-64-v3 or arm64"
     assert [flag for flag in flags if "options" in flag] == [
