@@ -1,5 +1,6 @@
 """Units with the same timing: recorded once, lowered once, on disk once; and never confused with others."""
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 import fred
+from fred.cluster.cluster import Cluster
+from fred.components import registry
 from fred.outcomes.stored import ABOUT
 from fred.replay.lower import lower
 from fred.results import folder
@@ -174,6 +177,12 @@ class TestTiming:
         assert one.schedule().digest() != other.schedule().digest()
         assert one.timing != other.timing
         assert one.timing.described() != other.timing.described()
+
+    @pytest.mark.parametrize("name", registry.REGISTRY["protocol"])
+    def test_every_protocol_can_be_told_in_json(self, name):
+        protocol = registry.lookup("protocol", name).example()
+        described = Timing(Cluster(workers=4), protocol, (("updates", 3),), 1.0, 0, 8).described()
+        assert json.loads(json.dumps(described))["protocol"]["name"] == name
 
     def test_so_do_sizes_and_seeds(self):
         cluster = {"workers": 4, "compute": COMPUTE, "network": {"bandwidth": 1e4}}

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from fred.cluster.cluster import Cluster
-from fred.components import own_code
-from fred.components.component import OneOf
+from fred.components import own_code, registry
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
@@ -58,8 +57,8 @@ class Timing(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """All of it as JSON has it, from which another process knows it."""
-        parts = {"cluster": self.cluster.model_dump(mode="json"), "protocol": OneOf("protocol").dump(self.protocol)}
-        return self._asdict() | parts
+        protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(mode="json")}
+        return self._asdict() | {"cluster": self.cluster.model_dump(mode="json"), "protocol": protocol}
 
     def schedule(self, listener: Listener | None = None) -> Schedule:
         """Record it; `listener` is told every row when it is recorded, and asked for statistics."""
