@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fred.prediction.deep import saved
+from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
 from fred.views import figures
 from reproductions.common import RESULTS, say
@@ -19,11 +21,10 @@ _BAND, _CUTOFF = "#0072B2", "#D55E00"
 
 
 def measure() -> None:
-    """The learned rule looks at complete iterations and predicts the next: trained once for each cluster."""
-    small = DeepMarkov(objective="round", model=MODEL)
-    training = record("figure3", "training", TRAINING_SEED)
+    """The deep model looks at complete iterations and predicts the next: trained once for each cluster."""
+    rule, training = DeepMarkov(objective="round"), record("figure3", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations of 2,175 workers")
-    large = DeepMarkov(objective="round").trained(*training)
+    small, large = (rule.of(trained.alone()) for trained in (saved.load(MODEL), best(rule, *training)))
     say("cutoff: trained dmm on them")
     parts = [_predict(small, changing(SEEDS[0])), _predict(large, record("figure3", "test", SEEDS[0]))]
     for number, path in enumerate((ORDERED, COVERAGE)):

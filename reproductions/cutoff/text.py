@@ -48,7 +48,8 @@ Gradients per second, sum c / sum x_(c), of the oracle's. `best static` waits fo
 
 As in the paper, the model sees complete iterations here and predicts the next. The paper says nothing of the run-times of its
 2,175 workers on 32 nodes (31 of 68, one of 67): simulated like the others, a node being slow a tenth of the time; the model is
-trained on 1,000 iterations and tested on 200.
+trained on 1,000 iterations and tested on 200. What is shown is the deep model alone: where rounds held back preferred it, the
+rule `dmm` elsewhere mixes in, or uses instead, what a hidden Markov model expects.
 
 {profiles}
 

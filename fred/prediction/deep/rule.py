@@ -190,7 +190,8 @@ class _Believing(Predictor):
         )
 
     def ordered_samples(self) -> NDArray[np.float64]:
-        """Samples of the next round, each worker's time in ascending order, s: [particles, workers]."""
+        """Samples of the next round, each worker's time in ascending order, s: [particles, workers]; only of a model in use."""
+        assert self._share < 1, "the model is not asked, a plainer one is"
         return np.sort(np.asarray(self._samples), axis=1)[:, : self.workers].astype(np.float64) * self._normaliser
 
     def expected(self) -> NDArray[np.float64]:

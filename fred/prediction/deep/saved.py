@@ -85,6 +85,10 @@ class Trained:
         """The same for another objective."""
         return replace(self, about=self.about.model_copy(update={"objective": objective}))
 
+    def alone(self) -> "Trained":
+        """The same without a plainer model."""
+        return replace(self, about=self.about.model_copy(update={"plainer": None, "share": 0.0}))
+
     def beside(self, plainer: HiddenMarkov, share: float) -> "Trained":
         """The same with a share of what a plainer model expects."""
         return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
