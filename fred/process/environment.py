@@ -159,14 +159,12 @@ def _machine() -> dict[str, str]:
 def _software() -> dict[str, str]:
     """Everything installed, and set, that compiles; and FRED's sources that replace parts of it."""
     import hashlib
-    import importlib.metadata
 
     root = Path(__file__).parent.parent
     sources = [Path(__file__), *sorted((root / "portable").glob("*.py"))]
     numeric = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
-    versions = {package: importlib.metadata.version(package) for package in _PACKAGES}
     settings = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "PJRT_NPROC")}
-    return {"python": sys.version, "fred": __version__, "numeric": numeric, **versions, **settings}
+    return {"python": sys.version, "fred": __version__, "numeric": numeric, **_versions(), **settings}
 
 
 def _wanted() -> dict[str, str]:
