@@ -3,13 +3,17 @@
 import multiprocessing
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
 
+import simpy
+
 from benchmarks.common import Row, medians
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import durations
+from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.group_averaging import GroupAveraging
@@ -31,8 +35,24 @@ def record(protocol: Protocol, workers: int, network: dict | None = None, gradie
     simulation.run()
 
 
+def bare(workers: int) -> None:
+    """As many steps of bare SimPy processes that wait twice in each, for a duration that is drawn as FRED draws it, and for 0."""
+    latency = LogNormal(median=0.1, sigma=0.3)
+    env = simpy.Environment(initial_time=0)
+
+    def work(draw: Callable[[], int]) -> Generator[simpy.Event, None, None]:
+        while True:
+            yield env.timeout(draw())
+            yield env.timeout(0)
+
+    for draw in durations(0, "compute", [latency] * workers, [1.0] * workers):
+        env.process(work(draw))
+    for _ in range(2 * STEPS):
+        env.step()
+
+
 def rows() -> Iterator[Row]:
-    """Worker steps per second."""
+    """Worker steps per second, and how far from bare SimPy that is."""
     for name, protocol, workers, network, limit in (
         ("asynchronous, 16 workers", Asynchronous(), 16, None, 250_000),
         ("asynchronous, 1,000 workers", Asynchronous(), 1000, None, 250_000),
@@ -42,6 +62,10 @@ def rows() -> Iterator[Row]:
     ):
         (seconds,) = medians([partial(record, protocol, workers, network)], rounds=3)
         yield Row(f"recording: {name}", STEPS / seconds, "steps/s", limit, at_least=True)
+    for workers in (16, 1000):
+        floor, recorded = medians([partial(bare, workers), partial(record, Asynchronous(), workers)])
+        yield Row(f"bare SimPy, two timeouts in each step: {workers:,} workers", STEPS / floor, "steps/s")
+        yield Row(f"recording / bare SimPy: asynchronous, {workers:,} workers", recorded / floor, "x", 1.5)
     yield from large()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import simpy
 from hypothesis import given, settings
@@ -41,8 +42,15 @@ class World:
     other, start others, and fail.
     """
 
-    def __init__(self, env: simpy.Environment, number: int, delay: Callable[[int], simpy.Event]):
+    def __init__(
+        self,
+        env: simpy.Environment,
+        number: int,
+        delay: Callable[[int], simpy.Event],
+        pause: Callable[[int], Any] | None = None,
+    ):
         self.env, self.delay, self.number = env, delay, number
+        self.pause = pause or delay  # what a process waits for that only lets time pass
         self.trace: Trace = []
         rng = random.Random(number)
         self.resource = simpy.Resource(env, capacity=rng.randint(1, 2))
@@ -72,13 +80,13 @@ class World:
         return rng.choice([self.delay(rng.randint(0, 4)), self.env.timeout(rng.randint(0, 4), "late"), rng.choice(self.bells)])
 
     def wait(self, name: str, rng: random.Random) -> Process:
-        return (yield self.delay(rng.randint(0, 3)))
+        return (yield self.pause(rng.randint(0, 3)))
 
     def hold(self, name: str, rng: random.Random) -> Process:
         with self.resource.request() as request:
             yield request
             self.note(name, "holds")
-            yield self.delay(rng.randint(0, 3))
+            yield self.pause(rng.randint(0, 3))
 
     def combine(self, name: str, rng: random.Random) -> Process:
         events = [self.some(rng) for _ in range(rng.randint(1, 3))]
@@ -95,7 +103,7 @@ class World:
                 bell.defused = True  # somebody may, or may not, be listening
             else:
                 bell.succeed(name)
-        yield self.delay(0)
+        yield self.pause(0)
 
     def trade(self, name: str, rng: random.Random) -> Process:
         if rng.random() < 0.5:
@@ -109,13 +117,13 @@ class World:
         others = [process for process in self.processes if process.is_alive and process is not self.env.active_process]
         if others:
             rng.choice(others).interrupt(name)
-        yield self.delay(rng.randint(0, 1))
+        yield self.pause(rng.randint(0, 1))
 
     def start(self, name: str, rng: random.Random) -> Process:
         return (yield self.env.process(self.child(f"{name}.", rng.random(), rng.randint(0, 3))))
 
     def child(self, name: str, luck: float, delay: int) -> Process:
-        yield self.delay(delay)
+        yield self.pause(delay)
         self.note(name, "done")
         if luck < 0.3:
             raise KeyError(name)
@@ -134,10 +142,11 @@ def in_simpy(number: int) -> tuple[Trace, BaseException | None]:
 
 
 def in_loop(number: int, chunk: int) -> tuple[Trace, BaseException | None]:
-    """What happens in the loop, so many events at a time; some delays are SimPy's own timeouts, too."""
+    """What happens in the loop, so many events at a time; some delays are SimPy's own timeouts, some pauses numbers."""
     loop, until = Loop(), Until()
     kinds: Iterator[Callable[[int], simpy.Event]] = itertools.cycle([loop.after, loop.after, loop.timeout])
-    world = World(loop, number, lambda delay: next(kinds)(delay))
+    pauses: Iterator[Callable[[int], Any]] = itertools.cycle([int, int, loop.after, np.int64])
+    world = World(loop, number, lambda delay: next(kinds)(delay), lambda delay: next(pauses)(delay))
     try:
         while loop.happen(chunk, until):
             pass
@@ -183,6 +192,34 @@ class TestLoop:
         with pytest.raises(KeyError, match="this one"):
             drained(loop)
         assert loop.now == 3
+
+    def test_a_number_below_zero_is_no_time_to_wait(self):
+        loop = Loop()
+
+        def waits() -> Generator[int, Any, None]:
+            yield -1
+
+        loop.process(waits())
+        with pytest.raises(ValueError, match="negative delay -1"):
+            drained(loop)
+
+    def test_a_pause_that_was_interrupted_wakes_nobody(self):
+        loop, woken = Loop(), []
+
+        def waits() -> Generator[int, Any, None]:
+            try:
+                yield 10
+            except simpy.Interrupt:
+                woken.append(loop.now)
+            yield 3
+            woken.append(loop.now)
+            yield 100
+            woken.append(loop.now)
+
+        process = loop.process(waits())
+        loop.later(5, process.interrupt)
+        drained(loop)
+        assert woken == [5, 8, 108]
 
     def test_an_error_that_somebody_waits_for_is_theirs(self):
         loop, caught = Loop(), []

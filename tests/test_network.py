@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
@@ -17,7 +16,7 @@ from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Verb
 from fred.timing.cards import Card
 from fred.timing.links import Links
-from fred.timing.loop import Loop
+from fred.timing.loop import Loop, Wait
 from tests.worlds import make_run, record
 
 
@@ -120,7 +119,7 @@ def arrivals(network: dict, messages: list[tuple[int, int]] | dict[tuple[int, in
     links = Links(env, Cluster(**{"workers": 4, "network": network, **cluster}), seed=0)
     times = dict.fromkeys(range(len(messages)), 0.0)
 
-    def send(number: int, sender: int, receiver: int, at: float) -> Generator[simpy.Event, Any, None]:
+    def send(number: int, sender: int, receiver: int, at: float) -> Generator[Wait, Any, None]:
         if at:
             yield env.timeout(round(at * 1e9))
         yield from links.across(sender, receiver, HALF)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +26,7 @@ from fred.protocols.topology import Bipartite, Complete, Exponential, Hypercube,
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.timing.links import Links
-from fred.timing.loop import Loop
+from fred.timing.loop import Loop, Wait
 from tests.recompute import gradient
 from tests.worlds import CLUSTERS, COMPUTE, fitting, make_run, record, rows_of, stale_gradients
 
@@ -169,11 +168,11 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     links = Links(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
 
-    def send(worker: int, number: int) -> Generator[simpy.Event, Any, None]:
+    def send(worker: int, number: int) -> Generator[Wait, Any, None]:
         yield from links.across(worker, (worker + 1) % cluster.size, 1000 // exchanges)
         come[(worker + 1) % cluster.size][number].succeed()
 
-    def work(worker: int) -> Generator[simpy.Event, Any, None]:
+    def work(worker: int) -> Generator[Wait, Any, None]:
         for step in range(len(computed)):
             if (worker, step) not in computed:
                 return

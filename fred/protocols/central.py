@@ -12,6 +12,7 @@ from fred.cluster.cluster import Cluster
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
+from fred.timing.loop import Wait
 from fred.timing.simulation import Process, Simulation
 
 _FORWARD = 1 / 3  # of a gradient: backwards a layer makes two products, forwards one (docs/errata.md, item 18)
@@ -86,11 +87,12 @@ class Central(Protocol):
         if sim.blocks > 1 and self.overlap:  # in this order: see above
             return (yield from self._compute(sim, worker, model))
         assert isinstance(model, Copy)
-        gradient = sim.compute(worker, model)
-        yield gradient.finished
+        gradient = sim.begin(worker, model)
+        yield gradient.end - sim.env._now
+        gradient.finished = sim.env.happened
         return gradient
 
-    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[simpy.Event]:
+    def deliver(self, sim: Simulation, gradient: Gradient, use: Use) -> Iterable[Wait]:
         """Bring a gradient to the servers, each of which uses its block when it arrives; ends when all have.
 
         Args:
@@ -136,7 +138,7 @@ class Central(Protocol):
         yield from sim.wait(gradient.worker, sim.env.all_of(sent), f"its gradient {gradient.step} to arrive")
 
 
-def _bring(way: Iterable[simpy.Event], gradient: Gradient, block: int, use: Use) -> Process:
+def _bring(way: Iterable[Wait], gradient: Gradient, block: int, use: Use) -> Process:
     yield from way
     use(gradient, block)
 

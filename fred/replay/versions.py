@@ -223,16 +223,15 @@ def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
 
 def assign_slots(begin: Ints, end: Ints) -> Ints:
     """A slot for each interval of rows (begin, end] such that no two that overlap share one; as few slots as possible."""
-    slots = np.empty(len(begin), np.int64)
-    free: list[int] = []
-    used = 0
-    events = np.lexsort((np.repeat((1, 0), len(begin)), np.concatenate((begin, end))))  # ends before begins
+    count, used = len(begin), 0
+    slots, free = [0] * count, list[int]()  # lists, for single elements of an array take three times as long
+    events = np.argsort(np.concatenate((end, begin)), kind="stable")  # ends before begins
     for event in events.tolist():
-        if event >= len(begin):
-            free.append(int(slots[event - len(begin)]))
+        if event < count:
+            free.append(slots[event])
+        elif free:
+            slots[event - count] = free.pop()
         else:
-            if not free:
-                free.append(used)
-                used += 1
-            slots[event] = free.pop()
-    return slots
+            slots[event - count] = used
+            used += 1
+    return np.array(slots, np.int64)

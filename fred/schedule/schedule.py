@@ -218,7 +218,8 @@ class Schedule:
 
     def rows(self, *verbs: Verb) -> NDArray[np.intp]:
         """Positions of the rows with one of these `verbs`, ascending: [n]."""
-        return np.flatnonzero(np.isin(self["verb"], verbs))
+        verb = self["verb"]
+        return np.flatnonzero(np.logical_or.reduce([verb == each for each in map(int, verbs)]))
 
     @cached_property
     def ledger(self) -> Ledger:

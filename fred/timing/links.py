@@ -5,8 +5,6 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
 
-import simpy
-
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
 from fred.cluster.durations import durations
@@ -14,7 +12,7 @@ from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
 from fred.timing.cards import Card, OfServer, SharedCard, Slowness, card_of
-from fred.timing.loop import After, Loop
+from fred.timing.loop import Loop, Wait
 
 
 class Links:
@@ -48,7 +46,7 @@ class Links:
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
-    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[simpy.Event, Any, list[int]]:
+    def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
         """Bring `size` bytes from a worker to one server, or to all; how often the message to each was lost and sent again.
 
         Ends when the last byte has arrived.
@@ -67,11 +65,11 @@ class Links:
             latency = self._slow_servers.latency(server or 0, latency)
         latency += self._lateness("to-servers", worker, server)
         again = self.resent()
-        yield After(self._env, latency)
+        yield latency
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
         if done > now:
-            yield After(self._env, done - now)
+            yield done - now
         return [again] if server is not None else [again // self._servers] * self._servers
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
@@ -92,7 +90,7 @@ class Links:
         latency += self._lateness("to-workers", worker, server)
         return max(sent, self._downward[worker].passes(now, size)) + latency
 
-    def across(self, sender: int, receiver: int, size: int) -> Generator[simpy.Event, Any, None]:
+    def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
 
         The message reaches one card after another when it begins to pass the one before, and, on its way, a latency later.
@@ -113,11 +111,11 @@ class Links:
             begin, done = begin + delay, done + delay
             for card in cards:
                 if begin > self._env._now:
-                    yield After(self._env, begin - self._env._now)
+                    yield begin - self._env._now
                 begin, end = card.takes(begin, size)
                 done = max(done, end)
         if done > self._env._now:
-            yield After(self._env, done - self._env._now)
+            yield done - self._env._now
 
     def announce(self, sender: int, messages: int) -> int:
         """A worker, `sender`, is about to send so many `messages` to others; how often any of them will be sent again."""

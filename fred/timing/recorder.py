@@ -82,8 +82,8 @@ class Recorder:
         self.layout = layout
         self.full = False
         self._blocks = layout.blocks
-        self._changes_wanted, self._gradients_wanted = updates * layout.blocks, gradients
-        self._bytes_wanted = rows * _ROW.size
+        self._changes_wanted, self._gradients_wanted = _whole(updates * layout.blocks), _whole(gradients)
+        self._bytes_wanted = _whole(rows * _ROW.size)
         self._end: tuple[int, int, int] | None = None  # rows, intervals' bytes and gradients begun when it became full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
@@ -146,7 +146,8 @@ class Recorder:
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
         """The gradient makes one update of the block."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
-        self._changed(replica * self._blocks + block, (gradient,))
+        self._use(gradient)
+        self._changed(replica * self._blocks + block)
         if self.listener is not None:
             self._tell()
 
@@ -164,7 +165,9 @@ class Recorder:
         weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
         self._rows += _pack(now, _COMMIT, NONE, replica, block, NONE, NONE, NONE, clock, 0, now, now, 0, 0, weight, 0.0)
         self._joined[cell] = []
-        self._changed(cell, joined)
+        for gradient in joined:
+            self._use(gradient)
+        self._changed(cell)
         if self.listener is not None:
             self._tell()
 
@@ -297,14 +300,16 @@ class Recorder:
             if listener is not None:
                 self._tell()
 
-    def _changed(self, cell: int, gradients: Sequence[Gradient]) -> None:
-        """These gradients have made an update."""
+    def _use(self, gradient: Gradient) -> None:
+        """The gradient takes part in an update."""
+        if not gradient.applied and gradient.step != NONE:
+            gradient.applied = True
+            self.gradients += 1
+
+    def _changed(self, cell: int) -> None:
+        """An update has been made."""
         self.clocks[cell] += 1
         self.changes += 1
-        for gradient in gradients:
-            if not gradient.applied and gradient.step != NONE:
-                gradient.applied = True
-                self.gradients += 1
         if (
             self.gradients >= self._gradients_wanted
             or self.changes >= self._changes_wanted
@@ -339,6 +344,11 @@ class Recorder:
             weight,
             0.0,
         )
+
+
+def _whole(wanted: float) -> int:
+    """How many are wanted, as an integer, which is quicker to compare; a very large one for infinitely many."""
+    return UNENDING if wanted == math.inf else math.ceil(wanted)
 
 
 def _nothing() -> Gradient:

@@ -13,6 +13,7 @@ from fred.schedule.layout import Size, Sizes, size_in_bytes
 from fred.schedule.schedule import NONE, UNENDING
 from fred.timing.copies import Gradient
 from fred.timing.links import Links
+from fred.timing.loop import Wait
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
 
@@ -35,7 +36,7 @@ class Sending(World):
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
         self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of what each worker published last
 
-    def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[simpy.Event]:
+    def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[Wait]:
         """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived.
 
         Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.

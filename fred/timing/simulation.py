@@ -3,8 +3,6 @@
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-import simpy
-
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads
 from fred.cluster.durations import durations
@@ -13,7 +11,7 @@ from fred.cluster.network import NOTHING, Cost
 from fred.schedule.layout import Sizes
 from fred.schedule.schedule import NONE, UNENDING, What
 from fred.timing.copies import Copy, Gradient
-from fred.timing.loop import After
+from fred.timing.loop import After, Wait
 from fred.timing.recorder import Recorder
 from fred.timing.sending import Sending, bytes_of
 from fred.timing.world import Process as Process  # protocols find it here
@@ -59,7 +57,7 @@ class Simulation(Sending):
 
     # What a worker does, network included.
 
-    def pull(self, worker: int, replica: int = 0, size: int | None = None) -> Generator[simpy.Event, Any, Copy]:
+    def pull(self, worker: int, replica: int = 0, size: int | None = None) -> Generator[Wait, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived.
 
         Args:
@@ -69,12 +67,13 @@ class Simulation(Sending):
         """
         now = self.env._now
         sent, messages = self._down[0] if size is None else (bytes_of(size, 0), self._down[0][1])
-        arrival = now if self.links is None else self.links.arrival(worker, sent)
+        if self.links is None:
+            return self.record.pull(now, worker, replica, 0, self._steps[worker], now, sent, messages)
+        arrival = self.links.arrival(worker, sent)
         if not self.faultless:
             sent, messages = self._read(0, size)
         copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), sent, messages)
-        if self.links is not None:
-            yield After(self.env, arrival - now)
+        yield arrival - now
         return copy
 
     def duration(self, worker: int) -> int:
@@ -97,7 +96,7 @@ class Simulation(Sending):
         if self._cut and len(copy.timestamps) < self._cut:
             raise copy.incomplete(self._cut)
         if duration is None:
-            duration = self.duration(worker)
+            duration = self._durations[worker]() if self._loads is None else self.duration(worker)
         self._steps[worker] = step + 1
         gradient = Gradient(worker, step, copy, now - done, now - done + duration)
         if self._latest[worker].due > 0:

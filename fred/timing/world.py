@@ -15,10 +15,10 @@ from fred.errors import FredError
 from fred.schedule.schedule import NONE, UNENDING, Schedule, What
 from fred.timing.copies import Gradient
 from fred.timing.lives import Lives
-from fred.timing.loop import Loop
+from fred.timing.loop import Loop, Wait
 from fred.timing.recorder import Recorder
 
-Process = Generator[simpy.Event, Any, Any]
+Process = Generator[Wait, Any, Any]
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
 _MANY_EACH = 100  # of each worker, for each block
 _FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
