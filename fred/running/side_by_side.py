@@ -209,12 +209,34 @@ def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
 @contextmanager
 def _deaf_to_the_terminal() -> Iterator[None]:
     """Processes that begin meanwhile do not hear of Ctrl-C, which a terminal tells everybody: the parent ends what it began."""
-    resource_tracker.ensure_running()  # loky starts it, too, and whoever starts it hears of Ctrl-C again
+    from joblib.externals.loky.backend import resource_tracker as of_loky
+
+    with _mute():
+        for tracker in (resource_tracker, of_loky):
+            tracker.ensure_running()  # loky starts them, too, and whoever starts one hears of Ctrl-C again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _mute() -> Iterator[None]:
+    """Processes that begin meanwhile say nothing; trackers would, of what is left by who is told to end at his last moment."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed already
+        yield
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 def _end_with(parent: int) -> None:
