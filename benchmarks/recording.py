@@ -36,7 +36,7 @@ def record(protocol: Protocol, workers: int, network: dict | None = None, gradie
 
 
 def bare(workers: int) -> None:
-    """As many steps of bare SimPy processes that wait twice in each: for a duration, drawn as FRED draws it, and for 0."""
+    """As many steps of bare SimPy processes that wait twice in each, for a duration drawn as FRED draws it, and for 0."""
     latency = LogNormal(median=0.1, sigma=0.3)
     env = simpy.Environment(initial_time=0)
 

@@ -24,7 +24,8 @@ class Card:
         """When a message of `size` bytes that reaches the card now has passed it, ns."""
         if self.bandwidth is None:
             return now
-        self.free_at = max(self.free_at, now) + round(size / self.bandwidth * NANOSECONDS)
+        begin = self.free_at if self.free_at > now else now  # as `max`, which takes three times as long
+        self.free_at = begin + round(size / self.bandwidth * NANOSECONDS)
         return self.free_at
 
     def takes(self, now: int, size: int) -> tuple[int, int]:

@@ -63,8 +63,10 @@ class Links:
         latency = self._up[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
-        latency += self._lateness("to-servers", worker, server)
-        again = self.resent()
+        again = 0
+        if self._faults is not None:
+            latency += self._lateness(self._faults, "to-servers", worker, server)
+            again = self.resent()
         yield latency
         now = self._env._now
         done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
@@ -87,7 +89,8 @@ class Links:
         latency = self._down[server or 0][worker]()
         if self._slow_servers is not None:
             latency = self._slow_servers.latency(server or 0, latency)
-        latency += self._lateness("to-workers", worker, server)
+        if self._faults is not None:
+            latency += self._lateness(self._faults, "to-workers", worker, server)
         return max(sent, self._downward[worker].passes(now, size)) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
@@ -199,11 +202,9 @@ class Links:
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]
         return (self._out[sender], leaving), (entering, self._in[receiver])
 
-    def _lateness(self, way: Way, worker: int, one: int | None) -> int:
+    def _lateness(self, faults: Faults, way: Way, worker: int, one: int | None) -> int:
         """By how much a message to one, or to all servers together (None), comes late, ns."""
-        if self._faults is None:
-            return 0
-        late, again = self._faults.lateness(way, worker, self._env._now)
+        late, again = faults.lateness(way, worker, self._env._now)
         self._again += again * (self._servers if one is None else 1)
         return late
 

@@ -72,23 +72,19 @@ class Process(simpy.Process):
         except BaseException as error:
             self._end(False, error)
         else:
-            if target.__class__ is int or not isinstance(target, simpy.Event):
-                self._let_pass(target)
-            else:
+            if target.__class__ is not int and isinstance(target, simpy.Event):
                 target.callbacks.append(self._resume)
                 self._target = target
+            else:
+                if not self._alone:  # the first time; or, interrupted, it left the last pause to happen for nobody
+                    self._pause, self._alone = After(env, NEVER), [self._resume]
+                self._target = pause = self._pause
+                pause.callbacks = self._alone
+                if 0 <= target < _BEYOND:
+                    heappush(env._queue, (env._now + target, NORMAL, next(env._eid), pause))
+                elif target < 0:
+                    raise ValueError(f"negative delay {target}")
         env._active_proc = None
-
-    def _let_pass(self, delay: int) -> None:
-        env = self.env
-        if not self._alone:  # the first time; or an interruption came before the last pause, which will happen for nobody
-            self._pause, self._alone = After(env, NEVER), [self._resume]
-        self._target = pause = self._pause
-        pause.callbacks = self._alone
-        if 0 <= delay < _BEYOND:
-            heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), pause))
-        elif delay < 0:
-            raise ValueError(f"negative delay {delay}")
 
     def _to_come(self, target: Any) -> Any:
         """What it waits for in the end: it goes on at once after events that have happened."""
