@@ -12,6 +12,7 @@ import pytest
 import fred
 from fred.cluster.cluster import Cluster
 from fred.components import registry
+from fred.errors import FredError
 from fred.outcomes.stored import ABOUT
 from fred.replay.lower import lower
 from fred.results import folder
@@ -143,6 +144,16 @@ class TestTold:
         shutil.rmtree(tmp_path / timings.FOLDER)
         alone = execute(other.name, other.run, other.seed)
         assert fred.Schedule.load(tmp_path / other.folder / "schedule.parquet").digest() == alone.schedule_digest
+
+    def test_timings_alone_are_not_left(self, monkeypatch, tmp_path):
+        def fail(*_: Any, **__: Any) -> None:
+            assert len(list(tmp_path.glob(f".out.unfinished/{timings.FOLDER}/*/files.json"))) == 1
+            raise FredError("later")
+
+        monkeypatch.setattr(Timings, "program", fail)
+        with pytest.raises(FredError, match="later"):
+            fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
+        assert not list(tmp_path.iterdir())
 
     def test_where_files_have_one_name_only_they_are_copied(self, monkeypatch, tmp_path):
         def refuse(*_: Any, **__: Any) -> None:

@@ -117,6 +117,8 @@ def _into(
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
             word = _what_is_kept(units, stage, path) or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
+            if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in units):
+                shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder that stays
             if word:  # a refusal is one line, unless units are kept
                 error.add_note(word)
             raise
