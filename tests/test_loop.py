@@ -203,6 +203,26 @@ class TestLoop:
         with pytest.raises(ValueError, match="negative delay -1"):
             drained(loop)
 
+    @pytest.mark.parametrize("wrong", [-1, -3.0, "5", None, 2.5])
+    def test_what_cannot_be_waited_for_is_told_where_it_was_yielded(self, wrong):
+        loop, heard = Loop(), list[str]()
+
+        def waits() -> Generator[Any, Any, None]:
+            try:
+                yield wrong
+            except (TypeError, ValueError) as error:
+                heard.append(str(error))
+            yield 4
+
+        loop.process(waits())
+        drained(loop)
+        assert loop.now == 4
+        assert heard == [
+            "negative delay -1"
+            if wrong == -1
+            else f"a process yields an event, or a whole number of nanoseconds, not {wrong!r}"
+        ]
+
     def test_a_pause_that_was_interrupted_wakes_nobody(self):
         loop, woken = Loop(), []
 

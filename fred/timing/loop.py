@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
+from numbers import Integral
 from typing import Any, Protocol
 
 import simpy
@@ -65,14 +66,14 @@ class Process(simpy.Process):
         env._active_proc = self
         try:
             target = self._send(event._value) if event._ok else self._fail(event)
-            if target.__class__ is not int:
+            if target.__class__ is not int or target < 0:
                 target = self._to_come(target)
         except StopIteration as end:
             self._end(True, end.value)
         except BaseException as error:
             self._end(False, error)
         else:
-            if target.__class__ is not int and isinstance(target, simpy.Event):
+            if target.__class__ is not int:
                 target.callbacks.append(self._resume)
                 self._target = target
             else:
@@ -80,17 +81,24 @@ class Process(simpy.Process):
                     self._pause, self._alone = After(env, NEVER), [self._resume]
                 self._target = pause = self._pause
                 pause.callbacks = self._alone
-                if 0 <= target < _BEYOND:
+                if target < _BEYOND:
                     heappush(env._queue, (env._now + target, NORMAL, next(env._eid), pause))
-                elif target < 0:
-                    raise ValueError(f"negative delay {target}")
         env._active_proc = None
 
     def _to_come(self, target: Any) -> Any:
-        """What it waits for in the end: it goes on at once after events that have happened."""
-        while isinstance(target, simpy.Event) and target.callbacks is None:
-            target = self._send(target._value) if target._ok else self._fail(target)
-        return target
+        """What it waits for in the end: it goes on at once after events that have happened, and hears of what cannot be."""
+        while True:
+            if isinstance(target, simpy.Event):
+                if target.callbacks is not None:
+                    return target
+                target = self._send(target._value) if target._ok else self._fail(target)
+            elif not isinstance(target, Integral):
+                error = TypeError(f"a process yields an event, or a whole number of nanoseconds, not {target!r}")
+                target = self._generator.throw(error)
+            elif target < 0:
+                target = self._generator.throw(ValueError(f"negative delay {target}"))
+            else:
+                return int(target)
 
     def _fail(self, event: simpy.Event) -> Any:
         """Go on with the exception of an event that failed: with a copy, for the traceback of each process is its own."""
