@@ -334,7 +334,7 @@ class TestPlace:
     def test_versions_flags_and_sources_count(self, monkeypatch):
         before = environment._software()
         assert {"python", "fred", "jax", "jaxlib", "numpy", "numeric", "XLA_FLAGS"} <= before.keys()
-        monkeypatch.setattr(environment, "_versions", lambda: dict.fromkeys(before, "of tomorrow"))
+        monkeypatch.setattr(environment, "_versions", lambda: dict.fromkeys(environment._PACKAGES, "of tomorrow"))
         after = environment._software()
         assert {name for name in before if before[name] != after[name]} >= {"jax", "jaxlib", "numpy"}
         monkeypatch.setenv("XLA_FLAGS", "--xla_some=1")
