@@ -229,6 +229,21 @@ def test_a_loaded_result_is_the_one_that_run_gave(alone):
     assert json.dumps(loaded.scenario.model_dump(mode="json")) == json.dumps(direct.scenario.model_dump(mode="json"))
 
 
+def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
+    """So two are never slower than one, however long the other takes to start."""
+    began, do = list[str](), work.do
+
+    def counted(unit: Any, *more: Any, **options: Any) -> None:
+        began.append(unit.folder)
+        do(unit, *more, **options)
+
+    monkeypatch.setattr(work, "do", counted)
+    units = units_of(fred.scenario(SETTINGS))
+    side_by_side.in_processes(units, tmp_path, lambda *_: None, 2)
+    assert began[: len(units)] == [unit.folder for unit in timings.in_order(units)]
+    assert joblib.externals.loky.get_reusable_executor(reuse=True)._max_workers == 1
+
+
 def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies(tmp_path):
     """A process of a run that was killed may hold a unit for a moment longer: nobody waits for it, and nobody forgets it."""
     units = units_of(fred.scenario(SETTINGS))

@@ -9,9 +9,9 @@ import tempfile
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import Future, as_completed
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -28,6 +28,7 @@ from fred.running.execution import Following
 from fred.running.timings import Timings
 
 _LOOK = 0.2  # seconds between two looks at what the others have done
+_IDLE = 300  # seconds after which a process that nobody needs ends
 
 
 def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
@@ -46,33 +47,50 @@ def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
 
 
 def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int) -> None:
-    """In so many processes; the first failure ends them all.
+    """In so many processes, of which this is one: it is at work while the others start. The first failure ends them all.
 
     Args:
         units: what is to be computed, timing by timing; each process begins elsewhere among them, and takes what no other is
             at.
         stage: the folder in which a result comes to be.
         progress: told the run, the seed and the fraction done, as the processes write it down.
-        jobs: processes; they end when this one does.
+        jobs: processes; the others end when this one does.
     """
     import cloudpickle
-    import joblib
     from joblib.externals.loky import get_reusable_executor
 
     if any(unit.own for unit in units):
         get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
-    order, parent = _order(units, {"FRED": code_of_fred()}), os.getpid()
-    with _Watched(units, stage, progress), warnings.catch_warnings():
-        ordered = timings.in_order(units)
-        packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(jobs)]
-        shares = (joblib.delayed(_share)(order, each, stage, parent) for each in packed)
+    order, parent, ordered = _order(units, {"FRED": code_of_fred()}), os.getpid(), timings.in_order(units)
+    packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(1, jobs)]
+    with _Watched(units, stage, progress):
         with _deaf_to_the_terminal():
-            told = joblib.Parallel(jobs, backend="loky", return_as="generator_unordered", batch_size=1)(shares)
-        with closing(told) as errors:
-            for error in filter(None, errors):
-                warnings.simplefilter("ignore")  # joblib's, that what is cancelled is cancelled
-                raise FredError(error)
+            others = get_reusable_executor(max_workers=jobs - 1, timeout=_IDLE)
+            told = [others.submit(_share, order, each, stage, parent) for each in packed]
+        try:
+            _among_others(ordered, stage, told)
+        except BaseException:
+            others.shutdown(kill_workers=True)
+            raise
     one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
+
+
+def _among_others(units: Sequence[Unit], stage: Path, told: Sequence[Future[str]]) -> None:
+    """Whatever no other process is at; until all have ended. Raises FredError for what one of them says, as soon as it does."""
+    shared = Timings(stage / timings.FOLDER)
+    for unit in units:
+        for each in told:
+            if each.done():
+                _check(each.result())
+        with suppress(work.TakenError):
+            work.do(unit, stage, patience=0, timings=shared)
+    for each in as_completed(told):
+        _check(each.result())
+
+
+def _check(error: str) -> None:
+    if error:
+        raise FredError(error)
 
 
 def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
