@@ -38,6 +38,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _no_modules_of_other_tests(monkeypatch):
+    """Processes import what was allowed here, and those of other tests are no longer there."""
+    monkeypatch.setattr(registry, "_importable", set())
+
+
 @pytest.fixture
 def made(monkeypatch) -> Counter[str]:
     """How many schedules and programs are made in this process."""
