@@ -14,6 +14,7 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.stored import ABOUT
+from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder
 from fred.results.verify import Verdict, verify
@@ -241,3 +242,25 @@ def test_nothing_of_a_timing_is_listed_that_is_not_a_units(tmp_path):
     listed = {file.name for file in unit.iterdir()}
     assert {"schedule.parquet", "schedule-intervals.parquet", "run-times.parquet", ABOUT} < listed
     assert "files.json" not in listed
+
+
+class Moody(Asynchronous):
+    """A user's own, which looks at what no timing tells."""
+
+
+def test_protocols_of_the_users_own_share_nothing(made):
+    shared = Timings()
+    recordings = [Recording(make_run(protocol=Moody()), 1) for _ in range(2)]
+    schedules = [shared.schedule(each) for each in recordings]
+    assert made["schedules"] == 2
+    assert schedules[0] is not schedules[1]
+
+
+def test_files_that_are_damaged_before_they_are_linked_are_written_anew(tmp_path):
+    unit = units_of(fred.scenario(SETTINGS), only="asgd,learning_rate=0.01")[0]
+    shared = Timings(tmp_path / timings.FOLDER)
+    schedule = shared.schedule(Recording(unit.run, 1, 400))
+    assert shared.files(schedule)
+    (file,) = (tmp_path / timings.FOLDER).glob("*/schedule.parquet")
+    file.write_bytes(b"damaged")
+    assert shared.files(schedule) is None

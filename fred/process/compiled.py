@@ -7,7 +7,9 @@ never replaces it; and it would run on one CPU what was compiled for another.
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,6 +20,7 @@ from typing import Any
 _SETTING, _OFF = "FRED_CACHE", "off"
 _LIMIT = 256 * 2**20  # bytes of all programs together, a thousand scenarios' or so
 _SUFFIX = ".program"
+_OUR_FOLDER, _OUR_FILE = re.compile(r"[0-9a-f]{64}"), re.compile(rf"[0-9a-f]{{64}}(-\w+)?{_SUFFIX}")
 _DIGEST = 32  # bytes, with which an entry begins
 _OURS = "kept by FRED"  # what jax is told of a folder, which is a part of no key
 
@@ -154,7 +157,9 @@ def _prune(root: Path, limit: int) -> None:
     for file in root.glob(f"*/*{_SUFFIX}"):
         with suppress(OSError):
             facts = file.lstat()
-            found.append((facts.st_mtime, facts.st_size, file))
+            ours = _OUR_FOLDER.fullmatch(file.parent.name) and _OUR_FILE.fullmatch(file.name)
+            if ours and stat.S_ISREG(facts.st_mode) and not file.parent.is_symlink():
+                found.append((facts.st_mtime, facts.st_size, file))
     size = sum(each for _, each, _ in found)
     if size <= limit:
         return

@@ -56,6 +56,10 @@ class Timings:
         Args:
             recording: of the run, with its seed.
         """
+        timing = recording.timing
+        if own_classes(timing.cluster) or own_classes(timing.protocol):  # whose code may look at what no timing tells
+            self._timing = self._schedule = self._place = self._program = None
+            return recording.schedule()
         if self._schedule is None or recording.timing != self._timing:
             self._timing = self._schedule = self._place = self._program = None  # gone before there is another one
             self._schedule = self._found(recording.timing)
@@ -82,13 +86,12 @@ class Timings:
         """The timing's files by name, if this is its schedule and they lie somewhere."""
         if self._place is None or schedule is not self._schedule:
             return None
-        return {file.name: file for file in self._place.iterdir() if file.name != _LIST}
+        return {name: self._place / name for name in _whole(self._place)} or None
 
     def _found(self, timing: Timing) -> Schedule:
         if self._folder is None:
             return timing.schedule()
-        own = bool(own_classes(timing.cluster) or own_classes(timing.protocol))
-        facts = json.dumps([timing.described(), circumstances(own)], sort_keys=True)
+        facts = json.dumps([timing.described(), circumstances(own=False)], sort_keys=True)
         self._place = self._folder / hashlib.sha256(facts.encode()).hexdigest()
         with _alone(self._place):
             if (there := _read(self._place)) is not None:
@@ -109,15 +112,19 @@ def _alone(place: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _read(place: Path) -> Schedule | None:
-    """What lies there, if it is what was written."""
+def _whole(place: Path) -> list[str]:
+    """The files that lie there, if they are what was written; else none."""
     try:
         listed = json.loads(inputs.text(place / _LIST))
-        if listed and all(stored.digest_of(place / name) == digest for name, digest in listed.items()):
-            return Schedule.load(place / stored.SCHEDULE)
+        whole = all(stored.digest_of(place / name) == digest for name, digest in listed.items())
+        return list(listed) if whole else []
     except (FredError, OSError, ValueError):
-        pass
-    return None
+        return []
+
+
+def _read(place: Path) -> Schedule | None:
+    """The schedule that lies there, if it is what was written."""
+    return Schedule.load(place / stored.SCHEDULE) if _whole(place) else None
 
 
 def _write(schedule: Schedule, timing: Timing, place: Path) -> None:
