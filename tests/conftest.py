@@ -30,6 +30,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes import what was allowed here, and those of other tests are no longer there."""
+    monkeypatch.setattr("fred.components.registry._importable", set())
+
+
+@pytest.fixture
 def data_folder() -> Path:
     """The shared data, which the project never contains."""
     if not SHARED.is_dir():

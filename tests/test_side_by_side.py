@@ -30,7 +30,7 @@ from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
 
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],
@@ -40,12 +40,6 @@ SETTINGS: dict[str, Any] = {
     "evaluate": {"points": 4},
     "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.05}} for name in ("asgd", "ssgd")},
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_modules_of_other_tests(monkeypatch):
-    """Processes import what was allowed here, and those of other tests are no longer there."""
-    monkeypatch.setattr(registry, "_importable", set())
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from fred.running.timings import Timings, in_order
 from fred.running.units import units_of
 from tests.worlds import COMPUTE, make_run, same
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
 
 RATES = {"algorithm.learning_rate": [0.01, 0.02, 0.05, 0.1]}
 SETTINGS: dict[str, Any] = {
@@ -37,12 +37,6 @@ SETTINGS: dict[str, Any] = {
     "runs": {name: {"algorithm": name} for name in ("asgd", "sasgd", "fasgd")},
     "sweep": {"over": RATES},
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_modules_of_other_tests(monkeypatch):
-    """Processes import what was allowed here, and those of other tests are no longer there."""
-    monkeypatch.setattr(registry, "_importable", set())
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """While it lasts, a word stands beside the thing that is under way in this process, on a terminal or in a notebook.
+    """While it lasts, a word stands beside the thing that is under way in this process, on a terminal.
 
     Args:
         what: such as "compiling", during which no share of the thing is done.

@@ -57,13 +57,12 @@ class Timings:
             recording: of the run, with its seed.
         """
         timing = recording.timing
-        if own_classes(timing.cluster) or own_classes(timing.protocol):  # whose code may look at what no timing tells
-            self._timing = self._schedule = self._place = self._program = None
-            return recording.schedule()
-        if self._schedule is None or recording.timing != self._timing:
+        if self._schedule is None or timing != self._timing:
             self._timing = self._schedule = self._place = self._program = None  # gone before there is another one
-            self._schedule = self._found(recording.timing)
-            self._timing = recording.timing
+            if own_classes(timing.cluster) or own_classes(timing.protocol):  # whose code may look at what no timing tells
+                return timing.schedule()
+            self._schedule = self._found(timing)
+            self._timing = timing
         return self._schedule
 
     def program(self, schedule: Schedule, marks: Ints, do: Arithmetic) -> Program:

@@ -87,9 +87,9 @@ class Trained:
 
     def alone(self) -> "Trained":
         """The same without a plainer model."""
-        return replace(self, about=self.about.model_copy(update={"plainer": None, "share": 0.0}))
+        return self.beside(None, 0.0)
 
-    def beside(self, plainer: HiddenMarkov, share: float) -> "Trained":
+    def beside(self, plainer: HiddenMarkov | None, share: float) -> "Trained":
         """The same with a share of what a plainer model expects."""
         return replace(self, about=self.about.model_copy(update={"plainer": plainer if share else None, "share": share}))
 
