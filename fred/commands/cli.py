@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fred.results.result import Result
 
 _CANNOT = 2  # exit code of everything that a user can mend
-_WITH_A_TRACE = {  # command -> where it is, imported when it is asked for
+_ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
@@ -79,7 +79,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
     registry.add_import_option(compare, "the results")
 
-    for name, (module, summary) in _WITH_A_TRACE.items():
+    for name, (module, summary) in _ELSEWHERE.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name in arguments[:1]:
             own = importlib.import_module(module)
