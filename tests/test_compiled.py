@@ -128,14 +128,14 @@ def removed(file: Path) -> None:
     file.unlink()
 
 
-def folder_in_the_way(file: Path) -> None:
-    file.unlink()
-    (file / "with something").mkdir(parents=True)
-
-
 def link_to_nothing(file: Path) -> None:
     file.unlink()
     file.symlink_to("nothing")
+
+
+def pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
 
 
 def of_another_key(file: Path) -> None:
@@ -144,7 +144,7 @@ def of_another_key(file: Path) -> None:
     other.rename(file)
 
 
-DAMAGE = (halved, flipped, flipped_in_front, emptied, removed, folder_in_the_way, link_to_nothing, of_another_key)
+DAMAGE = (halved, flipped, flipped_in_front, emptied, removed, link_to_nothing, pipe, of_another_key)
 
 
 class TestEntries:
@@ -261,6 +261,31 @@ class TestDisk:
         assert Programs(FACTS).get("jit_f") is None
         assert place.read_text() == "mine"
 
+    @pytest.mark.parametrize("mode", [0o770, 0o707])
+    def test_a_folder_in_which_others_can_write_is_not_believed(self, place, mode):
+        """Or they could have their code run."""
+        Programs(FACTS).put("jit_f", CODE)
+        [file] = files(place)
+        file.parent.chmod(mode)
+        assert Programs(FACTS).get("jit_f") is None
+        Programs(FACTS).put("jit_g", CODE)
+        assert files(place) == [file]
+
+    def test_a_folder_of_somebody_elses_is_not_believed(self, place, monkeypatch):
+        Programs(FACTS).put("jit_f", CODE)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert Programs(FACTS).get("jit_f") is None
+
+    def test_a_folder_of_an_entrys_name_is_left_alone(self, place):
+        Programs(FACTS).put("jit_f", CODE)
+        [file] = files(place)
+        file.unlink()
+        (file / "thesis").mkdir(parents=True)
+        Programs(FACTS).put("jit_f", CODE)
+        assert Programs(FACTS).get("jit_f") is None
+        assert files(place) == [file]
+        assert (file / "thesis").is_dir()
+
     def test_a_disk_that_cannot_be_written_at_all(self, place):
         if os.geteuid() == 0:
             pytest.skip("root may write anywhere")
@@ -276,6 +301,7 @@ class TestPlace:
             ({"FRED_CACHE": "/there"}, "/there/compiled"),
             ({"FRED_CACHE": "~/there", "HOME": "/home"}, "/home/there/compiled"),
             ({"FRED_CACHE": "off", "XDG_CACHE_HOME": "/xdg"}, None),
+            ({"FRED_CACHE": " OFF", "XDG_CACHE_HOME": "/xdg"}, None),
             ({"FRED_CACHE": "", "XDG_CACHE_HOME": "/xdg"}, "/xdg/fred/compiled"),
             ({"XDG_CACHE_HOME": "relative", "HOME": "/home"}, "/home/.cache/fred/compiled"),
             ({"HOME": "/home"}, "/home/.cache/fred/compiled"),
@@ -307,6 +333,17 @@ class TestPlace:
         with compiled.unused():
             assert compiled.folder() is None
         assert os.environ.get("FRED_CACHE") == before
+
+    def test_threads_that_leave_it_unused_leave_it_as_it_was(self, monkeypatch):
+        """Whoever began first may end first."""
+        monkeypatch.setenv("FRED_CACHE", "/there")
+        one, other = compiled.unused(), compiled.unused()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)
+        assert compiled.folder() is None
+        other.__exit__(None, None, None)
+        assert os.environ["FRED_CACHE"] == "/there"
 
     @pytest.mark.parametrize(
         ("line", "changed"),

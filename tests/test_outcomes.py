@@ -20,7 +20,8 @@ from fred.outcomes.outcome import digest
 from fred.outcomes.unit import Unit
 from fred.results import folder
 from fred.results.result import Result
-from fred.running import checkpoints, side_by_side
+from fred.running import checkpoints, on_dask
+from fred.running.order import Order
 from fred.running.problem import Problem
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
@@ -171,8 +172,8 @@ def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(mon
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "save", lambda *what: saved.append(what))
     (unit, *_) = units_of(fred.scenario(SETTINGS))
-    order = side_by_side._order([unit], {})
-    files = side_by_side._remote(order, cloudpickle.dumps(unit))
+    order = Order.of([unit], {})
+    files = on_dask._remote(order, cloudpickle.dumps(unit))
     assert isinstance(files, dict)
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)

@@ -135,7 +135,7 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
 def test_what_dask_itself_cannot_do_is_told(tmp_path):
     """What the scheduler takes for FRED is something else."""
     (tmp_path / "fred" / "running").mkdir(parents=True)
-    for name in ("__init__.py", "running/__init__.py", "running/side_by_side.py"):
+    for name in ("__init__.py", "running/__init__.py", "running/on_dask.py"):
         (tmp_path / "fred" / name).touch()
     with cluster(tmp_path, 1, tmp_path) as address, pytest.raises(FredError, match=r"^--dask tcp://.*: "):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder
 from fred.results.verify import Verdict, verify
-from fred.running import timings, work
+from fred.running import on_dask, timings, work
 from fred.running.execution import execute
 from fred.running.recording import Recording, Timing
 from fred.running.timings import Timings, in_order
@@ -107,6 +108,30 @@ class TestOnce:
         fred.run(fred.scenario({**SETTINGS, "seeds": [1, 2, 3]}), out=tmp_path / "out")
         assert _inodes(schedule_files(tmp_path / "out")) > before
         assert len(_inodes(schedule_files(tmp_path / "out"))) == 3
+
+    def test_a_result_that_gets_more_runs_has_each_file_once(self, tmp_path):
+        fred.run(fred.scenario(SETTINGS), only="fasgd", out=tmp_path / "out")
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
+        assert len(_inodes(schedule_files(tmp_path / "out"))) == 2
+        assert verify(tmp_path / "out")[0] == Verdict.SAME
+
+    def test_nobody_changes_what_others_have_too(self):
+        schedule = fred.run(fred.scenario(SETTINGS)).outcomes[0].schedule
+        for column in (*schedule.columns.values(), *schedule.intervals):
+            with pytest.raises(ValueError, match="read-only"):
+                column[:] = 0
+
+
+def test_threads_of_a_process_have_timings_of_their_own():
+    def own(number: str) -> Timings:
+        return on_dask._timings_of(number)
+
+    here = own("one")
+    with ThreadPoolExecutor(1) as other:
+        there = other.submit(own, "one").result()
+        assert other.submit(own, "one").result() is there
+    assert here is own("one") is not there
+    assert own("two") is not here
 
 
 def _inodes(files: list[Path]) -> set[int]:

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -250,18 +252,21 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def share(unit: Stored, known: dict[str, Path]) -> None:
-    """A unit's files of which there are others that are the same become further names of those.
+def share(units: Sequence[Stored]) -> None:
+    """Files that several of these units have alike become one with several names, where the file system has such names.
 
     Args:
-        unit: as it has just been written.
-        known: files by their digests; those of this unit that are new join them.
+        units: whose files are what was written.
     """
-    for name, digest in unit.about.files.items():
-        file = unit.folder / name
-        if known.setdefault(digest, file) != file:
-            file.unlink()
-            link(known[digest], file)
+    known = dict[str, Path]()
+    for file, digest in ((unit.folder / name, digest) for unit in units for name, digest in unit.about.files.items()):
+        one = known.setdefault(digest, file)
+        if not file.samefile(one):
+            spare = file.with_name(f".{file.name}")
+            spare.unlink(missing_ok=True)
+            with suppress(OSError):
+                os.link(one, spare)
+                spare.replace(file)
 
 
 def link(file: Path, name: Path) -> None:

@@ -4,13 +4,14 @@ jax's own folder will not do: it writes in place, so that others read what is ha
 never replaces it; and it would run on one CPU what was compiled for another.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,12 +24,14 @@ _SUFFIX = ".program"
 _OUR_FOLDER, _OUR_FILE = re.compile(r"[0-9a-f]{64}"), re.compile(rf"[0-9a-f]{{64}}(-\w+)?{_SUFFIX}")
 _DIGEST = 32  # bytes, with which an entry begins
 _OURS = "kept by FRED"  # what jax is told of a folder, which is a part of no key
+_CHANGING = threading.Lock()
+_BEFORE: list[str | None] = []  # what the setting was, once for everybody who leaves the folder unused
 
 
 def folder() -> Path | None:
     """Where programs are kept: `$FRED_CACHE`, or `fred` in the user's cache folder; None if they are not to be, or nowhere."""
-    told = os.environ.get(_SETTING, "")
-    if told == _OFF:
+    told = os.environ.get(_SETTING, "").strip()
+    if told.casefold() == _OFF:
         return None
     try:
         if told:
@@ -42,15 +45,15 @@ def folder() -> Path | None:
 @contextmanager
 def unused() -> Iterator[None]:
     """While it lasts nothing is read or kept, here and in processes that begin meanwhile."""
-    before = os.environ.get(_SETTING)
-    os.environ[_SETTING] = _OFF
+    with _CHANGING:
+        _BEFORE.append(os.environ.get(_SETTING))
+        os.environ[_SETTING] = _OFF
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_SETTING]
-        else:
-            os.environ[_SETTING] = before
+        with _CHANGING:
+            before = _BEFORE.pop()
+            os.environ.pop(_SETTING) if before is None else os.environ.update({_SETTING: before})
 
 
 def keep(facts: Mapping[str, str]) -> None:
@@ -103,7 +106,7 @@ class Programs:
         if file is None:
             return None
         try:
-            entry = file.read_bytes()
+            entry = _read(file)
         except OSError:
             return None
         program = entry[_DIGEST:]
@@ -120,6 +123,7 @@ class Programs:
             return
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_ours(file.parent)
             _write(file, _digest(key, program) + program)
             self._unseen += _DIGEST + len(program)
             if self._unseen > self._limit // 16:
@@ -137,6 +141,22 @@ def _digest(key: str, program: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + program).digest()
 
 
+def _check_ours(place: Path) -> None:
+    """Raises OSError where somebody else could have put what would be run."""
+    facts = place.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "others may write there", str(place))
+
+
+def _read(file: Path) -> bytes:
+    """What is in a file of ours. Raises OSError for whatever else is there."""
+    _check_ours(file.parent)
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "no file", str(file))
+        return opened.read()
+
+
 def _write(file: Path, content: bytes) -> None:
     """Whole or not at all, whoever reads or writes it meanwhile. Raises OSError."""
     number, name = tempfile.mkstemp(prefix=file.stem + "-", suffix=_SUFFIX, dir=file.parent)
@@ -144,8 +164,6 @@ def _write(file: Path, content: bytes) -> None:
     try:
         with os.fdopen(number, "wb") as opened:
             opened.write(content)
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file, ignore_errors=True)
         written.replace(file)
     finally:
         written.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from fred.results import folder
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
+from fred.running.on_dask import on_dask
 from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.units import doubts_of, units_of, wanted_runs
 from fred.specification.loading import Scenario, validated_anew
@@ -147,7 +148,7 @@ def _in_memory(units: list[Unit], progress: OfRuns) -> list[Outcome]:
 
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     if how.dask:
-        side_by_side.on_dask(units, stage, how.progress, how.dask)
+        on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
         side_by_side.in_processes(units, stage, how.progress, min(how.jobs, len(units)))
     else:

@@ -80,13 +80,12 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
     """
     with staging.opened(path) as stage, staging.said(path):
         ownership.keep_only(stage, [])
-        done, known = list[Stored](), dict[str, Path]()
+        done = list[Stored]()
         for outcome in result.outcomes:
             unit = Unit(outcome.name, outcome.run, outcome.seed, inline)
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
-            stored.share(done[-1], known)
         complete(stage, result.scenario, done, AboutResult("", inline))
         staging.publish(stage, path)
 
@@ -100,6 +99,7 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
         units: what was written of each.
         about: what is to be noted beside.
     """
+    stored.share(units)
     result = Result(scenario, units)
     write_json(stage / "summary.json", [each.summary for each in units])
     result.summary.to_csv(stage / "summary.csv", index=False)

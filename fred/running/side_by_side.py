@@ -1,30 +1,23 @@
-"""Units in one process after another, in several at once on this machine, or on the machines of a Dask cluster."""
+"""Units in one process after another, or in several at once on this machine."""
 
 import os
-import pickle
-import platform
-import shutil
 import signal
-import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fred.components import own_code, registry
 from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
-from fred.process import remembered
 from fred.process.progress import OfRuns
-from fred.running import agreement, timings, work
-from fred.running.execution import Following
+from fred.running import timings, work
+from fred.running.order import Order
 from fred.running.timings import Timings
 
 _LOOK = 0.2  # seconds between two looks at what the others have done
@@ -61,7 +54,7 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
 
     if any(unit.own for unit in units):
         get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
-    order, parent, ordered = _order(units, {"FRED": code_of_fred()}), os.getpid(), timings.in_order(units)
+    order, parent, ordered = Order.of(units, {"FRED": code_of_fred()}), os.getpid(), timings.in_order(units)
     packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         with _deaf_to_the_terminal():
@@ -93,106 +86,13 @@ def _check(error: str) -> None:
         raise FredError(error)
 
 
-def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
-    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others.
-
-    Args:
-        units: what is to be computed.
-        stage: the folder in which a result comes to be; workers need not see it.
-        progress: told the run, the seed, and 1.0 when it is done.
-        address: the scheduler's, such as `tcp://192.0.2.1:8786`.
-
-    Raises FredError if nobody answers there, or workers would not come to the same bits.
-    """
-    try:
-        import cloudpickle
-        from distributed import Client, as_completed
-    except ImportError:
-        raise FredError("--dask needs the package `distributed`: pip install 'fred-sim[dask]'") from None
-    try:
-        client = Client(address, timeout=10)
-    except (OSError, ValueError, TypeError) as error:
-        raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
-    order, known = _order(units, agreement.here()), dict[str, Path]()
-    with client:
-        units = timings.in_order(units)
-        packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
-        keys = [f"fred-{unit.identity}" for unit in units]
-        futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
-        for future in as_completed(list(futures)):
-            unit, found = futures[future], _answer(future, address)
-            _unpacked(unit, stage, found)
-            stored.share(stored.read(stage / unit.folder, unit.run), known)
-            progress(unit.name, unit.seed, 1.0)
-            future.release()
-
-
 def _from(units: Sequence[Unit], share: float) -> list[Unit]:
     """All units, beginning after this share of them: neighbours have much of what is compiled in common."""
     first = round(share * len(units))
     return [*units[first:], *units[:first]]
 
 
-class _Order(NamedTuple):
-    """What another process is told beside its units."""
-
-    imports: Sequence[str]
-    expected: dict[str, str]  # what has to be the same there
-    own: bool  # whether classes of the user's own take part
-    number: str  # of the experiment
-
-    def unpacked(self, packed: bytes) -> Any:
-        """What was pickled here, in another process. Raises FredError in one that would come to something else."""
-        registry.allow_import(self.imports)
-        self._compare()
-        _forget_once(self.number, self.own)
-        try:
-            content = pickle.loads(packed)
-        except (ImportError, AttributeError) as error:
-            raise FredError(
-                f"the user's classes cannot be loaded there ({error}); put them into a module, and allow it"
-            ) from error
-        self._compare()  # with modules that were loaded by this alone
-        return content
-
-    def _compare(self) -> None:
-        differing = agreement.objection(self.expected)
-        if differing:
-            who = f"process {os.getpid()} on {platform.node()}"
-            raise FredError(f"{who} would not come to the same: {differing}; start it anew, with the same code and settings")
-
-
-def _order(units: Sequence[Unit], expected: dict[str, str]) -> _Order:
-    own = any(unit.own for unit in units)
-    return _Order(registry.imported(), expected | (own_code.facts() if own else {}), own, uuid.uuid4().hex)
-
-
-@lru_cache(maxsize=1)
-def _forget_once(number: str, own: bool) -> None:
-    """When an experiment is not the one that this process was at last."""
-    remembered.forget(compiled=own)
-
-
-@lru_cache(maxsize=1)
-def _timings_of(number: str) -> Timings:
-    """Those of the experiment that this process is at."""
-    return Timings()
-
-
-def _answer(future: Any, address: str) -> dict[str, bytes]:
-    """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
-    try:
-        found = future.result()
-    except Exception as error:  # of whatever kind: it was raised elsewhere
-        said = next(iter(str(error).strip().splitlines()), "no word")
-        raise FredError(f"--dask {address}: {type(error).__name__}: {said}") from error
-    if isinstance(found, str):
-        raise FredError(f"--dask {address}: {found}")
-    files: dict[str, bytes] = found
-    return files
-
-
-def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
+def _share(order: Order, packed: bytes, stage: Path, parent: int) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     _end_with(parent)
     shared = Timings(stage / timings.FOLDER)
@@ -203,25 +103,6 @@ def _share(order: _Order, packed: bytes, stage: Path, parent: int) -> str:
     except FredError as error:
         return str(error)
     return ""
-
-
-def _remote(order: _Order, packed: bytes) -> dict[str, bytes] | str:
-    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
-    with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
-        try:
-            work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
-        except FredError as error:
-            return str(error)
-        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-
-
-def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
-    own = stage / work.folder_of(unit)
-    shutil.rmtree(own, ignore_errors=True)
-    own.mkdir(parents=True)
-    for name, content in files.items():
-        (own / name).write_bytes(content)
-    work.put(own, stage / unit.folder)
 
 
 @contextmanager

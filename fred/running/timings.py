@@ -73,7 +73,7 @@ class Timings:
             marks: rows before which the state is looked at.
             do: the run's arithmetic, of which it needs the blocks, the hooks, and whether models are small.
         """
-        key = id(schedule), marks.tobytes(), do.blocks.group_of_each, do.hooks, do.small
+        key = marks.tobytes(), do.blocks.group_of_each, do.hooks, do.small
         if schedule is not self._schedule:
             return lower(schedule, marks, do.blocks.group_of_each, do.hooks, turns=do.small)
         if self._program is None or self._program[0] != key:

@@ -207,6 +207,10 @@ class Schedule:
     standstill: str = ""  # why nothing happens any more at the end, if that is so
     intervals: Intervals = _NO_INTERVALS
 
+    def __post_init__(self) -> None:
+        for column in (*self.columns.values(), *self.intervals):
+            column.flags.writeable = False  # runs with the same timing have one schedule
+
     def __len__(self) -> int:
         return len(self.columns["verb"])
 

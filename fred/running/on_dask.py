@@ -1,0 +1,91 @@
+"""Units on the machines of a Dask cluster."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fred.errors import FredError
+from fred.outcomes.unit import Unit
+from fred.process.progress import OfRuns
+from fred.running import agreement, timings, work
+from fred.running.execution import Following
+from fred.running.order import Order
+from fred.running.timings import Timings
+
+_THREAD = threading.local()  # the number of an experiment, and its timings
+
+
+def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
+    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others.
+
+    Args:
+        units: what is to be computed.
+        stage: the folder in which a result comes to be; workers need not see it.
+        progress: told the run, the seed, and 1.0 when it is done.
+        address: the scheduler's, such as `tcp://192.0.2.1:8786`.
+
+    Raises FredError if nobody answers there, or workers would not come to the same bits.
+    """
+    try:
+        import cloudpickle
+        from distributed import Client, as_completed
+    except ImportError:
+        raise FredError("--dask needs the package `distributed`: pip install 'fred-sim[dask]'") from None
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError, TypeError) as error:
+        raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
+    order = Order.of(units, agreement.here())
+    with client:
+        units = timings.in_order(units)
+        packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
+        keys = [f"fred-{unit.identity}" for unit in units]
+        futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
+        for future in as_completed(list(futures)):
+            unit, found = futures[future], _answer(future, address)
+            _unpacked(unit, stage, found)
+            progress(unit.name, unit.seed, 1.0)
+            future.release()
+
+
+def _answer(future: Any, address: str) -> dict[str, bytes]:
+    """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
+    try:
+        found = future.result()
+    except Exception as error:  # of whatever kind: it was raised elsewhere
+        said = next(iter(str(error).strip().splitlines()), "no word")
+        raise FredError(f"--dask {address}: {type(error).__name__}: {said}") from error
+    if isinstance(found, str):
+        raise FredError(f"--dask {address}: {found}")
+    files: dict[str, bytes] = found
+    return files
+
+
+def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
+    own = stage / work.folder_of(unit)
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    for name, content in files.items():
+        (own / name).write_bytes(content)
+    work.put(own, stage / unit.folder)
+
+
+def _remote(order: Order, packed: bytes) -> dict[str, bytes] | str:
+    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
+    with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
+        try:
+            work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
+        except FredError as error:
+            return str(error)
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+
+
+def _timings_of(number: str) -> Timings:
+    """Those of the experiment that this thread is at: what a machine of a cluster does at once, threads of one process do."""
+    if getattr(_THREAD, "number", None) != number:
+        _THREAD.number, _THREAD.timings = number, Timings()
+    found: Timings = _THREAD.timings
+    return found

@@ -1,0 +1,61 @@
+"""What another process is told beside its units, by which it finds out whether it would come to the same."""
+
+import os
+import pickle
+import platform
+import uuid
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fred.components import own_code, registry
+from fred.errors import FredError
+from fred.outcomes.unit import Unit
+from fred.process import remembered
+from fred.running import agreement
+
+
+class Order(NamedTuple):
+    """What another process is told beside its units."""
+
+    imports: Sequence[str]
+    expected: dict[str, str]  # what has to be the same there
+    own: bool  # whether classes of the user's own take part
+    number: str  # of the experiment
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], expected: dict[str, str]) -> "Order":
+        """For these units.
+
+        Args:
+            units: what is to be computed elsewhere.
+            expected: what has to be the same there, beside the user's own code.
+        """
+        own = any(unit.own for unit in units)
+        return cls(registry.imported(), expected | (own_code.facts() if own else {}), own, uuid.uuid4().hex)
+
+    def unpacked(self, packed: bytes) -> Any:
+        """What was pickled here, in another process. Raises FredError in one that would come to something else."""
+        registry.allow_import(self.imports)
+        self._compare()
+        _forget_once(self.number, self.own)
+        try:
+            content = pickle.loads(packed)
+        except (ImportError, AttributeError) as error:
+            raise FredError(
+                f"the user's classes cannot be loaded there ({error}); put them into a module, and allow it"
+            ) from error
+        self._compare()  # with modules that were loaded by this alone
+        return content
+
+    def _compare(self) -> None:
+        differing = agreement.objection(self.expected)
+        if differing:
+            who = f"process {os.getpid()} on {platform.node()}"
+            raise FredError(f"{who} would not come to the same: {differing}; start it anew, with the same code and settings")
+
+
+@lru_cache(maxsize=1)
+def _forget_once(number: str, own: bool) -> None:
+    """When an experiment is not the one that this process was at last."""
+    remembered.forget(compiled=own)
