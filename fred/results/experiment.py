@@ -23,6 +23,7 @@ from fred.running.execution import Following, execute
 from fred.running.on_dask import on_dask
 from fred.running.timings import FOLDER, Timings, in_order
 from fred.running.units import doubts_of, units_of, wanted_runs
+from fred.specification import shipped
 from fred.specification.loading import Scenario, validated_anew
 
 
@@ -206,9 +207,11 @@ def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
 
 
 def _seen_from(path: Path, file: str | Path) -> str:
-    """A scenario's file as seen from where the folder lies, so that both may move together."""
+    """A scenario's file as seen from where the folder lies, so that both may move together; of one of FRED's own, its name."""
     if not file:
         return ""
+    if name := shipped.name_of(Path(file)):
+        return name
     try:
         return Path(os.path.relpath(file, path.parent)).as_posix()
     except OSError:  # from a folder that is no more

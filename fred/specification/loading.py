@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from fred.components import registry
 from fred.components.component import Component, options_of
 from fred.errors import FredError
+from fred.specification import shipped
 from fred.specification.names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, problems, setting
@@ -84,7 +85,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     r"""Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
 
     Args:
-        path: the YAML file; paths that it names are seen from its folder.
+        path: the YAML file, or the name of a scenario that comes with FRED; paths that it names are seen from its folder.
         settings: each as after `--set` on the command line: for all runs, or for one as `runs.NAME.key.path=value`.
         imports: names of modules, whose classes the file then names as `module:Class`.
 
@@ -102,7 +103,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     fred.errors.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
     """
     registry.allow_import(imports)
-    path = Path(path)
+    path = shipped.located(Path(path))
     source = Source(path, *parse(path), [setting(text) for text in settings])
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 

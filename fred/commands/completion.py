@@ -1,0 +1,49 @@
+"""`fred completion`: what a shell needs to complete FRED's commands, options, files, and the scenarios that come with it.
+
+The shell asks `fred` itself, through argcomplete, so that nothing has to be written anew when commands change.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import argcomplete
+from argcomplete.completers import FilesCompleter
+
+from fred.specification import shipped
+
+_HOW = """add to your shell's start-up file:
+  bash  ~/.bashrc                   eval "$(fred completion bash)"
+  zsh   ~/.zshrc, after compinit    eval "$(fred completion zsh)"
+  fish  ~/.config/fish/config.fish  fred completion fish | source
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Which shell."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _HOW
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what that shell evaluates."""
+    print(argcomplete.shellcode(["fred"], shell=options.shell))
+    return 0
+
+
+def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> int:
+    """Answer a shell that asks what may come next.
+
+    Args:
+        parser_for: the parser of a command line's words.
+    """
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:]
+    argcomplete.autocomplete(parser_for(words[:-1]), default_completer=_expected)
+    return 0
+
+
+def _expected(prefix: str, action: argparse.Action, **_: Any) -> list[str]:
+    files = list(FilesCompleter()(prefix))
+    return {"scenario": [*files, *shipped.names()], "name": shipped.names()}.get(action.dest, files)
