@@ -144,11 +144,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run = commands.add_parser("run", help="run a scenario and write its results", epilog=_EXIT_CODES)
-    run.add_argument(
-        "scenario", type=Path, nargs="?", help="YAML file, or the name of one that comes with FRED: see `fred scenarios`"
-    )
+    run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
     _add_run_options(run)
     quickstart = commands.add_parser("quickstart", help="run FRED's main example: `fred run quickstart`", epilog=_EXIT_CODES)
     quickstart.set_defaults(scenario=Path("quickstart"))
@@ -185,8 +183,8 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.scenario is None:
         raise FredError(
-            "expected a scenario: give a YAML file, or the name of a scenario that comes with FRED, as in `fred run quickstart`; "
-            "`fred scenarios` lists them, `fred new FILE` begins one of your own"
+            "expected a scenario: a YAML file, or the name of one that comes with FRED, as in `fred run quickstart`; "
+            "`fred scenarios` lists these, `fred new FILE` begins one of your own"
         )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))

@@ -1,10 +1,12 @@
 """`fred new`: a scenario of one's own to begin with, and the schema by which editors complete and check it.
 
-The schema lies beside the scenario, which names it by a relative path: so both may be moved, shared, or kept in a repository, which a path
-into one computer's installation of FRED may not.
+The schema lies beside the scenario, which names it by a relative path: so both may be moved, shared, or kept in a repository,
+which a path into one computer's installation of FRED may not.
 """
 
 import argparse
+import filecmp
+import os
 import re
 import shutil
 from pathlib import Path
@@ -32,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     text = _POINTER.sub(f"# yaml-language-server: $schema={SCHEMA}", source.read_text(encoding="utf-8"))
     copies = {file.parent / each.name: each for each in _beside(source, text)} if options.name else {}
     for place in (file, *copies):
-        if place.is_symlink() or place.exists():
+        if os.path.lexists(place) and not _same(place, copies.get(place)):
             raise FredError(f"{place} exists and is not overwritten; choose another name or folder")
     schema = file.parent / SCHEMA
     try:
@@ -44,10 +46,13 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise FredError(f"cannot write {file}: {error.strerror or error}; choose another name or folder") from error
     print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it by {schema}", end="")
-    stale = schema.read_bytes() != shipped.SCHEMA.read_bytes()
-    print(f", which is of another version of FRED: `fred schema > {schema}` renews it" if stale else "")
+    print("" if _same(schema, shipped.SCHEMA) else f", which is of another version of FRED: `fred schema > {schema}` renews it")
     print(f"`fred run {file}` runs it; `fred list` says what it can name")
     return 0
+
+
+def _same(place: Path, source: Path | None) -> bool:
+    return source is not None and place.is_file() and filecmp.cmp(place, source, shallow=False)
 
 
 def _beside(source: Path, text: str) -> list[Path]:

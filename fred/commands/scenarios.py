@@ -10,8 +10,8 @@ from fred.specification import shipped
 _WIDTH = 32  # of the names
 _AFTER = """
 `fred run NAME` runs one, `fred scenarios NAME` prints it, `fred new FILE --from NAME` copies it to be changed.
-quickstart and those in systems/ are small; the papers' own (backup-workers/, fasgd/, ...) take minutes to hours, and most of them
-read your copy of MNIST from $FRED_DATA/mnist."""
+quickstart and those in systems/ are small; the papers' own (backup-workers/, fasgd/, ...) take minutes to hours, and most
+of them read your copy of MNIST from $FRED_DATA/mnist."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

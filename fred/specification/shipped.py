@@ -48,8 +48,8 @@ def located(path: Path) -> Path:
     if not there:
         beside = [str(each) for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise FredError(
-            f"cannot read {path}: there is no such file, and no scenario of this name comes with FRED{_nearest(str(path), beside)}"
-            "; `fred scenarios` lists those that do, `fred new FILE` begins one of your own"
+            f"cannot read {path}: there is no such file, and no scenario of this name comes with FRED"
+            f"{_nearest(str(path), beside)}; `fred scenarios` lists those that do, `fred new FILE` begins one of your own"
         )
     return path
 
