@@ -39,8 +39,8 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
     Args:
         parser_for: the parser of a command line's words.
     """
-    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:]
-    argcomplete.autocomplete(parser_for(words[:-1]), default_completer=_expected)
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # the last one is being written
+    argcomplete.autocomplete(parser_for(words), default_completer=_expected)
     return 0
 
 

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     schema = file.parent / SCHEMA
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        for place, each in (copies | ({} if schema.exists() else {schema: shipped.SCHEMA})).items():
+        for place, each in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
             shutil.copyfile(each, place)
         with file.open("x", encoding="utf-8") as out:
             out.write(text)

@@ -48,7 +48,7 @@ def located(path: Path) -> Path:
     if not there:
         beside = [str(each) for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise FredError(
-            f"cannot read {path}: there is no such file, and no scenario of this name comes with FRED"
+            f"cannot read {path}: No such file, and no scenario of this name comes with FRED"
             f"{_nearest(str(path), beside)}; `fred scenarios` lists those that do, `fred new FILE` begins one of your own"
         )
     return path
