@@ -47,9 +47,9 @@ def _installed(version: str, program: str) -> Path:
     done, python = place / "tests.lock", place / "bin" / "python"
     if not (done.exists() and done.read_bytes() == _LOCK.read_bytes()):
         subprocess.run([program, "-m", "venv", "--clear", place], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet"]
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, "--upgrade", "pip"], check=True)
-        subprocess.run([*pip, "--require-hashes", "-r", _LOCK], check=True)
+        subprocess.run([*pip, "--require-hashes", "-r", str(_LOCK)], check=True)
         subprocess.run([*pip, "--no-deps", "--editable", "."], cwd=ROOT, check=True)
         shutil.copyfile(_LOCK, done)
     return python

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -34,6 +35,12 @@ def folder(tmp_path, monkeypatch) -> Path:
 def names_in(folder: str | Path = ".") -> list[str]:
     """What lies in a folder."""
     return sorted(path.name for path in Path(folder).iterdir())
+
+
+def model_in(scenario: str) -> Path:
+    """The file of the model by which the run `cutoff` chooses."""
+    protocol: Any = load(scenario).runs["cutoff"].protocol
+    return protocol.rule.model
 
 
 def refusal(capsys, *arguments: str) -> str:
@@ -68,9 +75,8 @@ class TestScenariosByName:
         assert load("quickstart").title == "mine"
 
     def test_files_that_a_scenario_names_are_found_from_anywhere(self, folder):
-        rule = load("cutoff-sgd/figure4").runs["cutoff"].protocol.rule
-        assert rule.model == shipped.FOLDER / "cutoff-sgd" / "cluster158.npz"
-        assert rule.model.is_file()
+        assert model_in("cutoff-sgd/figure4") == shipped.FOLDER / "cutoff-sgd" / "cluster158.npz"
+        assert model_in("cutoff-sgd/figure4").is_file()
 
     @pytest.mark.parametrize(
         ("word", "meant"),
@@ -134,7 +140,7 @@ class TestOneOfYourOwn:
         assert names_in("own") == ["cluster158.json", "cluster158.npz", "cutoffs.yaml", "fred.schema.json"]
         source = (shipped.FOLDER / "cutoff-sgd" / "figure4.yaml").read_text()
         assert (folder / "own" / "cutoffs.yaml").read_text() == source.replace("../schema.json", "fred.schema.json")
-        assert load("own/cutoffs.yaml").runs["cutoff"].protocol.rule.model == Path("own/cluster158.npz")
+        assert model_in("own/cutoffs.yaml") == Path("own/cluster158.npz")
         assert cli.main(["new", "own/again.yaml", "--from", "cutoff-sgd/figure4"]) == 0  # those files are there already
 
     def test_nothing_is_overwritten(self, folder, capsys):

@@ -45,7 +45,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(place)
     python = place / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheel]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
     subprocess.run(pip, check=True, env=_environment())
     (packages,) = place.glob("lib/python3*/site-packages")
     seen = [
