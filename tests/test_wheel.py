@@ -32,7 +32,7 @@ def wheel(tmp_path_factory) -> Path:
             shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copyfile(ROOT / name, copy / name)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", copy / "dist", copy]
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(copy / "dist"), str(copy)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     (found,) = (copy / "dist").iterdir()

@@ -118,12 +118,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
     registry.add_import_option(compare, "the results")
 
-    for name, (module, summary) in _ELSEWHERE.items():
-        command = commands.add_parser(name, help=summary, description=summary)
-        if name in arguments[:1]:
-            own = importlib.import_module(module)
-            own.add_options(command)
-            command.set_defaults(command=own.run)
+    _add_elsewhere(commands, arguments[:1])
 
     known = commands.add_parser("list", help="list what a scenario can name")
     known.set_defaults(command=_list)
@@ -142,6 +137,15 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
         _refuse(arguments[0], commands.choices)
     return parser
+
+
+def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Sequence[str]) -> None:
+    for name, (module, summary) in _ELSEWHERE.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in asked:
+            own = importlib.import_module(module)
+            own.add_options(command)
+            command.set_defaults(command=own.run)
 
 
 def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
