@@ -48,9 +48,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
     subprocess.run(pip, check=True, env=_environment())
     (packages,) = place.glob("lib/python3*/site-packages")
-    seen = [
-        path for path in sys.path if path.endswith("-packages")
-    ]  # folders whose own .pth files, FRED's too, do not count there
+    seen = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files, FRED's too, do not count there
     (packages / "of_the_tests.pth").write_text("\n".join(seen))
     return place / "bin"
 
@@ -92,23 +90,25 @@ def test_its_page_is_the_one_for_people_without_a_checkout(wheel):
 
 def test_it_runs_away_from_the_checkout(installed, tmp_path):
     brief = ("--seed", "1", "--set", "stop={updates: 20}", "--set", "evaluate={points: 2}")
-    assert "results/quickstart" in said(installed, tmp_path, "fred", "quickstart", *brief)
-    assert (tmp_path / "results" / "quickstart" / "manifest.json").is_file()
+    assert "results/quickstart.fasgd" in said(installed, tmp_path, "fred", "quickstart", "--only", "fasgd", *brief)
+    assert (tmp_path / "results" / "quickstart.fasgd" / "figures" / "error.svg").is_file()
     assert {line.split()[0] for line in said(installed, tmp_path, "fred", "scenarios").splitlines() if line} >= set(
         shipped.names()
     )
     said(installed, tmp_path, "fred", "new", "mine.yaml")
-    said(installed, tmp_path, "fred", "run", "mine.yaml", "--only", "wait-for-none", *brief)
+    said(installed, tmp_path, "fred", "run", "mine.yaml", "--only", "wait-for-none", *brief, "--set", "task=null")
     assert (tmp_path / "results" / "mine.wait-for-none" / "summary.json").is_file()
 
 
-def test_every_scenario_can_be_read_there(installed, tmp_path):
+def test_every_scenario_and_the_example_of_a_trace_can_be_read_there(installed, tmp_path):
     program = (
-        "import fred\nfrom fred.specification import shipped\nprint(fred.__file__)\n"
+        "import fred\nfrom fred.specification import shipped\nfrom fred.traces.reading import read\n"
+        "print(fred.__file__)\nprint(*read('example').seconds.shape)\n"
         "for name in shipped.names(): print(name, *fred.load(name).runs)"
     )
-    file, *lines = said(installed, tmp_path, "python", "-c", program).splitlines()
+    file, shape, *lines = said(installed, tmp_path, "python", "-c", program).splitlines()
     assert file.startswith(str(installed.parent))
+    assert shape == "60 8"  # iterations, workers
     names = [path.relative_to(ROOT / "scenarios").with_suffix("").as_posix() for path in (ROOT / "scenarios").rglob("*.yaml")]
     assert sorted(line.split()[0] for line in lines) == sorted(names)
     assert all(len(line.split()) > 1 for line in lines)
