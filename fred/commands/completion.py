@@ -6,11 +6,13 @@ The shell asks `fred` itself, through argcomplete, so that nothing has to be wri
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
+from fred.errors import FredError
 from fred.specification import shipped
 
 _HOW = """add to your shell's start-up file:
@@ -40,7 +42,8 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
         parser_for: the parser of a command line's words.
     """
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # the last one is being written
-    argcomplete.autocomplete(parser_for(words), default_completer=_expected)
+    with suppress(FredError):  # after a word that is no command there is nothing to complete
+        argcomplete.autocomplete(parser_for(words), default_completer=_expected)
     return 0
 
 
