@@ -200,6 +200,16 @@ class TestHelp:
         assert list(load("page.yaml").runs) == ["wait-for-all", "one-backup"]
 
 
+def test_the_python_of_the_page_runs():
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    brief = ["seeds=[1]", "stop={updates: 4}", "evaluate={points: 2}"]
+    names: dict[str, Any] = {}
+    exec(compile(text.replace('"quickstart"', f'"quickstart", {brief}'), "pypi.md", "exec"), names)
+    assert names["result"].summary["name"].tolist() == ["asgd", "fasgd"]
+    assert len(names["result"].schedule("asgd")) > 0
+    assert all(callable(getattr(names["result"], plot)) for plot in re.findall(r"plot_\w+", text))
+
+
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory) -> Callable[[str], list[str]]:
     """What bash completes a line to, in a folder with a scenario, by the script that `fred completion bash` prints."""
