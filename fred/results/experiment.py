@@ -210,10 +210,8 @@ def _seen_from(path: Path, file: str | Path) -> str:
     """A scenario's file as seen from where the folder lies, so that both may move together; of one of FRED's own, its name."""
     if not file:
         return ""
-    if name := shipped.name_of(Path(file)):
-        return name
     try:
-        return Path(os.path.relpath(file, path.parent)).as_posix()
+        return shipped.name_of(Path(file)) or Path(os.path.relpath(file, path.parent)).as_posix()
     except OSError:  # from a folder that is no more
         return Path(file).name
 
