@@ -32,8 +32,8 @@ class TestSame:
     """To the last bit."""
 
     def test_with_one_gradient_at_each_model_three_systems_are_one(self):
-        master = outcome("ringmaster", {"name": "ringmaster", "threshold": 1})
-        rennala = outcome("rennala", {"name": "rennala", "batch": 1})
+        master = outcome("ringmaster", {"name": "bounded-delay", "threshold": 1})
+        rennala = outcome("rennala", {"name": "fresh-batch", "batch": 1})
         sync = outcome("m-sync", {"name": "synchronous", "backup_workers": 4, "late": "interrupt"})
         assert master.params_digest == rennala.params_digest == sync.params_digest
         assert master.schedule.end_ns == rennala.schedule.end_ns == sync.schedule.end_ns
@@ -42,7 +42,7 @@ class TestSame:
     def test_without_a_bound_ringmaster_is_asynchronous(self, network):
         cluster = UNEQUAL | ({"network": network} if network else {})
         master, asgd = (
-            outcome("ringmaster", {"name": "ringmaster", "threshold": 10**6}, cluster),
+            outcome("ringmaster", {"name": "bounded-delay", "threshold": 10**6}, cluster),
             outcome("asgd", None, cluster),
         )
         assert master.schedule.digest() == asgd.schedule.digest()
@@ -88,27 +88,27 @@ class TestDelays:
         cluster=CLUSTERS, threshold=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9)
     )
     def test_nothing_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
-        schedule = recorded(cluster, {"name": "ringmaster", "threshold": threshold, "late": late}, seed)
+        schedule = recorded(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
         pushes = schedule.rows(Verb.PUSH)
         assert schedule["staleness"][pushes].max(initial=0) < threshold
         assert schedule.counts()["updates"] == 40
 
     def test_its_own_bound_grows_with_the_root_of_the_updates(self):
-        schedule = outcome("ringmaster", {"name": "ringmaster", "threshold": "sqrt"}, stop={"updates": 300}).schedule
+        schedule = outcome("ringmaster", {"name": "bounded-delay", "threshold": "sqrt"}, stop={"updates": 300}).schedule
         staleness = schedule["staleness"][schedule.rows(Verb.PUSH)]
         assert all(each < max(1, math.isqrt(number)) for number, each in enumerate(staleness))
         assert staleness.max() >= 5
 
     @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9))
     def test_rennalas_rounds_have_so_many_gradients_and_none_is_stale(self, cluster, batch, late, seed):
-        schedule = recorded(cluster, {"name": "rennala", "batch": batch, "late": late}, seed)
+        schedule = recorded(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
         assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
         rounds = np.diff(np.searchsorted(schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)), prepend=0)
         assert set(rounds.tolist()) == {batch}
 
     @given(cluster=CLUSTERS, batch=st.integers(0, 20), seed=st.integers(0, 9))
     def test_malenia_weighs_all_workers_alike_and_ends_no_round_too_early(self, cluster, batch, seed):
-        schedule = recorded(cluster, {"name": "malenia", "batch": batch}, seed)
+        schedule = recorded(cluster, {"name": "fresh-from-all", "batch": batch}, seed)
         adds, ends = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
         assert schedule["staleness"][adds].max() == 0
         for own in np.split(adds, np.searchsorted(adds, ends))[: len(ends)]:
@@ -121,7 +121,7 @@ class TestDelays:
         """Worker 1 takes 1 s; worker 0 makes an update every 0.25 s, so that it is told after the third, again and again."""
         cluster = {"workers": 2, "speeds": [1.0, 0.25], "compute": {"name": "constant", "seconds": 0.25}}
         run = make_run(
-            "ringmaster", protocol={"name": "ringmaster", "threshold": 3}, cluster=cluster, stop={"seconds": 6.1}, task=None
+            "ringmaster", protocol={"name": "bounded-delay", "threshold": 3}, cluster=cluster, stop={"seconds": 6.1}, task=None
         )
         result = execute("run", run, 0)
         drops = result.schedule.rows(Verb.DROP)
@@ -238,8 +238,8 @@ def test_protocols_are_what_their_schedules_say(name, inline):
     [
         ({"n": 2, "gradients": 3}, "`n` and `gradients` both say"),
         ({"gradients": 6, "afterwards": "wait"}, r"`gradients` \(6\) must not exceed the number of workers \(5\)"),
-        ({"name": "ringmaster", "threshold": 0}, "threshold"),
-        ({"name": "rennala", "batch": 0}, "batch"),
+        ({"name": "bounded-delay", "threshold": 0}, "threshold"),
+        ({"name": "fresh-batch", "batch": 0}, "batch"),
     ],
 )
 def test_what_cannot_be_is_refused(protocol, said):

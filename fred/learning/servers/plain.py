@@ -96,21 +96,21 @@ class RennalaSGD(Server):
     """One step with the mean of the first B gradients at the present parameters, whoever sent them, and how many each."""
 
     rule: ClassVar[str] = "w <- w - step(mean of the first B g at w)"
-    protocol: ClassVar[str] = "rennala"
+    protocol: ClassVar[str] = "fresh-batch"
 
 
 class MaleniaSGD(Server):
     """One step with the mean over all workers of each one's mean gradient at the present parameters."""
 
     rule: ClassVar[str] = "w <- w - step(mean over i of (mean of the g_i at w))"
-    protocol: ClassVar[str] = "malenia"
+    protocol: ClassVar[str] = "fresh-from-all"
 
 
 class RingmasterASGD(Server):
     """One step with every gradient that is less than R updates stale; who would come later begins anew."""
 
     rule: ClassVar[str] = "w <- w - step(g)    (if tau < R)"
-    protocol: ClassVar[str] = "ringmaster"
+    protocol: ClassVar[str] = "bounded-delay"
 
 
 class SSP(Server):

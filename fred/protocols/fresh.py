@@ -1,7 +1,9 @@
 """Batches of gradients that were all computed at the present parameters: Rennala and Malenia.
 
-Rennala [Tyurin, Richtarik 2023, arXiv:2305.12387, method 4] is k-batch-sync [Dutta et al. 2018, arXiv:1803.01113, section 2];
-Malenia is its form for unequal data [same paper, method 6]. What both are asked for is how many are enough.
+| class        | source                                                                                                  |
+|--------------|---------------------------------------------------------------------------------------------------------|
+| FreshBatch   | Rennala: Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync: Dutta et al. 2018, arXiv:1803.01113 |
+| FreshFromAll | Malenia: Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                             |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -13,9 +15,9 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> def told(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="rennala", batch=3)
+    >>> told(name="fresh-batch", batch=3)
     [119, 357, 119]
-    >>> told(name="malenia")
+    >>> told(name="fresh-from-all")
     [29, 290, 87]
 """
 
@@ -34,7 +36,7 @@ from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 
-class _SamePoint(Protocol):
+class _Fresh(Protocol):
     """Who has delivered a gradient begins another one at the same parameters; what is older than these is of no use."""
 
     faults: ClassVar[str] = "Who is back reads the newest model, and joins the round; what others deliver meanwhile counts."
@@ -77,7 +79,7 @@ class _SamePoint(Protocol):
                 sim.interrupt(other)
 
 
-class Rennala(_SamePoint):
+class FreshBatch(_Fresh):
     """Each update averages the first B gradients computed at the present parameters, whoever sends them, and how many each.
 
     With one gradient it is the fastest worker's SGD. Nobody waits for anybody: a worker that has delivered a gradient begins
@@ -93,7 +95,7 @@ class Rennala(_SamePoint):
         return _Batch(sim, self.batch or sim.workers)
 
 
-class Malenia(_SamePoint):
+class FreshFromAll(_Fresh):
     """Each update averages all workers' means of what they have computed at the present parameters, however many each has.
 
     A round ends when everybody has delivered a gradient, and there are enough: the harmonic mean of how many each has is above

@@ -10,11 +10,11 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     >>> def told(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["updates", "staleness_max", "gradients_dropped"]].iloc[0].tolist()
-    >>> told(name="ringmaster", threshold=13)
+    >>> told(name="bounded-delay", threshold=13)
     [386, 12, 0]
-    >>> told(name="ringmaster", threshold=6)
+    >>> told(name="bounded-delay", threshold=6)
     [357, 2, 59]
-    >>> told(name="ringmaster", threshold=6, late="finish")
+    >>> told(name="bounded-delay", threshold=6, late="finish")
     [357, 2, 29]
 """
 
@@ -32,7 +32,7 @@ from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 
-class Ringmaster(Protocol):
+class BoundedDelay(Protocol):
     """Every gradient makes an update when it arrives, unless R updates or more have been made since its model was read.
 
     As soon as a worker's model is so old, the worker gives up its gradient and begins one at the newest model; or (`late:
@@ -77,7 +77,7 @@ class Ringmaster(Protocol):
 class _Server:
     """Steps with what is fresh enough, and tells those whose models have become too old."""
 
-    def __init__(self, sim: Simulation, protocol: Ringmaster):
+    def __init__(self, sim: Simulation, protocol: BoundedDelay):
         self._sim, self._interrupts = sim, protocol.late == "interrupt"
         self._threshold = protocol.threshold or sim.workers
         self._readers: list[list[int]] = []  # by the clock at which they have read
