@@ -1,9 +1,9 @@
 """Batches of gradients that were all computed at the present parameters: Rennala and Malenia.
 
-| class        | source                                                                                                  |
-|--------------|---------------------------------------------------------------------------------------------------------|
-| FreshBatch   | Rennala: Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync: Dutta et al. 2018, arXiv:1803.01113 |
-| FreshFromAll | Malenia: Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                             |
+| class        | source                                                                                       |
+|--------------|----------------------------------------------------------------------------------------------|
+| FreshBatch   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4: Rennala; Dutta et al. 2018: k-batch-sync |
+| FreshFromAll | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6: Malenia                                  |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
