@@ -171,7 +171,7 @@ def test_a_few_random_scenarios_hold_whole(seed):
 
 def test_everything_that_can_be_named_is_drawn():
     """But for what needs other data, or a trained model."""
-    drawn = set(re.findall(r'"([-_a-z0-9]+)"', "".join(json.dumps(document(Draws(seed))) for seed in range(1500))))
+    drawn = set(re.findall(r'"([-_a-z0-9]+)"', "".join(json.dumps(document(Draws(seed))) for seed in range(3000))))
     known = {*OPTIMIZERS, *(name for names in registry.REGISTRY.values() for name in names)}
     assert known - drawn <= {"mnist", "cifar10", "cnn", "dmm", "dmm-plain", "dmm-printed"}
 
