@@ -25,10 +25,14 @@ class Written:
             for name, own in runs.items()
         ]
         self.summary = pd.concat(frames, ignore_index=True)
+        self.scenario = cast(Any, type("Unsaid", (), {"baseline": None}))
         self.outcomes = [cast(Any, type("Named", (), {"name": name})) for name in runs]
 
     def with_its_best(self) -> "Written":
         return self
+
+    def called(self, run: str) -> str:
+        return run
 
 
 def rows(baseline: str | None = None, **runs: dict[str, list[float]]) -> dict[Any, dict[Any, Any]]:
@@ -149,6 +153,7 @@ def test_runs_with_the_same_seeds_are_compared_of_a_sweep_the_best_points():
     )
     result = fred.run(scenario)
     found = compared(result, "ssgd")
+    assert compared(result, "asgd")["baseline"].tolist() == ["asgd,workers=4"]
     assert found[["run", "quantity", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "throughput", 2]]
     own = result.summary.set_index(["name", "seed"])["throughput"]
     ratios = (own["asgd,workers=4"] / own["ssgd"]).to_numpy()

@@ -53,7 +53,8 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
 
     Args:
         tables: what the runs came to.
-        baseline: the run that all others are compared with; by default the first.
+        baseline: the run that all others are compared with, of a swept one its best point; by default the scenario's
+            `baseline`, or else the first.
 
     Columns: run, baseline, quantity (loss, error, to_target, throughput; those that are measured), way (`difference` from the
     baseline for loss and error, `ratio` to it for the others), mean (of ratios the geometric one), low and high (its 95 %
@@ -72,12 +73,12 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         run baseline    quantity    way  seeds
     0  ssgd     asgd  throughput  ratio      5
     """
-    tables = tables.with_its_best()
-    runs = list(dict.fromkeys(each.name for each in tables.outcomes))
-    baseline = runs[0] if baseline is None else baseline
+    reported = tables.with_its_best()
+    runs = list(dict.fromkeys(each.name for each in reported.outcomes))
+    baseline = tables.called(baseline) if baseline else reported.scenario.baseline or runs[0]
     if baseline not in runs:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
-    summary = tables.summary.set_index("seed")
+    summary = reported.summary.set_index("seed")
     by_run = {str(name): own for name, own in summary.groupby("name", sort=False)}
     rows = [
         {"run": run, "baseline": baseline, "quantity": quantity.name, "way": quantity.way, **pair}

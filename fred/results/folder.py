@@ -183,6 +183,8 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: A
     names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
     for part in ("runs", "points"):
         resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
+    if scenario.baseline not in names | {point["of"] for point in resolved["points"].values()}:
+        resolved["baseline"] = None
     manifest = {
         "format": FORMAT,
         "fred": __version__,

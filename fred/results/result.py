@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.views import figures, pictures
@@ -51,7 +52,31 @@ class Result(Tables):
     anew: tuple[str, ...] = ()  # why others that were there were computed again
 
     def __repr__(self) -> str:
-        return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}>"
+        reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
+        return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}{reported}>"
+
+    @property
+    def paired(self) -> pd.DataFrame:
+        """Each run less the baseline (the scenario's, or the first), seed by seed; of a sweep the best points.
+
+        Columns: run, baseline, quantity (loss, error, to_target, throughput), way (difference or ratio), mean, low and high
+        (95 % interval, with at least 5 seeds), least and largest (over the seeds), seeds, missing, variance_saved (by pairing).
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     stop={"updates": 4},
+        ...     seeds=[1, 2, 3, 4, 5],
+        ...     runs={
+        ...         "two": {"algorithm": {"name": "ssgd", "learning_rate": 0.1}},
+        ...         "four": {"algorithm": {"name": "ssgd", "learning_rate": 0.1}, "cluster": {"workers": 4}},
+        ...     },
+        ... )
+        >>> fred.run(scenario).paired[["run", "baseline", "quantity", "way", "mean", "low", "high", "seeds"]]
+            run baseline    quantity    way  mean  low  high  seeds
+        0  four      two  throughput  ratio   2.0  2.0   2.0      5
+        """
+        return compared(self)
 
     def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
         """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew.
