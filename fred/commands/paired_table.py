@@ -14,6 +14,7 @@ ONE_SEED = (
 )
 _HEADINGS = {"to_target": "to target"}
 _MOST_DECIMALS = 6
+_ROUNDING = 1e-6  # relative: what differs by less is shown as one number
 
 
 def paired_table(pairs: pd.DataFrame) -> Table:
@@ -53,9 +54,10 @@ def said(pair: dict[Any, Any]) -> str:
     if pair["least"] == pair["largest"] == (pair["way"] == "ratio"):
         return "equal"
     low, high = (pair["low"], pair["high"]) if math.isfinite(pair["low"]) else (pair["least"], pair["largest"])
-    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if high > low else 3
+    apart = high - low > _ROUNDING * abs(pair["mean"])
+    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if apart else 3
     form, sign = (f".{decimals}f", "× ") if pair["way"] == "ratio" else (f"+.{decimals}f", "")
-    spread = f" ({low:{form}} to {high:{form}})" if high > low else ""
+    spread = f" ({low:{form}} to {high:{form}})" if apart else ""
     missing = f", {pair['seeds']} of {pair['seeds'] + pair['missing']} seeds" if pair["missing"] else ""
     return f"{sign}{pair['mean']:{form}}{spread}{missing}"
 

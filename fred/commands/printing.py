@@ -14,6 +14,7 @@ from fred.errors import FredError
 from fred.files.ownership import ASIDE
 from fred.files.staging import said
 from fred.outcomes import sweeps
+from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
 
@@ -44,10 +45,11 @@ def print_summary(outcome: result.Result, out: Path) -> None:
 
 def _print_pairs(best: result.Result, console: Console) -> None:
     """How the reported runs differ from the baseline, if there are several."""
-    if len(best.scenario.seeds) == 1 and len({each.name for each in best.outcomes}) > 1:
+    shared = shared_seeds(best)
+    if shared == 1:
         console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    elif len(pairs := best.paired):
-        console.print(paired_table(pairs))
+    elif shared:
+        console.print(paired_table(best.paired))
 
 
 def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
@@ -229,17 +231,23 @@ def print_comparison(compared: Compared) -> None:
         table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
         previous = values[0]
     console.print(table)
+    pairs = compared.paired()
+    if len(pairs):
+        several = len(compared.results) > 2
+        console.print(paired_table(pairs.assign(run=pairs["of"] + (": " + pairs["run"] if several else ""))))
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
 
 
 def save_comparison(compared: Compared, out: Path) -> None:
-    """`comparison.csv` and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
+    """Tables and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
         compared.table().to_csv(out / "comparison.csv", index=False)
+        if len(pairs := compared.paired()):
+            pairs.to_csv(out / "paired.csv", index=False)
         for name, draw in pictures.items():
             draw().save(out / f"{name}.svg")

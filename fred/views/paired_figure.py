@@ -24,7 +24,7 @@ def paired(pairs: pd.DataFrame, title: str) -> Picture:
     quantities = list(dict.fromkeys(pairs["quantity"]))
     runs = list(dict.fromkeys(pairs["run"]))
     with style():
-        figure = Picture(figsize=(1.4 + 2.6 * len(quantities), 1.3 + 0.28 * len(runs)), layout="constrained")
+        figure = Picture(figsize=(1.4 + 2.6 * len(quantities), 1.5 + 0.28 * len(runs)), layout="constrained")
         axes = figure.subplots(1, len(quantities), sharey=True, squeeze=False)[0]
         for axis, quantity in zip(axes, quantities, strict=True):
             own = pairs[pairs["quantity"] == quantity].set_index("run").reindex(runs)
@@ -38,6 +38,8 @@ def paired(pairs: pd.DataFrame, title: str) -> Picture:
                 axis.xaxis.set_minor_formatter(NullFormatter())
             axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.grid(axis="y", visible=False)
+        thick = "thick: 95 % interval; " if pairs["low"].notna().any() else ""
+        figure.supxlabel(f"dot: mean; {thick}thin: range of {(pairs['seeds'] + pairs['missing']).max()} seeds", fontsize=8)
         axes[0].set_yticks(range(len(runs)), runs, parse_math=False)
         headline(figure, " – ".join(filter(None, (title, f"compared with {pairs['baseline'].iloc[0]}"))))
     return figure

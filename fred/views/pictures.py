@@ -11,8 +11,8 @@ from fred.errors import FredError
 from fred.outcomes import staleness, sweeps
 from fred.outcomes.measures import WAYS, copies
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.paired import compared, shared_seeds
 from fred.outcomes.spans import KINDS
-from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.views import figures, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture
@@ -36,7 +36,7 @@ def drawable(tables: Tables) -> dict[str, Callable[[], Picture]]:
     if "disagreement" in metrics:
         own = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
         drawn |= {name: partial(of_replicas, tables, quantity) for name, quantity in own.items()}
-    if len(tables.scenario.seeds) > 1 and len({each.name for each in tables.outcomes}) > 1:
+    if shared_seeds(tables) > 1:
         drawn["paired"] = partial(paired, tables)
     drawn |= {"traffic": partial(traffic, tables), "staleness": partial(stale_gradients, tables)}
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
@@ -73,14 +73,14 @@ def of_replicas(tables: Tables, quantity: str) -> Picture:
 
 
 def paired(tables: Tables) -> Picture:
-    """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is no other run.
+    """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is none to compare.
 
     Args:
         tables: what the runs came to.
     """
     pairs = compared(tables)
     if pairs.empty:
-        raise FredError("nothing to plot: there are no two runs to compare")
+        raise FredError("nothing to plot: no two runs have seeds in common")
     return paired_figure.paired(pairs, tables.scenario.title)
 
 
