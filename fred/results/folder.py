@@ -22,7 +22,7 @@ from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
 
-FORMAT = 7  # of the folder, raised when a reader would have to change
+FORMAT = 8  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
