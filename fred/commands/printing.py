@@ -1,6 +1,7 @@
 """What the command line shows of results: tables."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
+from fred.views import paired_figure
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -82,7 +84,7 @@ def _chosen(swept: result.Result) -> str:
     scenario = swept.scenario
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "which are reported, too"
     by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
-    return f"the best of each run's points by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; "
+    return f"the best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; "
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -231,12 +233,16 @@ def print_comparison(compared: Compared) -> None:
         table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
         previous = values[0]
     console.print(table)
-    pairs = compared.paired()
-    if len(pairs):
-        several = len(compared.results) > 2
-        console.print(paired_table(pairs.assign(run=pairs["of"] + (": " + pairs["run"] if several else ""))))
+    if len(pairs := _named(compared)):
+        console.print(paired_table(pairs))
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
+
+
+def _named(compared: Compared) -> pd.DataFrame:
+    """Paired differences under the runs' names, and the folders' where there are several."""
+    pairs = compared.paired()
+    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs
 
 
 def save_comparison(compared: Compared, out: Path) -> None:
@@ -244,10 +250,13 @@ def save_comparison(compared: Compared, out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
+    pictures.pop("paired", None)  # that of folders is another
+    if len(pairs := _named(compared)):
+        pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
         compared.table().to_csv(out / "comparison.csv", index=False)
-        if len(pairs := compared.paired()):
-            pairs.to_csv(out / "paired.csv", index=False)
+        if len(pairs):
+            compared.paired().to_csv(out / "paired.csv", index=False)
         for name, draw in pictures.items():
             draw().save(out / f"{name}.svg")
