@@ -8,7 +8,7 @@ import pytest
 
 import fred
 from fred.commands import cli
-from fred.commands.printing import print_summary
+from fred.commands.printing import print_comparison, print_summary, save_comparison
 from fred.errors import FredError
 from fred.results.compare import Compared
 from fred.results.verify import Verdict, verify
@@ -130,7 +130,7 @@ class TestInAFolder:
         assert found.scenario.baseline is None
         assert found.paired.empty
 
-    def test_folders_are_compared_by_what_is_reported(self, scenario, tmp_path):
+    def test_folders_are_compared_by_what_is_reported(self, scenario, tmp_path, capsys):
         slower = scenario.replace({"cluster.compute.scale": 0.2})
         for name, each in (("first", scenario), ("same", scenario), ("slower", slower)):
             fred.run(each, out=tmp_path / name)
@@ -142,6 +142,11 @@ class TestInAFolder:
         ]
         np.testing.assert_allclose(pairs["mean"], 0.5, rtol=1e-6)
         assert set(compared.table()["run"]) == {"ssgd", "asgd,workers=4"}
+        save_comparison(compared, tmp_path / "out")
+        assert (tmp_path / "out" / "paired.svg").is_file()
+        assert (tmp_path / "out" / "paired.csv").read_text().count("first") == 2
+        print_comparison(compared)
+        assert "│ ssgd │ × 0.500 │" in " ".join(capsys.readouterr().out.split())
 
 
 class TestRefusals:

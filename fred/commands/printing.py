@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.commands.paired_table import ONE_SEED, paired_table
+from fred.commands.paired_table import named, paired_table, print_pairs
 from fred.errors import FredError
 from fred.files.ownership import ASIDE
 from fred.files.staging import said
 from fred.outcomes import sweeps
-from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
 from fred.views import paired_figure
@@ -35,7 +34,7 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     if outcome.chosen:
         best = outcome.with_its_best()
         console.print(_summary_table(best, out, outcome))
-        _print_pairs(best, console)
+        print_pairs(best, console)
         if best.summary["staleness_by_block"].notna().any():
             console.print(_blocks_table(best.summary))
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
@@ -43,15 +42,6 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     console.print(f"results: {out}", highlight=False, markup=False)
     for folder in sorted(out.glob(f"{ASIDE}*")):
         console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
-
-
-def _print_pairs(best: result.Result, console: Console) -> None:
-    """How the reported runs differ from the baseline, if there are several."""
-    shared = shared_seeds(best)
-    if shared == 1:
-        console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    elif shared:
-        console.print(paired_table(best.paired))
 
 
 def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
@@ -233,16 +223,10 @@ def print_comparison(compared: Compared) -> None:
         table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
         previous = values[0]
     console.print(table)
-    if len(pairs := _named(compared)):
+    if len(pairs := named(compared)):
         console.print(paired_table(pairs))
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
-
-
-def _named(compared: Compared) -> pd.DataFrame:
-    """Paired differences under the runs' names, and the folders' where there are several."""
-    pairs = compared.paired()
-    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs
 
 
 def save_comparison(compared: Compared, out: Path) -> None:
@@ -251,7 +235,7 @@ def save_comparison(compared: Compared, out: Path) -> None:
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
     pictures.pop("paired", None)  # that of folders is another
-    if len(pairs := _named(compared)):
+    if len(pairs := named(compared)):
         pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
