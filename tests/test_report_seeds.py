@@ -74,6 +74,12 @@ class TestWhatIsRun:
         result = fred.run(fred.scenario(race, seeds=[one], report_seeds=[other]))
         assert {each.name for each in result.with_its_best().outcomes} == {both[one]} != {both[other]}
 
+    def test_a_swept_run_may_be_the_baseline_and_settings_may_change(self, scenario):
+        other = scenario.replace({"baseline": "asgd", "report_seeds": [12]})
+        assert fred.run(other.replace({"stop.gradients": 30})).paired[["run", "baseline"]].to_numpy().tolist() == [
+            ["ssgd", "asgd,workers=4"]
+        ]
+
     def test_one_run_alone_is_tuned_and_reported_too(self, scenario):
         assert units(fred.run(scenario, only="ssgd")) == REPORTED[:3]
         assert units(fred.run(scenario, only="asgd")) == TUNED + REPORTED[3:]

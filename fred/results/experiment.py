@@ -128,7 +128,7 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
     """Do what is missing, and put a whole folder in its place; the units, how many were there before, and why not more."""
     possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
-        kept = kept_of(possible, stage, path) if not how.fresh else []
+        kept = {*kept_of(possible, stage, path)} if not how.fresh else set()
         objections = objections_to([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
         begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
@@ -151,7 +151,7 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
     return units, sum(unit in kept for unit in units), said_anew(objections, units)
 
 
-def _done(units: list[Unit], kept: list[Unit], stage: Path, how: _Manner) -> list[Stored]:
+def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
     """What units came to, those that are kept and those that are done now."""
     for unit in units:
         if unit in kept:
@@ -191,7 +191,7 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
         side_by_side.one_by_one(units, stage, how.progress)
 
 
-def _files_of(units: list[Unit], stage: Path) -> list[str]:
+def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:
     """What was written of units that are done."""
     abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
