@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace) -> int:
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.process.progress import of_runs
     from fred.results import experiment
-    from fred.running.units import doubts_of, wanted_runs
+    from fred.running.units import doubts_of, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
 
@@ -214,7 +214,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     scenario = load(file, settings, options.imports)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
-    with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+    with of_runs(number_of_units(scenario, only)) as progress:
         return experiment.run(scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file)
 
 

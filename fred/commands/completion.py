@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 import argcomplete
-from argcomplete.completers import FilesCompleter
+from argcomplete.completers import BaseCompleter, FilesCompleter
+from argcomplete.shell_integration import shellcode
 
 from fred.errors import FredError
 from fred.specification import shipped
@@ -31,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what that shell evaluates."""
-    print(argcomplete.shellcode(["fred"], shell=options.shell))
+    print(shellcode(["fred"], shell=options.shell))
     return 0
 
 
@@ -43,10 +44,13 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
     """
     words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # the last one is being written
     with suppress(FredError):  # after a word that is no command there is nothing to complete
-        argcomplete.autocomplete(parser_for(words), default_completer=_expected)
+        argcomplete.autocomplete(parser_for(words), default_completer=_Expected())
     return 0
 
 
-def _expected(prefix: str, action: argparse.Action, **_: Any) -> list[str]:
-    files = list(FilesCompleter()(prefix))
-    return {"scenario": [*files, *shipped.names()], "name": shipped.names()}.get(action.dest, files)
+class _Expected(BaseCompleter):
+    """Files, and the scenarios that come with FRED where one is asked for."""
+
+    def __call__(self, *, prefix: str, action: argparse.Action, **_: Any) -> list[str]:
+        files = list(FilesCompleter()(prefix))
+        return {"scenario": [*files, *shipped.names()], "name": shipped.names()}.get(action.dest, files)
