@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
