@@ -6,78 +6,75 @@ import numpy as np
 import pandas as pd
 
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
-from fred.views.packets import NO_FLOWS, Passing
 
-_Place = tuple[str, int]  # a kind of thing that is drawn, and which of them
+_Numbers = dict[int, list[int]]  # flows, of each thing that has any
 
 
 class Flows:
-    """Flows, and where each passes.
+    """Flows, by number, and what each passes.
 
     Args:
         schedule: of a run with a clock.
         account: what is drawn of its spans, by number.
         sent: what is drawn of its messages, by number.
         rows: which of its rows are drawn.
+
+    Of each kind of things, `spans`, `messages`, `arrivals` of models from other workers and `rows`: which flows begin at one
+    of them, or pass it, and which end there.
     """
 
     def __init__(self, schedule: Schedule, account: pd.DataFrame, sent: pd.DataFrame, rows: Ints):
         self._schedule, self._count = schedule, 0
-        self._passing: dict[_Place, Passing] = defaultdict(lambda: Passing([], []))
-        busy = account[account["kind"].isin(("computing", "in_vain"))]
-        self._begun, self._ended = (_by_worker(busy, name) for name in ("begin_ns", "end_ns"))
-        self._drawn = set(rows.tolist())
+        self.passing: dict[str, _Numbers] = defaultdict(dict)
+        self.ending: dict[str, _Numbers] = defaultdict(dict)
+        self._busy = account[account["kind"].isin(("computing", "in_vain"))]
+        self._row, self._message = (np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2))  # the last is of no row
+        self._row[rows] = rows
         across = sent["way"] == "between workers"
-        self._messages = dict(zip(sent.loc[~across, "row"].tolist(), sent.index[~across].tolist(), strict=True))
+        self._message[sent.loc[~across, "row"]] = sent.index[~across]
+        self._message[NONE] = NONE
         self._of_gradients()
         self._of_models()
-        arriving = sent.index[across & sent["arrived"] & (sent["sender"] != NONE)]
-        for message in arriving.tolist():
-            self._join(("message", message), ("arrival", message))
-
-    def at(self, kind: str, number: int) -> Passing:
-        """Which flows pass a `span`, a `message`, an `arrival` of a model from another worker, or a `row`."""
-        return self._passing.get((kind, number), NO_FLOWS)
+        between = sent.index[across & sent["arrived"] & (sent["sender"] != NONE)].to_numpy()
+        self._join(messages=between, arrivals=between)
 
     def _of_gradients(self) -> None:
         """From the span in which each was computed, over its message, to each row that uses or drops it."""
-        schedule = self._schedule
-        rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-        ends = zip(schedule["worker"][rows].tolist(), schedule["end_ns"][rows].tolist(), strict=True)
-        for row, end in zip(rows.tolist(), ends, strict=True):
-            self._join(("span", self._ended.get(end)), ("message", self._messages.get(row)), self._row(row))
+        rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+        spans = self._spans("end_ns", self._schedule["worker"][rows], self._schedule["end_ns"][rows])
+        self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
 
     def _of_models(self) -> None:
         """From where a server sends each, over its message, to the span of the first gradient that is computed with it."""
         schedule = self._schedule
-        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]
+        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # so that the first use stays
         begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
         begins[schedule["mailbox"][used]] = schedule["begin_ns"][used]
         mixes = schedule.rows(Verb.MIX)
         inside = np.arange(len(begins))
-        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # of blocks
+        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models that are composed of blocks
         rows, where = schedule.rows(Verb.PULL), schedule.on_servers
         rows = rows[(schedule["replica"][rows] >= where.start) & (schedule["replica"][rows] < where.stop)]
         read = schedule["mailbox"][rows]
-        begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read]).tolist()
-        for row, key in zip(rows.tolist(), zip(schedule["worker"][rows].tolist(), begin, strict=True), strict=True):
-            self._join(self._row(row), ("message", self._messages.get(row)), ("span", self._begun.get(key)))
+        begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read])
+        spans = self._spans("begin_ns", schedule["worker"][rows], begin)
+        self._join(rows=self._row[rows], messages=self._message[rows], spans=spans)
 
-    def _row(self, row: int) -> tuple[str, int | None]:
-        return "row", row if row in self._drawn else None
+    def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
+        """Of these workers the spans of computing that begin or end then; NONE where none is drawn."""
+        known = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
+        found = known.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
+        return np.append(self._busy.index, NONE)[found]
 
-    def _join(self, *places: tuple[str, int | None]) -> None:
-        """A flow from the first of these places that are drawn to the last, if there are two at least."""
-        *passed, last = drawn = [(kind, number) for kind, number in places if number is not None] or [("", NONE)]
-        if len(drawn) < 2:
-            return
-        self._count += 1
-        for place in passed:
-            self._passing[place].on.append(self._count)
-        self._passing[last].ending.append(self._count)
-
-
-def _by_worker(account: pd.DataFrame, when: str) -> dict[tuple[int, int], int]:
-    """The numbers of spans, by worker and when they begin or end, ns."""
-    keys = zip(account["worker"].tolist(), account[when].tolist(), strict=True)
-    return dict(zip(keys, account.index.tolist(), strict=True))
+    def _join(self, **places: Ints) -> None:
+        """A flow for each position: from the first of its places that is drawn to the last, if two are at least."""
+        drawn = np.array([numbers != NONE for numbers in places.values()])
+        joined = drawn.sum(axis=0) > 1
+        flow = self._count + np.cumsum(joined)
+        self._count += int(joined.sum())
+        for number, (kind, places_) in enumerate(places.items()):
+            last = ~drawn[number + 1 :].any(axis=0)
+            for to, which in ((self.ending, last), (self.passing, ~last)):
+                here = np.flatnonzero(joined & drawn[number] & which)
+                for place, each in zip(places_[here].tolist(), flow[here].tolist(), strict=True):
+                    to[kind].setdefault(place, []).append(each)

@@ -1,12 +1,12 @@
 """The packets of a Perfetto trace: tracks, and what is on them; `perfetto_trace.proto` says what each field means."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
 _SEQUENCE = 1  # all packets are of one, so that names are told once
 _AT_ONCE = 20_000  # packets in memory
+_NAMED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _BEGIN, _END, _INSTANT, _COUNTER = (
     TrackEvent.TYPE_SLICE_BEGIN,
     TrackEvent.TYPE_SLICE_END,
@@ -14,16 +14,7 @@ _BEGIN, _END, _INSTANT, _COUNTER = (
     TrackEvent.TYPE_COUNTER,
 )
 Facts = Iterable[tuple[str, int | str]]  # what is told of something: names and values
-
-
-class Passing(NamedTuple):
-    """Flows, by number, that begin at or pass something, and those that end there."""
-
-    on: list[int]
-    ending: list[int]
-
-
-NO_FLOWS = Passing([], [])
+_Flows = Sequence[int]  # by number
 
 
 class Packets:
@@ -64,14 +55,16 @@ class Packets:
             track.counter.unit_name = unit
         return self._tracks
 
-    def slice(self, track: int, begin: int, end: int, name: str, facts: Facts = (), flows: Passing = NO_FLOWS) -> None:
-        """Something that takes time."""
-        self._event(_BEGIN, track, begin, name, facts, flows)
+    def slice(
+        self, track: int, begin: int, end: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()
+    ) -> None:
+        """Something that takes time, with flows that begin there or pass, and those that end there."""
+        self._event(_BEGIN, track, begin, name, facts, passing, ending)
         self._plain(_END, track, end)
 
-    def instant(self, track: int, time: int, name: str, facts: Facts = (), flows: Passing = NO_FLOWS) -> None:
+    def instant(self, track: int, time: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()) -> None:
         """Something that takes none."""
-        self._event(_INSTANT, track, time, name, facts, flows)
+        self._event(_INSTANT, track, time, name, facts, passing, ending)
 
     def count(self, track: int, time: int, value: int) -> None:
         """From this time on."""
@@ -101,22 +94,26 @@ class Packets:
         event.type, event.track_uuid = kind, track
         return event
 
-    def _event(self, kind: "TrackEvent.Type", track: int, time: int, name: str, facts: Facts, flows: Passing) -> None:
+    def _event(
+        self, kind: "TrackEvent.Type", track: int, time: int, name: str, facts: Facts, passing: _Flows, ending: _Flows
+    ) -> None:
         packet = self._packet()
-        packet.timestamp, packet.sequence_flags = time, TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+        packet.timestamp, packet.sequence_flags = time, _NAMED
         event = packet.track_event
         event.type, event.track_uuid = kind, track
         event.name_iid = self._names.get(name) or self._name(packet, name)
+        add = event.debug_annotations.add
         for fact, value in facts:
-            number = self._facts.get(fact) or self._fact(packet, fact)
+            told = add()
+            told.name_iid = self._facts.get(fact) or self._fact(packet, fact)
             if type(value) is str:
-                event.debug_annotations.add(name_iid=number, string_value=value)
+                told.string_value = value
             else:
-                event.debug_annotations.add(name_iid=number, int_value=value)
-        if flows.on:
-            event.flow_ids.extend(flows.on)
-        if flows.ending:
-            event.terminating_flow_ids.extend(flows.ending)
+                told.int_value = value
+        if passing:
+            event.flow_ids.extend(passing)
+        if ending:
+            event.terminating_flow_ids.extend(ending)
 
     def _name(self, packet: TracePacket, name: str) -> int:
         """The number of a name, which is told with the first packet that has it."""

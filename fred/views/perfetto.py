@@ -1,7 +1,7 @@
 """A run as a trace that https://ui.perfetto.dev opens: who does what when, what is sent to whom, what becomes of it."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from fred.views.packets import Packets
 
 MOST = 1_000_000  # slices and instants: about as many as a browser takes
 _DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # to a replica, by verb
+_FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # of a row
 _USED = Verb.PUSH, Verb.ADD
 
 
@@ -48,7 +49,7 @@ class Part(NamedTuple):
     def cut(self, table: pd.DataFrame) -> Iterator[Any]:
         """What of it, in order; its number first, times cut at the ends of this part."""
         ends = {name: table[name].clip(self.begin, self.end) for name in ("begin_ns", "end_ns")}
-        return table.assign(**ends).itertuples()
+        return table.assign(**ends).itertuples(name=None)
 
     def holds(self, times: Ints) -> NDArray[np.bool_]:
         """Which of these times, ns, lie in it."""
@@ -123,10 +124,10 @@ def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) 
     where = packets.track("parameters", top, 3)
     cells = schedule.cells(rows)
     tracks = {cell: packets.track(_named(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
-    facts = _facts(schedule, rows)
+    passing, ending = flows.passing["rows"], flows.ending["rows"]
     columns = (rows, schedule["time_ns"][rows], schedule["verb"][rows], cells)
-    for told, row, time, verb, cell in zip(facts, *(each.tolist() for each in columns), strict=True):
-        packets.instant(tracks[cell], time, _DONE[verb], told, flows.at("row", row))
+    for told, row, time, verb, cell in zip(_facts(schedule, rows), *(each.tolist() for each in columns), strict=True):
+        packets.instant(tracks[cell], time, _DONE[verb], told, passing.get(row, ()), ending.get(row, ()))
 
 
 def _named(schedule: Schedule, cell: int) -> str:
@@ -139,34 +140,35 @@ def _named(schedule: Schedule, cell: int) -> str:
     return whose if schedule.blocks == 1 else f"{whose}, block {block}"
 
 
-def _facts(schedule: Schedule, rows: Ints) -> Iterator[list[tuple[str, int]]]:
-    """What the schedule says of each of these rows; of NONE, nothing."""
+def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Iterator[list[tuple[str, int | str]]]:
+    """What is known of each of these rows; of NONE, nothing."""
     made = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     version, stale = schedule["timestamp"].copy(), np.full(len(schedule), NONE, np.int64)
     version[made], stale[schedule.rows(*_USED)] = schedule.read_at(made), of_gradients(schedule)
-    known = {"worker": schedule["worker"], "step": schedule["step"], "version": version, "staleness": stale}
-    known |= {"bytes": np.where(schedule["messages"] > 0, schedule["bytes"], NONE), "row": np.arange(len(schedule))}
-    columns = (np.append(column, NONE)[rows].tolist() for column in known.values())  # of no row (NONE), nothing is known
-    for numbers in zip(*columns, strict=True):
-        yield [(name, number) for name, number in zip(known, numbers, strict=True) if number != NONE]
+    size = np.where(schedule["messages"] > 0, schedule["bytes"], NONE)
+    columns = (schedule["worker"], schedule["step"], version, stale, size, np.arange(len(schedule)))
+    known = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}
+    for numbers in zip(*(known[name] for name in names), strict=True):
+        yield [(name, number) for name, number in zip(names, numbers, strict=True) if number != NONE]
 
 
 def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
-    """Messages on their way; and then the arrivals of models from other workers."""
-    lanes, arrivals = _Lanes(packets, packets.track("messages", top, 4)), list[Any]()
-    for each in part.cut(sent.sort_values("begin_ns", kind="stable")):
-        between, receives = each.way == "between workers", each.way == "to workers" or each.sender == NONE
-        own, other = (each.receiver, each.sender) if receives else (each.sender, each.receiver)
-        facts: list[tuple[str, int | str]] = [("from" if receives else "to", _party("worker" if between else "server", other))]
-        facts += [(name, value) for name, value in (("bytes", each.bytes), ("row", each.row)) if value != NONE]
-        track = lanes.free(own, "receives" if receives else "sends", each.begin_ns, each.end_ns)
-        name = "gradient" if each.way == "to servers" else "model"
-        packets.slice(track, each.begin_ns, each.end_ns, name, facts, flows.at("message", each.Index))
-        if flows.at("arrival", each.Index).ending:
-            arrivals.append(each)
-    for each in arrivals:
-        track, passing = lanes.free(each.receiver, "receives", each.end_ns, each.end_ns), flows.at("arrival", each.Index)
-        packets.instant(track, each.end_ns, "model", [("from", f"worker {each.sender}")], passing)
+    """Messages on their way, and then the arrivals of models from other workers."""
+    where = packets.track("messages", top, 4)
+    lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
+    for number, way, begin, end, _, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
+        receives = way == "to workers" or sender == NONE
+        own, other = (receiver, sender) if receives else (sender, receiver)
+        party = _party("worker" if way == "between workers" else "server", other)
+        told = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
+        track, name = lanes.free(own, receives, begin, end), "gradient" if way == "to servers" else "model"
+        facts = [("from" if receives else "to", party), *told]
+        packets.slice(track, begin, end, name, facts, passing.get(number, ()), ending.get(number, ()))
+    lanes, ending = _Lanes(packets, where), flows.ending["arrivals"]
+    arriving = sent.loc[list(ending)].sort_values("end_ns", kind="stable")
+    for number, time, sender, receiver in arriving[["end_ns", "sender", "receiver"]].itertuples(name=None):
+        facts = [("from", f"worker {sender}")]
+        packets.instant(lanes.free(receiver, True, time, time), time, "model", facts, ending=ending[number])
 
 
 def _party(other: str, number: int) -> str:
@@ -179,15 +181,16 @@ class _Lanes:
 
     def __init__(self, packets: Packets, parent: int):
         self._packets, self._parent = packets, parent
-        self._lanes: dict[str, list[list[int]]] = defaultdict(list)  # track, and until when it is taken, ns
+        self._lanes: dict[int, list[list[int]]] = defaultdict(list)  # track, and until when it is taken, ns
 
-    def free(self, worker: int, does: str, begin: int, end: int) -> int:
+    def free(self, worker: int, receives: bool, begin: int, end: int) -> int:
         """A track that is free from `begin` on, and is then taken until `end`, ns."""
-        name = f"worker {worker} {does}"
-        lane = next((each for each in self._lanes[name] if each[1] <= begin), None)
+        rank = 2 * worker + receives
+        lane = next((each for each in self._lanes[rank] if each[1] <= begin), None)
         if lane is None:
-            lane = [self._packets.track(name, self._parent, 2 * worker + (does == "receives")), 0]
-            self._lanes[name].append(lane)
+            name = f"worker {worker} {'receives' if receives else 'sends'}"
+            lane = [self._packets.track(name, self._parent, rank), 0]
+            self._lanes[rank].append(lane)
         lane[1] = end
         return lane[0]
 
@@ -198,10 +201,10 @@ def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flow
     shared = 1 < len(set(nodes)) < len(nodes)
     above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}
     tracks = [packets.track(f"worker {worker}", above[node], worker) for worker, node in enumerate(nodes)]
-    told = _facts(part.schedule, account["row"].to_numpy())
-    for each, known in zip(part.cut(account), told, strict=True):
-        facts: list[tuple[str, int | str]] = [fact for fact in known if fact[0] != "worker"]
-        if each.other:
-            facts.append(("for" if each.kind == "waiting" else "with", _party(each.other, each.number)))
-        name, passing = each.kind.replace("_", " "), flows.at("span", each.Index)
-        packets.slice(tracks[each.worker], each.begin_ns, each.end_ns, name, facts, passing)
+    told = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
+    passing, ending = flows.passing["spans"], flows.ending["spans"]
+    for (span, worker, begin, end, kind, _, other, number), facts in zip(part.cut(account), told, strict=True):
+        if other:
+            facts.append(("for" if kind == "waiting" else "with", _party(other, number)))
+        name = kind.replace("_", " ")
+        packets.slice(tracks[worker], begin, end, name, facts, passing.get(span, ()), ending.get(span, ()))
