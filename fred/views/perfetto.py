@@ -121,7 +121,7 @@ def _faults(packets: Packets, top: int, part: Part) -> None:
 def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) -> None:
     """What is done to each block of each replica."""
     schedule = part.schedule
-    where = packets.track("parameters", top, 3)
+    where = packets.track("parameters", top, 4)
     cells = schedule.cells(rows)
     tracks = {cell: packets.track(_named(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
     passing, ending = flows.passing["rows"], flows.ending["rows"]
@@ -154,7 +154,7 @@ def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Ite
 
 def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
     """Messages on their way, and then the arrivals of models from other workers."""
-    where = packets.track("messages", top, 4)
+    where = packets.track("messages", top, 5) if len(sent) else 0
     lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
     for number, way, begin, end, _, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
         receives = way == "to workers" or sender == NONE
@@ -197,7 +197,7 @@ class _Lanes:
 
 def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flows: Flows) -> None:
     """Each worker's time, below its node where several share one."""
-    where, nodes = packets.track("workers", top, 5), part.node_of.tolist()
+    where, nodes = packets.track("workers", top, 3), part.node_of.tolist()
     shared = 1 < len(set(nodes)) < len(nodes)
     above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}
     tracks = [packets.track(f"worker {worker}", above[node], worker) for worker, node in enumerate(nodes)]
