@@ -25,8 +25,8 @@ class Packets:
     >>> packets = Packets()
     >>> worker = packets.track("worker 0")
     >>> packets.slice(worker, 0, 1_000_000, "computing", [("step", 0)])
-    >>> len(packets.finished())
-    110
+    >>> packets.finished().startswith(HEAD)
+    True
     """
 
     def __init__(self) -> None:

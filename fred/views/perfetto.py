@@ -17,7 +17,7 @@ from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
 from fred.views.flows import Flows
 from fred.views.packets import Packets
 
-MOST = 1_000_000  # slices and instants: about as many as a browser takes
+MOST = 1_000_000  # slices and instants in one trace, of about 100 bytes each
 _DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # to a replica, by verb
 _FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # of a row
 _USED = Verb.PUSH, Verb.ADD
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 def trace(part: Part) -> bytes:
-    """A Perfetto trace: the same bytes for the same part of a run. Raises FredError where it is too much for a browser.
+    """A Perfetto trace: the same bytes for the same part of a run. Raises FredError where that is too much.
 
     Tracks: how many updates there were, and how stale each gradient was; who is away from when on; each replica, with what is
     done to it; messages while they are on their way, at the worker who sends or, from servers, receives them; each worker's
@@ -84,7 +84,7 @@ def _check(part: Part, number: int) -> None:
         return
     end = part.begin + (part.end - part.begin) * MOST // (2 * number)
     raise FredError(
-        f"{part.name} has {number:,} slices and instants, and a browser takes about {MOST:,}; choose a part of it, "
+        f"{part.name} has {number:,} slices and instants, more than the {MOST:,} that a trace may have; choose a part of it, "
         f"such as --begin {part.begin / NANOSECONDS:g} --end {end / NANOSECONDS:.3g}"
     )
 
