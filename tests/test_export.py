@@ -40,6 +40,11 @@ RUNS: dict[str, dict[str, Any]] = {
         "protocol": {"name": "stale-synchronous", "bound": 2, "clocks": "each"},
         "cluster": {**CLUSTER, "servers": 2},
     },
+    "layer by layer": {
+        "algorithm": "asgd",
+        "protocol": {"name": "asynchronous", "clocks": "each", "overlap": True},
+        "cluster": {**CLUSTER, "servers": 2},
+    },
     "backup": {"algorithm": "ssgd", "protocol": {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}},
     "gossip": {"algorithm": "sgp"},
     "pairs": {"algorithm": "ad-psgd"},
@@ -199,11 +204,11 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     expected = Counter[tuple[int, ...]]()
     for number, row in enumerate(rows):
         if row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP):
-            source = ended.get((row.worker, row.end_ns))
+            source = ended.get((row.worker, row.end_ns), begun.get((row.worker, row.begin_ns)))
             expected[_ways(source, served.get(number), instants[number])] += 1
         elif row.verb == Verb.PULL and row.replica in schedule.on_servers:
             use = _first_use(rows, row)
-            target = None if use is None else begun.get((row.worker, use.begin_ns))
+            target = None if use is None or use.begin_ns < row.end_ns else begun.get((row.worker, use.begin_ns))
             expected[_ways(instants[number], served.get(number), target)] += 1
     expected.pop((), None)
     arrivals = {each.order for each in read.instants} - {each.order for each in instants.values()}

@@ -39,13 +39,21 @@ class Flows:
         self._join(messages=between, arrivals=between)
 
     def _of_gradients(self) -> None:
-        """From the span in which each was computed, over its message, to each row that uses or drops it."""
+        """From the span in which each was computed, over its message, to each row that uses or drops it.
+
+        Of a gradient that is sent block by block only the last block is ready when the span ends.
+        """
         rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
-        spans = self._spans("end_ns", self._schedule["worker"][rows], self._schedule["end_ns"][rows])
+        worker, begin, end = (self._schedule[name][rows] for name in ("worker", "begin_ns", "end_ns"))
+        spans = self._spans("end_ns", worker, end)
+        spans = np.where(spans == NONE, self._spans("begin_ns", worker, begin), spans)
         self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
 
     def _of_models(self) -> None:
-        """From where a server sends each, over its message, to the span of the first gradient that is computed with it."""
+        """From where a server sends each, over its message, to the span of the first gradient that is computed with it.
+
+        Blocks that arrive when the span has begun end with their message.
+        """
         schedule = self._schedule
         used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # so that the first use stays
         begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
@@ -58,6 +66,7 @@ class Flows:
         read = schedule["mailbox"][rows]
         begin = np.where(begins[read] == NONE, begins[inside[read]], begins[read])
         spans = self._spans("begin_ns", schedule["worker"][rows], begin)
+        spans[begin < schedule["end_ns"][rows]] = NONE
         self._join(rows=self._row[rows], messages=self._message[rows], spans=spans)
 
     def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
