@@ -42,7 +42,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "layer by layer": {
         "algorithm": "asgd",
-        "protocol": {"name": "asynchronous", "clocks": "each", "overlap": True},
+        "protocol": {"name": "asynchronous", "clocks": "each", "cut": "layers", "overlap": True},
         "cluster": {**CLUSTER, "servers": 2},
     },
     "backup": {"algorithm": "ssgd", "protocol": {"name": "synchronous", "backup_workers": 1, "late": "interrupt"}},

@@ -55,10 +55,11 @@ class Flows:
         Blocks that arrive when the span has begun end with their message.
         """
         schedule = self._schedule
-        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # so that the first use stays
+        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # so that the first use stays, here and below
         begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
         begins[schedule["mailbox"][used]] = schedule["begin_ns"][used]
-        mixes = schedule.rows(Verb.MIX)
+        mixes = schedule.rows(Verb.MIX)[::-1]
+        mixes = mixes[begins[schedule["mailbox"][mixes]] != NONE]
         inside = np.arange(len(begins))
         inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models that are composed of blocks
         rows, where = schedule.rows(Verb.PULL), schedule.on_servers
