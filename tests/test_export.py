@@ -14,6 +14,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from fred.commands.cli import main
 from fred.errors import FredError
+from fred.outcomes.messages import messages
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import spans
 from fred.results import experiment
@@ -306,6 +307,26 @@ def test_faults_are_told_when_they_begin_and_for_how_long(outcomes):
         ("server 0 is away", 700_000_000, "0.1"),
         ("worker 3 is away", 1_000_000_000, "for ever"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.1, [("to workers", 0, 100_000_000, False)]),
+        (1.4, [("to servers", 1_250_000_000, 1_400_000_000, False), ("to workers", 0, 250_000_000, True)]),
+        (1.6, [("to servers", 1_250_000_000, 1_500_000_000, True), ("to workers", 0, 250_000_000, True)]),
+    ],
+)
+def test_messages_that_have_not_arrived_when_the_run_ends_say_so(seconds, expected):
+    """A gradient takes 1 s, each message 0.25 s."""
+    cluster = {"workers": 1, "compute": {"name": "constant", "seconds": 1.0}}
+    cluster |= {"network": {"latency": {"name": "constant", "seconds": 0.25}}}
+    schedule = execute("run", make_run("asgd", task=None, cluster=cluster, stop={"seconds": seconds}), 1).schedule
+    table = messages(schedule)[["way", "begin_ns", "end_ns", "arrived"]]
+    assert list(table.itertuples(index=False, name=None))[: len(expected)] == expected
+    drawn = Read(trace(part_of(schedule))).below("messages/")
+    told = [(each.begin, each.end, "arrives" not in each.facts) for each in drawn]
+    assert sorted(told) == sorted(each[1:] for each in table.itertuples(index=False, name=None))
 
 
 def test_messages_that_overlap_have_tracks_of_one_name_under_one_parent(outcomes):

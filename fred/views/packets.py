@@ -33,6 +33,7 @@ class Packets:
         self._trace, self._pieces = Trace(), list[bytes]()
         self._names, self._facts = dict[str, int](), dict[str, int]()
         self._tracks = 0
+        self._waiting = 0  # packets that are not yet bytes
         first = self._packet()
         first.trace_attributes.attribute.add(key="written by", string_value="fred")
         first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -76,8 +77,9 @@ class Packets:
         return b"".join(self._pieces)
 
     def _packet(self) -> TracePacket:
-        if len(self._trace.packet) >= _AT_ONCE:
+        if self._waiting == _AT_ONCE:
             self._flush()
+        self._waiting += 1
         packet = self._trace.packet.add()
         packet.trusted_packet_sequence_id = _SEQUENCE
         return packet
@@ -86,6 +88,7 @@ class Packets:
         """Traces one after the other are one trace."""
         self._pieces.append(self._trace.SerializeToString(deterministic=True))
         self._trace.Clear()
+        self._waiting = 0
 
     def _plain(self, kind: "TrackEvent.Type", track: int, time: int) -> TrackEvent:
         packet = self._packet()

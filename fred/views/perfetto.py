@@ -156,13 +156,13 @@ def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows:
     """Messages on their way, and then the arrivals of models from other workers."""
     where = packets.track("messages", top, 5) if len(sent) else 0
     lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
-    for number, way, begin, end, _, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
+    for number, way, begin, end, arrived, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
         receives = way == "to workers" or sender == NONE
         own, other = (receiver, sender) if receives else (sender, receiver)
         party = _party("worker" if way == "between workers" else "server", other)
         told = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
         track, name = lanes.free(own, receives, begin, end), "gradient" if way == "to servers" else "model"
-        facts = [("from" if receives else "to", party), *told]
+        facts = [("from" if receives else "to", party), *told, *([] if arrived else [("arrives", "never in this run")])]
         packets.slice(track, begin, end, name, facts, passing.get(number, ()), ending.get(number, ()))
     lanes, ending = _Lanes(packets, where), flows.ending["arrivals"]
     arriving = sent.loc[list(ending)].sort_values("end_ns", kind="stable")
