@@ -85,7 +85,7 @@ def _check(part: Part, number: int) -> None:
     end = part.begin + (part.end - part.begin) * MOST // (2 * number)
     raise FredError(
         f"{part.name} has {number:,} slices and instants, more than the {MOST:,} that a trace may have; choose a part of it, "
-        f"such as --begin {part.begin / NANOSECONDS:g} --end {end / NANOSECONDS:.3g}"
+        f"such as --begin {part.begin / NANOSECONDS:.9g} --end {end / NANOSECONDS:.9g}"
     )
 
 
