@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from fred.commands import documentation
+from fred.commands import reference
 from fred.components import registry
 from fred.components.component import Component, OneOf
 from fred.errors import FredError
@@ -66,7 +66,7 @@ class TestAlgorithm:
     def test_it_states_its_rule_and_its_file_cites_its_source(self, name):
         cls = registry.lookup("algorithm", name)
         assert vars(cls).get("rule"), "no `rule`, which docs/algorithms.md prints"
-        assert re.search(r"(19|20)\d\d", documentation.source(cls)), "neither the first line nor a table of the file cites it"
+        assert re.search(r"(19|20)\d\d", reference.source(cls)), "neither the first line nor a table of the file cites it"
 
     def test_it_learns(self, name):
         outcome = execute("run", algorithm_run(name, stop={"gradients": 400}), 0)

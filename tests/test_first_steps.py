@@ -185,7 +185,7 @@ class TestHelp:
             (["run"], "as in `fred run quickstart`; `fred scenarios` lists these"),
             (["verify"], "fred verify: the following arguments are required: folder; see `fred verify --help`"),
             (["run", "x.yaml", "--sede", "1"], "unrecognized arguments: --sede 1; see `fred --help`"),
-            (["list", "latencies"], "invalid choice: 'latencies' (choose from"),
+            (["list", "latencies"], "there is no kind and no component `latencies`; did you mean `latency`?"),
         ],
     )
     def test_what_is_mistaken_is_told_in_one_line(self, capsys, arguments, message):
@@ -240,6 +240,8 @@ class TestCompletion:
             ("fred run m", ["mine.yaml"]),
             ("fred fit --uni", ["--unit"]),  # of a command that is imported when it is asked for
             ("fred new x.yaml --from quick", ["quickstart"]),
+            ("fred list late", ["latency"]),
+            ("fred list latency shif", ["shifted-exponential", "shifting"]),
             ("fred rnu ", []),
         ],
     )

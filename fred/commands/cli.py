@@ -22,6 +22,7 @@ _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its sum
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
     "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "list": ("fred.commands.listing", "list what a scenario can name, or say all about one of them"),
     "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
     "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
@@ -120,18 +121,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     registry.add_import_option(compare, "the results")
 
     _add_elsewhere(commands, arguments[:1])
-
-    known = commands.add_parser("list", help="list what a scenario can name")
-    known.set_defaults(command=_list)
-    known.add_argument("kind", nargs="?", choices=sorted(registry.REGISTRY), help="one kind only")
-    known.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="DIR",
-        help="print a page of all algorithms and protocols instead, "
-        "with their rules and options; DIR has the scenarios to which it links",
-    )
-    registry.add_import_option(known, "the page and its scenarios")
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
     schema.set_defaults(command=_schema)
@@ -247,20 +236,6 @@ def _compare(options: argparse.Namespace) -> int:
     if options.out:
         printing.save_comparison(compared, options.out)
     printing.print_comparison(compared)
-    return 0
-
-
-def _list(options: argparse.Namespace) -> int:
-    if options.markdown:
-        from fred.commands.documentation import page
-
-        registry.allow_import(options.imports)
-        print(page(options.markdown), end="")
-        return 0
-    for kind in [options.kind] if options.kind else registry.REGISTRY:
-        print(f"{kind}:")
-        for name, target in registry.REGISTRY[kind].items():
-            print(f"  {name:<26}{registry.summary(target)}")
     return 0
 
 

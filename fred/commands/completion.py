@@ -13,6 +13,7 @@ import argcomplete
 from argcomplete.completers import BaseCompleter, FilesCompleter
 from argcomplete.shell_integration import shellcode
 
+from fred.components import registry
 from fred.errors import FredError
 from fred.specification import shipped
 
@@ -49,8 +50,10 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
 
 
 class _Expected(BaseCompleter):
-    """Files, and the scenarios that come with FRED where one is asked for."""
+    """Files; where they are asked for, the scenarios that come with FRED, and what a scenario can name."""
 
     def __call__(self, *, prefix: str, action: argparse.Action, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))
-        return {"scenario": [*files, *shipped.names()], "name": shipped.names()}.get(action.dest, files)
+        components = [name for names in registry.REGISTRY.values() for name in names]
+        known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(registry.REGISTRY)}
+        return {**known, "component": components}.get(action.dest, files)

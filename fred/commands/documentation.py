@@ -1,19 +1,17 @@
 """Algorithms and protocols as a Markdown page, made of nothing but their classes and the scenarios that name them."""
 
-import ast
 import inspect
-import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from fred.commands.reference import choices, default, source
 from fred.components import registry
-from fred.components.component import Component, OneOf, without_example
+from fred.components.component import Component, without_example
 from fred.specification.loading import load
 
 _HEAD = """# Algorithms and protocols
@@ -63,14 +61,6 @@ def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
         return {"": [*known, *own]}
     families = {family: [name for name in known if name in names] for family, names in FAMILIES.items()}
     return families | ({"Your own": own} if own else {})
-
-
-def source(cls: type[Component]) -> str:
-    """What a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
-    text = ast.get_docstring(ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))) or ""
-    row = re.search(rf"^\| {cls.__name__} +\| (.*?) *\|$", text, re.MULTILINE)
-    bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
-    return row[1] if row else bracket[1] if bracket else ""
 
 
 def _own(base: type[Component]) -> list[str]:
@@ -123,26 +113,11 @@ def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
     if fields:
         yield "\n| option | default | meaning |\n|---|---|---|"
     for name, field in fields.items():
-        meaning = f"{field.description}{_choices(field)}".replace("|", "\\|")
-        yield f"| `{name}` | {_default(cls, name, field)} | {meaning} |"
+        meaning = f"{field.description}{_named(field)}".replace("|", "\\|")
+        yield f"| `{name}` | {default(cls, name, field)} | {meaning} |"
     yield ""
 
 
-def _default(cls: type[Component], name: str, field: FieldInfo) -> str:
-    if field.is_required():
-        return f"required, such as {field.examples[0]}" if field.examples else "required"
-    if field.get_default() is None:
-        return ""
-    value = cls.example().model_copy(update={name: field.get_default()}).model_dump(mode="json")[name]
-    parts = [
-        part.get("name", part) if isinstance(part, dict) else part for part in (value if isinstance(value, list) else [value])
-    ]
-    return f"`{', '.join(part if isinstance(part, str) else json.dumps(part) for part in parts)}`"
-
-
-def _choices(field: FieldInfo) -> str:
-    """The names that an option can be, where those are fixed."""
-    names = [name for part in field.metadata if isinstance(part, OneOf) for name in registry.REGISTRY[part.kind]]
-    if get_origin(field.annotation) is Literal:
-        names = list(get_args(field.annotation))
+def _named(field: FieldInfo) -> str:
+    names = choices(field)
     return f": {', '.join(f'`{name}`' for name in names)}" if names else ""

@@ -1,0 +1,102 @@
+"""The site: Sphinx with furo; MyST reads the pages, MyST-NB executes their examples. `make docs` builds it."""
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import sys
+from pathlib import Path
+
+import fred  # first: it fixes what decides the bits
+from fred.commands import cli, reference
+from fred.components import registry
+from fred.components.component import Component
+
+HERE = Path(__file__).parent
+
+project = "FRED"
+author = "the authors of FRED"
+copyright = f"{author}; Apache-2.0"
+version = release = fred.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["_build", "pypi.md", "**.ipynb_checkpoints"]
+html_theme = "furo"
+html_title = "FRED"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no language
+
+# examples: executed when their page or FRED has changed, each page in a folder of its own
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "executed")
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+# the face of Python
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = True
+
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so that examples find `fred`
+os.environ["COLUMNS"] = "110"  # of tables in examples
+
+
+def _write(name: str, text: str) -> None:
+    """A generated page; left alone where it is the same, so that it need not be read again."""
+    path = HERE / "reference" / f"{name}.md"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+def _command_line() -> str:
+    """Every command's own help."""
+    of_all = _help()
+    said = {"": of_all} | {name: _help(name) for name in re.findall(r"^    ([a-z][\w-]*)", of_all, re.MULTILINE)}
+    sections = [f"## fred {name}\n\n```text\n{text}```\n" if name else f"```text\n{text}```\n" for name, text in said.items()]
+    return "\n".join(["# Command line\n\nWhat `fred --help` and `fred COMMAND --help` print.\n", *sections])
+
+
+def _help(*words: str) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        cli.main([*words, "--help"])
+    return said.getvalue()
+
+
+def _python() -> str:
+    """Everything that `fred` exports, from docstrings."""
+    head = "# Python\n\n`import fred`: all that is public, and all that systems of one's own need.\n"
+    return "\n".join(
+        [head, *(f"## {name}\n\n```{{eval-rst}}\n{_directive(name)}\n```\n" for name in sorted(fred.__all__, key=str.lower))]
+    )
+
+
+def _directive(name: str) -> str:
+    public = getattr(fred, name)
+    if inspect.isclass(public) and public.__module__.startswith("fred."):
+        return f".. autoclass:: fred.{name}\n   :members:\n   :exclude-members: model_config, model_fields"
+    if inspect.isfunction(public):
+        return f".. autofunction:: fred.{name}"
+    return f".. autodata:: fred.{name}\n   :no-value:"
+
+
+def _no_signature(app, what, name, thing, options, signature, returned):
+    """Options of components are in their tables; pydantic's signature would only repeat them."""
+    return ("", None) if what == "class" and issubclass(thing, Component) else None
+
+
+def setup(app) -> None:
+    """Write the generated pages before Sphinx looks for pages."""
+    for kind in registry.REGISTRY:
+        _write(kind, reference.page(kind))
+    _write("command-line", _command_line())
+    _write("python", _python())
+    app.connect("autodoc-process-signature", _no_signature)

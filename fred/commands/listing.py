@@ -1,0 +1,76 @@
+"""`fred list`: what a scenario can name; one kind of it; or all about one component."""
+
+import argparse
+from pathlib import Path
+
+from fred.components import registry
+from fred.errors import FredError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is listed."""
+    parser.add_argument("kind", nargs="?", help="one kind only, such as `latency`; or a NAME that only one kind has")
+    parser.add_argument("component", nargs="?", metavar="NAME", help="all about the one of this name, or about `module:Class`")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="DIR",
+        help="print a page of all algorithms and protocols instead, "
+        "with their rules and options; DIR has the scenarios to which it links",
+    )
+    registry.add_import_option(parser, "the page and its scenarios")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    registry.allow_import(options.imports)
+    if options.markdown:
+        from fred.commands.documentation import page
+
+        print(page(options.markdown), end="")
+    elif options.kind is None or (options.component is None and options.kind in registry.REGISTRY):
+        print("\n".join(map(_table, [options.kind] if options.kind else registry.REGISTRY)))
+    else:
+        _explain(*_found(options.kind, options.component))
+    return 0
+
+
+def _table(kind: str) -> str:
+    return "\n".join([f"{kind}:", *(f"  {name:<26}{registry.summary(at)}" for name, at in registry.REGISTRY[kind].items())])
+
+
+def _explain(kind: str, name: str) -> None:
+    from fred.commands.reference import reference
+
+    print(reference(kind, name).text())
+
+
+def _found(kind: str, name: str | None) -> tuple[str, str]:
+    """The kind and name that are meant. Raises FredError if there is none, or several of the name."""
+    if kind in registry.REGISTRY:
+        assert name is not None
+        if name in registry.REGISTRY[kind] or ":" in name:
+            return kind, name
+        others = [f"there is {_a(other)} `{name}`: `fred list {other} {name}`" for other in _kinds_of(name)]
+        hint = "; ".join(others) or f"`fred list {kind}` lists them{registry.nearest(name, registry.REGISTRY[kind])}"
+        raise FredError(f"there is no {kind} `{name}`; {hint}")
+    if name is not None:
+        raise FredError(f"there is no kind `{kind}`{registry.nearest(kind, registry.REGISTRY)}; known: {_kinds()}")
+    if len(found := _kinds_of(kind)) == 1:
+        return found[0], kind
+    if found:
+        raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; say which: `fred list {found[0]} {kind}`")
+    known = [*registry.REGISTRY, *(each for names in registry.REGISTRY.values() for each in names)]
+    raise FredError(f"there is no kind and no component `{kind}`{registry.nearest(kind, known)}; kinds: {_kinds()}")
+
+
+def _kinds_of(name: str) -> list[str]:
+    return [kind for kind, names in registry.REGISTRY.items() if name in names]
+
+
+def _kinds() -> str:
+    return ", ".join(registry.REGISTRY)
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -1,0 +1,242 @@
+"""All about one thing that a scenario can name, made of nothing but its class: for the terminal, and as Markdown."""
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fred.components import registry
+from fred.components.component import ONE_OF, Component, OneOf, without_example
+
+KINDS = {  # kind -> its plural; what it says; where a scenario has it, {} standing for it
+    "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
+    "protocol": ("Protocols", "who waits for whom", "protocol: {}"),
+    "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
+    "topology": ("Topologies", "who are whose neighbours", "protocol: {name: gossip, topology: {}}"),
+    "selection": ("Selection rules", "which worker comes next", "protocol: {name: dispatcher, selection: {}}"),
+    "contention": ("Contention", "what slows workers down for a while", "cluster: {contention: [{}]}"),
+    "fault": ("Faults", "who is away when, and which messages are lost", "cluster: {faults: [{}]}"),
+    "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),
+    "model": ("Models", "what is trained", "task: {model: {}}"),
+    "data": ("Data", "what it is trained on", "task: {data: {}}"),
+}
+_TYPES = {
+    "number": "number",
+    "integer": "whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
+    "object": "mapping",
+}
+_LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+_NO_LIMIT = 2**31  # nothing larger can be counted anywhere
+_WIDTH = 100  # of a terminal's line
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a component."""
+
+    name: str
+    values: str  # of which type, within which limits
+    default: str
+    meaning: str  # with its unit
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What there is to say about one component."""
+
+    kind: str
+    name: str
+    summary: str
+    more: str  # the further paragraphs of its docstring
+    rule: str  # of an algorithm: its formulas
+    options: tuple[Option, ...]
+    source: str
+    example: str  # as it stands in a scenario
+    place: str  # module:Class
+
+    def text(self) -> str:
+        """As `fred list KIND NAME` prints it."""
+        blocks = [
+            f"{self.name} ({self.kind}): {KINDS[self.kind][1]}",
+            _filled(self.summary),
+            *map(_filled, _paragraphs(self.more)),
+        ]
+        blocks += [textwrap.indent(self.rule, "    ")] if self.rule else []
+        blocks += ["\n".join(["options:", *_option_texts(self.options)])] if self.options else ["It has no options."]
+        last = (
+            [f"example:  {self.example}"] + ([f"source:   {self.source}"] if self.source else []) + [f"class:    {self.place}"]
+        )
+        return "\n\n".join([*blocks, "\n".join(last)])
+
+    def markdown(self) -> str:
+        """As a section of its kind's page."""
+        blocks = [f"## {self.name}", self.summary, self.more]
+        blocks += [f"```text\n{self.rule}\n```"] if self.rule else []
+        rows = [
+            f"| `{each.name}` | {_cell(each.values)} | {_cell(each.default)} | {_cell(each.meaning)} |" for each in self.options
+        ]
+        blocks += (
+            ["\n".join(["| option | values | default | meaning |", "|---|---|---|---|", *rows])] if rows else ["No options."]
+        )
+        blocks += [
+            f"```yaml\n{self.example}\n```",
+            f"- class: `{self.place}`" + (f"\n- source: {self.source}" if self.source else ""),
+        ]
+        return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def reference(kind: str, name: str) -> Reference:
+    """What there is to say about the component that a scenario names so. Raises FredError if there is none.
+
+    Args:
+        kind: a table of the registry.
+        name: in it; or `module:Class`, of a module that was allowed.
+
+        >>> from fred.commands.reference import reference
+        >>> print(reference("latency", "uniform").text())
+        uniform (latency): how long something takes
+        <BLANKLINE>
+        Any duration between two bounds, equally likely.
+        <BLANKLINE>
+        options:
+          low   number, at least 0; required, such as 0.1
+                shortest duration, s
+          high  number, at least 0; required, such as 0.3
+                longest duration, s
+        <BLANKLINE>
+        example:  cluster: {compute: {name: uniform, low: 0.1, high: 0.3}}
+        class:    fred.cluster.latency:Uniform
+    """
+    cls = registry.lookup(kind, name)
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    _, _, more = without_example(inspect.cleandoc(cls.__doc__ or "")).partition("\n\n")
+    properties = cls.model_json_schema()["properties"] if cls.model_fields else {}
+    options = tuple(Option(key, _values(field, properties[key]), default(cls, key, field), str(field.description))
+                    for key, field in cls.model_fields.items())  # fmt: skip
+    return Reference(
+        kind,
+        name,
+        registry.summary(place),
+        more,
+        getattr(cls, "rule", ""),
+        options,
+        source(cls),
+        _example(kind, name, cls),
+        place,
+    )
+
+
+def page(kind: str) -> str:
+    """All components of a kind, as a Markdown page."""
+    title, says, _ = KINDS[kind]
+    names = registry.REGISTRY[kind]
+    contents = "\n".join(f"- [{name}](#{name}): {registry.summary(target)}" for name, target in names.items())
+    head = f"# {title}\n\nMade from FRED's classes: `fred list {kind} NAME` prints the same. They say {says}.\n\n{contents}\n"
+    return "\n".join([head, *(reference(kind, name).markdown() for name in names)])
+
+
+def source(cls: type[Component]) -> str:
+    """What a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
+    text = ast.get_docstring(ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))) or ""
+    row = re.search(rf"^\| {cls.__name__} +\| (.*?) *\|$", text, re.MULTILINE)
+    bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
+    return row[1] if row else bracket[1] if bracket else ""
+
+
+def default(cls: type[Component], name: str, field: FieldInfo) -> str:
+    """An option's default, or what a required one may be.
+
+    Args:
+        cls: whose option it is.
+        name: of the option.
+        field: as pydantic knows it.
+    """
+    if field.is_required():
+        return f"required, such as {_flow(field.examples[0])}" if field.examples else "required"
+    if field.get_default() in (None, "", ()):
+        return ""
+    value = BaseModel.model_copy(cls.example(), update={name: field.get_default()}).model_dump(mode="json")[name]
+    parts = [
+        part.get("name", part) if isinstance(part, dict) else part for part in (value if isinstance(value, list) else [value])
+    ]
+    return f"`{', '.join(part if isinstance(part, str) else json.dumps(part) for part in parts)}`"
+
+
+def choices(field: FieldInfo) -> list[str]:
+    """The names that an option can be, where those are fixed.
+
+    Args:
+        field: as pydantic knows it.
+    """
+    if get_origin(field.annotation) is Literal:
+        return list(get_args(field.annotation))
+    return [name for part in field.metadata if isinstance(part, OneOf) for name in registry.REGISTRY[part.kind]]
+
+
+def _values(field: FieldInfo, schema: dict[str, Any]) -> str:
+    """Of which type an option is, and within which limits."""
+    if names := [name for name in choices(field) if get_origin(field.annotation) is Literal]:
+        return ", ".join(names)
+    said = ", ".join(dict.fromkeys(part for each in schema.get("anyOf", [schema]) for part in _said(each)))
+    return said or "mapping"
+
+
+def _said(schema: dict[str, Any]) -> Iterator[str]:
+    if ONE_OF in schema:
+        yield f"{schema[ONE_OF]}, by name or with options"
+    elif schema.get("type") == "array":
+        yield f"list of: {', '.join(_said(schema.get('items', {}))) or 'values'}"
+    elif "enum" in schema:
+        yield ", ".join(map(str, schema["enum"]))
+    elif schema.get("type") in _TYPES:
+        yield _TYPES[schema["type"]]
+    yield from (f"{words} {schema[key]:g}" for key, words in _LIMITS.items() if abs(schema.get(key, _NO_LIMIT)) < _NO_LIMIT)
+
+
+def _example(kind: str, name: str, cls: type[Component]) -> str:
+    given = {key: field.examples[0] for key, field in cls.model_fields.items() if field.examples}
+    shown = _flow({"name": name, **given} if given else name)
+    return KINDS[kind][2].replace("{}", shown)
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML has it on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    plain = isinstance(value, str) and re.fullmatch(r"[a-z][\w.:-]*\w", value) and value not in ("true", "false", "null")
+    return value if plain else json.dumps(value)
+
+
+def _option_texts(options: tuple[Option, ...]) -> Iterator[str]:
+    width = max(len(option.name) for option in options) + 2
+    for option in options:
+        known = option.default.strip("`")
+        given = "" if not known else f"; {known}" if known.startswith("required") else f"; default: {known}"
+        yield f"  {option.name:<{width}}{option.values}{given}"
+        yield textwrap.indent(textwrap.fill(option.meaning, _WIDTH - width - 2), " " * (width + 2))
+
+
+def _paragraphs(text: str) -> list[str]:
+    return text.split("\n\n") if text else []
+
+
+def _filled(paragraph: str) -> str:
+    """A paragraph in lines of the terminal's width; formulas and tables, which are indented or ruled, as they are."""
+    return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
