@@ -28,7 +28,7 @@ class Problem:
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)
-        self.loss = Loss(task.model, self.data.classifies)
+        self.loss = Loss.of(task.model, task.loss, self.data)
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
@@ -37,7 +37,8 @@ class Problem:
         self.examples, self.evaluation = _arrays(self.data)
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
-        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size, parts)
+        workers, draws = run.cluster.size, task.model.draws
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
     def measure(self, states: list[State]) -> dict[str, float]:
         """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.

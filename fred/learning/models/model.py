@@ -51,6 +51,24 @@ class Model(Component):
             inputs: of several examples [batch, *input_shape], float32.
         """
 
+    def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
+        """Outputs [batch, outputs] for one minibatch while a gradient is computed, where these are not those of `apply`.
+
+        Dropout is here, and whatever else is random in training, or looks at the minibatch as a whole. A model that does
+        not override it costs nothing: no key is made.
+
+        Args:
+            params: as for `apply`.
+            inputs: of one worker's minibatch [batch, *input_shape], float32.
+            key: of JAX's random numbers, another one for each worker and step (`fred.key_words`).
+        """
+        return self.apply(params, inputs)
+
+    @property
+    def draws(self) -> bool:
+        """Whether gradients are computed by `training`, and keys drawn for it."""
+        return type(self).training is not Model.training
+
 
 def initialiser(name: Initialisation) -> jax.nn.initializers.Initializer:
     """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled.
