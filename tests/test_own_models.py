@@ -10,8 +10,10 @@ import pytest
 from flax import linen, nnx
 
 import fred
+from fred.errors import FredError
+from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes.computed import Computed
-from fred.running.execution import execute
+from fred.running.execution import check, execute
 from fred.schedule.schedule import Verb
 
 DATA = {"name": "synthetic-classification", "examples": 60, "features": 5, "classes": 3}
@@ -113,7 +115,7 @@ class TestDropout:
         "how",
         [
             {},
-            {"protocol": {"name": "softsync", "n": 2}, "cluster": {"servers": 2}},
+            {"protocol": {"name": "softsync", "n": 2, "clocks": "each"}, "cluster": {"servers": 2}},
             {"algorithm": {"name": "d-psgd", "learning_rate": RATE}},
         ],
         ids=["alone", "blocks", "peers"],
@@ -202,3 +204,128 @@ def by_hand(model: Dropped, params: dict[str, np.ndarray], data: fred.Dataset, w
     chances = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
     deltas = (chances - np.eye(outputs.shape[1])[answers]) / len(indices)
     return {"one": inputs.T @ (deltas @ params["two"].T * mask * (1 - tanh**2)), "two": hidden.T @ deltas}
+
+
+class Huber(fred.LossFunction):
+    """Squared where it is near, absolute where it is far."""
+
+    delta: float = 1.0
+
+    def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
+        apart = jnp.abs(outputs - answers)
+        near = jnp.minimum(apart, self.delta)
+        return (near * (apart - 0.5 * near)).sum(-1)
+
+
+class Worst(Huber):
+    """With an error of its own."""
+
+    def error(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
+        return jnp.abs(outputs - answers).max()
+
+
+def regression(loss: Any = None, **given: Any) -> Computed:
+    """A linear model of values."""
+    task: dict[str, Any] = {"data": VALUES, "batch_size": BATCH, **({"loss": loss} if loss else {})}
+    return run("softmax", task=task, algorithm={"name": "ssgd", "learning_rate": RATE}, **given)  # type: ignore[arg-type]
+
+
+class TestLoss:
+    def test_what_a_task_does_not_name_follows_from_the_data(self):
+        assert same(regression(), regression("squared-error"))
+        assert same(run(Dropped()), run(Dropped(), task={"loss": "cross-entropy"}))
+        assert not same(run(Dropped()), run(Dropped(), task={"loss": {"name": "cross-entropy", "smoothing": 0.2}}))
+
+    @pytest.mark.parametrize(
+        ("loss", "slope"),
+        [
+            ("squared-error", lambda apart: 2 * apart),
+            (Huber(delta=0.3), lambda apart: np.clip(apart, -0.3, 0.3)),
+        ],
+    )
+    def test_a_linear_regression_is_recomputed_by_numpy(self, loss, slope):
+        outcome = regression(loss)
+        data = outcome.run.task.data.load(0)
+        params = {name: np.asarray(array, float) for name, array in outcome.initial.items()}
+        for step in range(outcome.summary["updates"]):
+            seen = fred.batch_indices(0, np.arange(3), step, batch_size=BATCH, examples=len(data.train)).ravel()
+            inputs, answers = data.train.inputs[seen], data.train.answers[seen]
+            deltas = slope(inputs @ params["weights"] + params["biases"] - answers) / len(seen)
+            params["weights"] -= RATE * inputs.T @ deltas
+            params["biases"] -= RATE * deltas.sum(0)
+        assert all(np.allclose(array, params[name], rtol=1e-4, atol=1e-5) for name, array in outcome.final.items())
+
+    def test_curves_and_targets_show_the_loss_that_is_named_and_its_error(self):
+        outcome = regression(Worst(delta=0.3), evaluate={"points": 12, "target_error": 1.5})
+        data, params = outcome.run.task.data.load(0), outcome.final
+        apart = np.abs(data.evaluation.inputs @ params["weights"] + params["biases"] - data.evaluation.answers)
+        assert outcome.summary["error"] == pytest.approx(apart.max(), rel=1e-5)
+        near = np.minimum(apart, 0.3)
+        assert outcome.summary["loss"] == pytest.approx((near * (apart - near / 2)).sum(1).mean(), rel=1e-5)
+        reached = outcome.metrics["updates"][outcome.metrics["error"] <= 1.5]
+        assert len(reached) and outcome.summary["target"]["updates"] == reached.iloc[0]
+
+    def test_smooth_labels_are_mixed_with_all_classes(self):
+        outputs, answers = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 2, 1, 1, 0])
+        labels = 0.7 * np.eye(3)[answers] + 0.1
+        expected = -(labels * np.log(np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True))).sum(1)
+        assert np.allclose(CrossEntropy(smoothing=0.3).losses(jnp.array(outputs), jnp.array(answers)), expected, rtol=1e-5)
+
+    def test_squared_error_of_classes_is_that_of_their_indicators(self):
+        outputs, answers = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 2, 1, 1, 0])
+        expected = np.square(outputs - np.eye(3)[answers]).mean(1)
+        assert np.allclose(SquaredError().losses(jnp.array(outputs), jnp.array(answers)), expected, rtol=1e-5)
+        assert run(Dropped(), task={"loss": "squared-error"}).summary["error"] <= 1
+
+
+class Shapeless(Huber):
+    """Of all examples together."""
+
+    def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
+        return jnp.square(outputs - answers).mean()
+
+
+class Blind(fred.LossFunction):
+    """Is told less than it is told."""
+
+    def losses(self, outputs: jax.Array) -> jax.Array:  # type: ignore[override]
+        return outputs.sum(-1)
+
+
+class Keyless(Dropped):
+    """Wants no key."""
+
+    def training(self, params: fred.Params, inputs: jax.Array) -> jax.Array:  # type: ignore[override]
+        return self.apply(params, inputs)
+
+
+class Other(Dropped):
+    """Makes something else in training."""
+
+    def training(self, params: fred.Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
+        return self.apply(params, inputs).sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"data": VALUES, "model": "softmax", "loss": "cross-entropy"}, "loss `cross-entropy` needs classes"),
+        (
+            {"data": VALUES, "model": "softmax", "loss": Shapeless()},
+            r"`losses` of loss `.*Shapeless` gives \[\].*one number for",
+        ),
+        (
+            {"data": VALUES, "model": "softmax", "loss": Blind()},
+            r"`losses` of loss `.*Blind` must take \(self, outputs, answers\)",
+        ),
+        ({"data": DATA, "model": Keyless()}, r"`training` of model `.*Keyless` must take \(self, params, inputs, key\)"),
+        ({"data": DATA, "model": Other()}, r"`training` of model `.*Other` gives \[2\] for 2 examples; expected \[2, 3\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(task, said):
+    whole = fred.scenario(
+        task=task, cluster={"workers": 2}, stop={"updates": 2}, algorithm={"name": "asgd", "learning_rate": 1}
+    )
+    with pytest.raises(FredError, match=said) as refusal:
+        check("asgd", whole.runs["asgd"], 0)
+    assert "\n" not in str(refusal.value)

@@ -17,6 +17,7 @@ from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
+from fred.schedule.layout import Layout
 from fred.specification.shape import Run, Task
 
 _CLOCK = 7  # any number of updates
@@ -34,6 +35,7 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
         check_divisible(run.algorithm, params)
+        check_whole_matrices(run.algorithm, layout)
     check_division(task, data, run.cluster.size)
     loss = Loss.of(task.model, task.loss, data)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
@@ -116,6 +118,16 @@ def check_divisible(server: Server, params: Params) -> None:
             f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers "
             "cannot each get a block of them: `cluster.servers` must be 1"
         )
+
+
+def check_whole_matrices(server: Server, layout: Layout) -> None:
+    """An optimizer to which arrays are matrices is not given parts of them. Raises FredError."""
+    for part in server.optimizer:
+        if part.of_matrices and layout.cut != "layers":
+            raise FredError(
+                f"optimizer `{part.name}` treats arrays of two dimensions as matrices, and blocks are parts of these: "
+                "`cluster.servers` must be 1, or blocks whole layers"
+            )
 
 
 def check_server(server: Server, params: Params, workers: int) -> None:
