@@ -17,7 +17,15 @@ from fred.specification.loading import Scenario
 
 OPTIONS: dict[str, dict[str, Any]] = {"galore": {"rank": 2}, "scale_by_galore": {"rank": 2}, "scale_by_madgrad": {}}
 NEED_MORE = ("mechanize", "schedule_free", "sam", "split_real_and_imaginary")  # another transformation, which has no name here
-REFUSED = ("momo", "momo_adam", "reduce_on_plateau", "sophia", "hutchinson_estimator_diag_hessian", "dpsgd", *NEED_MORE)
+REFUSED: tuple[str, ...] = (
+    "momo",
+    "momo_adam",
+    "reduce_on_plateau",
+    "sophia",
+    "hutchinson_estimator_diag_hessian",
+    "dpsgd",
+    *NEED_MORE,
+)
 REFUSED += ("schedule_free_adamw", "schedule_free_sgd", "differentially_private_aggregate", "scale_by_muon")
 
 
@@ -73,7 +81,7 @@ def test_one_step_of_muon_is_an_orthogonal_matrix_times_the_rate():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_used_is_refused_in_one_line(name):
-    options = {"seed": 0} if name == "dpsgd" else {}
+    options: dict[str, Any] = {"seed": 0} if name == "dpsgd" else {}
     options |= {"key": 0} if name == "differentially_private_aggregate" else {}
     if "dpsgd" in name or "private" in name:
         options |= {"l2_norm_clip": 1.0, "noise_multiplier": 0.1}
