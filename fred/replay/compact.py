@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
 from jax.extend.core.primitives import jit_p
@@ -162,8 +161,6 @@ def _shape(variable: Var) -> jax.ShapeDtypeStruct:
 
 def _words(variable: Var) -> int:
     shape = _shape(variable)
-    if jnp.issubdtype(shape.dtype, jax.dtypes.extended):  # random keys, which no register can hold: their words can be
-        return _UNCUTTABLE
     return min(_UNCUTTABLE, -(-shape.size * shape.dtype.itemsize // 4))
 
 

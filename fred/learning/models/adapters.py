@@ -62,7 +62,7 @@ class FlaxModel(Model):
         return self.module().apply(params, inputs, **self._told(training=False))
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """The same in training, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
         return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
 
     @property
@@ -125,7 +125,7 @@ class NNXModel(Model):
         return module(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """The same in training, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
         module = self._with(params, key)
         module.train()
         return module(inputs)
@@ -188,7 +188,7 @@ class EquinoxModel(Model):
         return jax.vmap(equinox.nn.inference_mode(module) if self.draws else module)(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """The same in training, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
