@@ -39,7 +39,10 @@ ACCEPTED = [name for name in transformations() if name not in REFUSED]
 
 
 def scenario(*optimizer: dict[str, Any], **more: Any) -> Scenario:
-    task = {"data": {"name": "synthetic-classification", "examples": 60, "features": 5, "classes": 3}, "model": "mlp"}
+    task = {
+        "data": {"name": "synthetic-classification", "examples": 60, "evaluation": 20, "features": 5, "classes": 3},
+        "model": "mlp",
+    }
     algorithm = {"name": "asgd", "learning_rate": 0.01, "optimizer": list(optimizer)}
     cluster = {"workers": 3, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.5}, "servers": 2}
     return fred.scenario(task=task, cluster=cluster, algorithm=algorithm, stop={"updates": 7}, evaluate={"points": 1}, **more)

@@ -11,13 +11,14 @@ from flax import linen, nnx
 
 import fred
 from fred.errors import FredError
+from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes.computed import Computed
 from fred.running.execution import check, execute
 from fred.schedule.schedule import Verb
 
-DATA = {"name": "synthetic-classification", "examples": 60, "features": 5, "classes": 3}
-VALUES = {"name": "synthetic-regression", "examples": 40, "features": 5}
+DATA = {"name": "synthetic-classification", "examples": 60, "evaluation": 20, "features": 5, "classes": 3}
+VALUES = {"name": "synthetic-regression", "examples": 50, "evaluation": 10, "features": 5}
 RATE, BATCH = 0.1, 4
 
 
@@ -234,6 +235,53 @@ def regression(loss: Any = None, **given: Any) -> Computed:
     """A linear model of values."""
     task: dict[str, Any] = {"data": VALUES, "batch_size": BATCH, **({"loss": loss} if loss else {})}
     return run("softmax", task=task, algorithm={"name": "ssgd", "learning_rate": RATE}, **given)  # type: ignore[arg-type]
+
+
+class Normalised(fred.NNXModel):
+    """Batch normalisation, and dropout before it."""
+
+    rate: float = 0.5
+
+    def module(self, rngs: nnx.Rngs) -> nnx.Module:
+        one, two, norm = nnx.Linear(5, 6, rngs=rngs), nnx.Linear(6, 3, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)
+        return nnx.Sequential(one, nnx.Dropout(self.rate, rngs=rngs), norm, nnx.relu, two)
+
+
+class TestBatchNormalisation:
+    @pytest.mark.parametrize("algorithm", ["ssgd", "d-psgd"])
+    def test_inline_and_replayed_runs_have_the_same_bits(self, algorithm):
+        how = {"name": algorithm, "learning_rate": RATE}
+        assert same(run(Normalised(), algorithm=how), run(Normalised(), inline=True, algorithm=how))
+
+    def test_what_is_evaluated_is_normalised_by_the_training_examples(self):
+        """By NumPy, from the parameters that a run came to; nothing but parameters is in them."""
+        outcome = run(Normalised())
+        data, params = data_of(outcome).load(0), {name.split("layers/")[1]: array for name, array in outcome.final.items()}
+        assert {name.split("/")[1] for name in params} == {"kernel", "bias", "scale"}
+        hidden = [part.inputs @ params["0/kernel"] + params["0/bias"] for part in (data.train, data.evaluation)]
+        normal = (hidden[1] - hidden[0].mean(0)) / np.sqrt(hidden[0].var(0) + 1e-5)
+        outputs = np.maximum(normal * params["2/scale"] + params["2/bias"], 0) @ params["4/kernel"] + params["4/bias"]
+        losses = np.log(np.exp(outputs).sum(1)) - outputs[np.arange(len(outputs)), data.evaluation.answers]
+        assert outcome.summary["loss"] == pytest.approx(losses.mean(), rel=1e-4)
+
+    def test_a_minibatch_is_normalised_by_itself_also_in_a_round(self):
+        model = Normalised(rate=0.0)
+        params, inputs = model.init(jax.random.key(0), (5,), 3), np.random.default_rng(0).normal(size=(8, 5))
+        examples, rows = (jnp.array(inputs, jnp.float32), jnp.zeros(8, jnp.int32)), np.arange(8).reshape(2, 4)
+        loss = Loss(model, CrossEntropy())
+        minibatches = np.concatenate((rows, fred.key_words(0, [0, 1], 0).view(np.int32)), axis=1).astype(np.int32)
+        together = loss.gradient(params, examples, jnp.array(minibatches.ravel()), members=2)
+        apart = [loss.gradient(params, examples, jnp.array(each)) for each in minibatches]
+        mean = jax.tree.map(lambda one, other: (one + other) / 2, *apart)
+        assert all(jax.tree.leaves(jax.tree.map(lambda one, other: np.allclose(one, other, atol=1e-6), together, mean)))
+
+    def test_state_of_other_kinds_is_refused(self):
+        class Counting(fred.FlaxModel):
+            def module(self) -> linen.Module:
+                return linen.BatchNorm(use_running_average=False)
+
+        with pytest.raises(FredError, match="has state beside its parameters"):
+            Counting().init(jax.random.key(0), (5,), 3)
 
 
 class TestLoss:

@@ -18,6 +18,7 @@ from fred.learning.models.model import Model, Params
 from fred.process import remembered
 from fred.schedule.minibatches import KEY_WORDS
 
+CALIBRATED_BY = 1024  # training examples
 KEYS = "threefry2x32"  # what jax makes random numbers of keys by
 Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outputs]
 
@@ -88,13 +89,16 @@ class Loss:
         return jax.grad(mean)(params)
 
     @partial(jax.jit, static_argnums=0)
-    def evaluate(self, params: Params, examples: Arrays) -> jax.Array:
+    def evaluate(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
         """[loss, error]: error is the fraction misclassified, or the root mean square, if the loss function has no other.
 
         Args:
             params: of the model.
             examples: inputs [n, ...] and answers, all of which are evaluated on at once.
+            seen: inputs of training examples, at which a model that calibrates does so; None for others.
         """
+        if seen is not None:
+            params = self.model.calibrated(params, seen)
         outputs = self.model.apply(params, examples[0])
         loss = self.function.losses(outputs, examples[1]).mean()
         return jnp.stack((loss, self.function.error(outputs, examples[1])))

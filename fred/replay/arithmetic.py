@@ -199,13 +199,13 @@ class Arithmetic:
         return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
-    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array) -> jax.Array:
+    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array, seen: jax.Array | None = None) -> jax.Array:
         """Mean of [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
 
         def measured(own: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = own
             model = self.blocks.join([beside.answer(self.server, state) for state in states])
-            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]))
+            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), seen)
 
         return jax.lax.map(measured, (list(states), indices)).mean(0)
 

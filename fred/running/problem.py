@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from fred import streams
 from fred.learning.data.dataset import Dataset, loaded
-from fred.learning.loss import Arrays, Loss, initial_params, on_device
+from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
 from fred.learning.server import State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
@@ -35,6 +35,7 @@ class Problem:
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.sizes = self.arithmetic.sizes  # bytes of what is sent
         self.examples, self.evaluation = _arrays(self.data)
+        self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
         workers, draws = run.cluster.size, task.model.draws
@@ -47,11 +48,11 @@ class Problem:
             states: of the replicas that are the answer, in order.
         """
         do = self.arithmetic
-        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
+        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation, self._seen)).tolist()
         if len(self.layout.answer) == 1:
             return {"loss": loss, "error": error}
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged)).tolist()
+        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self._seen)).tolist()
         apart = float(plain(do.disagreement(replicas)))
         return {"loss": loss, "error": error, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
 

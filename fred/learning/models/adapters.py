@@ -62,7 +62,7 @@ class FlaxModel(Model):
         return self.module().apply(params, inputs, **self._told(training=False))
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
         return self.module().apply(params, inputs, **self._told(training=True), rngs={"dropout": key})
 
     @property
@@ -80,7 +80,8 @@ class NNXModel(Model):
     """A flax.nnx module that maps inputs [batch, ...] to outputs [batch, outputs].
 
     Where it has dropout (`nnx.Dropout(rate, rngs=rngs)`) its random numbers in training are `nnx.Rngs(key)` of a gradient's
-    key; to be evaluated it is `eval()`.
+    key; to be evaluated it is `eval()`. Batch normalisation (`nnx.BatchNorm`) keeps no running averages: a gradient normalises
+    by its worker's minibatch, and what is evaluated by the first training examples, 1024 at most, at these very parameters.
 
     >>> import fred
     >>> import jax
@@ -114,7 +115,7 @@ class NNXModel(Model):
         from flax import nnx
 
         module = self.module(nnx.Rngs(key))
-        others = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState)))
+        others = nnx.state(module, nnx.Not(nnx.Any(nnx.Param, nnx.RngState, nnx.BatchStat)))
         _refuse_state(self, [type(leaf).__name__ for leaf in jax.tree.leaves(others, is_leaf=_is_variable)])
         return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
@@ -125,15 +126,32 @@ class NNXModel(Model):
         return module(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
         module = self._with(params, key)
         module.train()
         return module(inputs)
 
+    def calibrated(self, params: Params, inputs: jax.Array) -> Params:
+        """The `params`, and beside them the means and variances of these `inputs` in `nnx.BatchNorm`, without dropout."""
+        from flax import nnx
+
+        module = self._with(params, jax.random.key(0))
+        module.eval()
+        for _, part in nnx.iter_modules(module):
+            if isinstance(part, nnx.BatchNorm):
+                part.use_running_average, part.momentum = False, 0.0
+        module(inputs)
+        return nnx.to_pure_dict(nnx.state(module, nnx.Any(nnx.Param, nnx.BatchStat)))
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the module has batch normalisation."""
+        return _nnx_has(self, "BatchStat")
+
     @property
     def draws(self) -> bool:
-        """Whether the module keeps random numbers, as dropout does."""
-        return _nnx_draws(self)
+        """Whether the module keeps random numbers, as dropout does, or looks at minibatches, as batch normalisation does."""
+        return _nnx_has(self, "RngState") or self.calibrates
 
     def _with(self, params: Params, key: jax.Array) -> Any:
         """The module with these parameters: what is drawn for its first ones is not computed, as nobody looks at it."""
@@ -188,7 +206,7 @@ class EquinoxModel(Model):
         return jax.vmap(equinox.nn.inference_mode(module) if self.draws else module)(inputs)
 
     def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
-        """Outputs [batch, outputs] in training, of these `params` for a minibatch's `inputs`, with random numbers of this `key`."""
+        """Outputs [batch, outputs] in training, of these `params` for one minibatch's `inputs`, drawing by this `key`."""
         import equinox
 
         module = equinox.combine(params, equinox.filter(_equinox_shapes(self), _is_static))
@@ -226,11 +244,11 @@ def _equinox_draws(model: EquinoxModel) -> bool:
 
 
 @remembered.code(16)
-def _nnx_draws(model: NNXModel) -> bool:
+def _nnx_has(model: NNXModel, kind: str) -> bool:
     from flax import nnx
 
     module = nnx.eval_shape(lambda: model.module(nnx.Rngs(0)))
-    return bool(jax.tree.leaves(nnx.state(module, nnx.RngState)))
+    return bool(jax.tree.leaves(nnx.state(module, getattr(nnx, kind))))
 
 
 def _is_variable(leaf: Any) -> bool:
@@ -244,5 +262,6 @@ def _refuse_state(model: Model, kinds: list[str]) -> None:
     if kinds:
         raise FredError(
             f"model `{registry.name_of('model', model)}` has state beside its parameters (`{kinds[0]}`, as batch normalisation "
-            "does), which workers with parameters of several ages would not agree on: take layer or group normalisation"
+            "does), on which workers with parameters of several ages would not agree: take layer or group normalisation, or "
+            "`fred.NNXModel`, whose batch normalisation is calibrated when it is evaluated"
         )

@@ -64,6 +64,24 @@ class Model(Component):
         """
         return self.apply(params, inputs)
 
+    def calibrated(self, params: Params, inputs: jax.Array) -> Params:
+        """What `apply` is told of when the model is evaluated: `params`, and what is to be gathered at them beforehand.
+
+        So batch normalisation is possible without state that workers and servers would have to agree on: a gradient normalises
+        by its own minibatch (`training`), and each evaluation by examples of the training data, at the very parameters that
+        are evaluated [Wu & Johnson 2021, arXiv:2105.07576, "precise BN"].
+
+        Args:
+            params: that are evaluated.
+            inputs: of the first training examples, at most 1024 [n, *input_shape].
+        """
+        return params
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether something is gathered before an evaluation."""
+        return type(self).calibrated is not Model.calibrated
+
     @property
     def draws(self) -> bool:
         """Whether gradients are computed by `training`, and keys drawn for it."""
