@@ -10,6 +10,8 @@ import pytest
 from flax import linen, nnx
 
 import fred
+from fred.commands import cli
+from fred.components import registry
 from fred.errors import FredError
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy, SquaredError
@@ -331,6 +333,23 @@ class TestLoss:
         expected = np.square(outputs - np.eye(3)[answers]).mean(1)
         assert np.allclose(SquaredError().losses(jnp.array(outputs), jnp.array(answers)), expected, rtol=1e-5)
         assert run(Dropped(), task={"loss": "squared-error"}).summary["error"] <= 1
+
+
+def test_a_model_and_a_loss_of_ones_own_are_named_stored_and_verified(tmp_path):
+    registry.allow_import(["tests.test_own_models"])
+    (tmp_path / "own.yaml").write_text(
+        "task:\n  data: {name: synthetic-regression, examples: 50, evaluation: 10, features: 5, outputs: 3}\n"
+        "  model: {name: 'tests.test_own_models:NNX', rate: 0.25}\n"
+        "  loss: {name: 'tests.test_own_models:Huber', delta: 0.5}\n"
+        "cluster: {workers: 2}\nstop: {updates: 4}\nalgorithm: {name: asgd, learning_rate: 0.1}\n"
+    )
+    scenario = fred.load(tmp_path / "own.yaml")
+    task = scenario.runs["asgd"].task
+    assert task is not None and (task.loss.delta, task.model.rate) == (0.5, 0.25)
+    result = fred.run(scenario, out=tmp_path / "results")
+    read = fred.load_result(tmp_path / "results")
+    assert read.summary["loss"].tolist() == result.summary["loss"].tolist()
+    assert cli.main(["verify", str(tmp_path / "results"), "--import", "tests.test_own_models"]) == 0
 
 
 class Shapeless(Huber):

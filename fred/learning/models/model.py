@@ -55,7 +55,28 @@ class Model(Component):
         """Outputs [batch, outputs] for one minibatch while a gradient is computed, where these are not those of `apply`.
 
         Dropout is here, and whatever else is random in training, or looks at the minibatch as a whole. A model that does
-        not override it costs nothing: no key is made.
+        not override it costs nothing: no key is made. A line whose inputs are dropped half the time:
+
+            >>> import fred
+            >>> import jax
+            >>> import jax.numpy as jnp
+            >>> class Forgetful(fred.Model):
+            ...     rate: float = 0.5
+            ...     def init(self, key, input_shape, outputs):
+            ...         return {"slope": jnp.ones((*input_shape, outputs))}
+            ...     def apply(self, params, inputs):
+            ...         return inputs @ params["slope"]
+            ...     def training(self, params, inputs, key):
+            ...         kept = jax.random.bernoulli(key, 1 - self.rate, inputs.shape)
+            ...         return self.apply(params, jnp.where(kept, inputs / (1 - self.rate), 0.0))
+            >>> scenario = fred.scenario({
+            ...     "task": {"data": "synthetic-regression", "model": Forgetful(rate=0.2), "batch_size": 4},
+            ...     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+            ...     "stop": {"updates": 4},
+            ...     "algorithm": {"name": "asgd", "learning_rate": 0.01},
+            ... })
+            >>> fred.run(scenario).summary["updates"].tolist()
+            [4]
 
         Args:
             params: as for `apply`.
