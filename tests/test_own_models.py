@@ -270,10 +270,10 @@ class TestBatchNormalisation:
         model = Normalised(rate=0.0)
         params, inputs = model.init(jax.random.key(0), (5,), 3), np.random.default_rng(0).normal(size=(8, 5))
         examples, rows = (jnp.array(inputs, jnp.float32), jnp.zeros(8, jnp.int32)), np.arange(8).reshape(2, 4)
-        loss = Loss(model, CrossEntropy())
+        gradient = jax.jit(Loss(model, CrossEntropy()).gradient, static_argnames="members")
         minibatches = np.concatenate((rows, fred.key_words(0, [0, 1], 0).view(np.int32)), axis=1).astype(np.int32)
-        together = loss.gradient(params, examples, jnp.array(minibatches.ravel()), members=2)
-        apart = [loss.gradient(params, examples, jnp.array(each)) for each in minibatches]
+        together = gradient(params, examples, jnp.array(minibatches.ravel()), members=2)
+        apart = [gradient(params, examples, jnp.array(each)) for each in minibatches]
         mean = jax.tree.map(lambda one, other: (one + other) / 2, *apart)
         assert all(jax.tree.leaves(jax.tree.map(lambda one, other: np.allclose(one, other, atol=1e-6), together, mean)))
 
@@ -345,7 +345,7 @@ def test_a_model_and_a_loss_of_ones_own_are_named_stored_and_verified(tmp_path):
     )
     scenario = fred.load(tmp_path / "own.yaml")
     task = scenario.runs["asgd"].task
-    assert task is not None and (task.loss.delta, task.model.rate) == (0.5, 0.25)
+    assert task is not None and task.loss is not None and (task.loss.delta, task.model.rate) == (0.5, 0.25)
     result = fred.run(scenario, out=tmp_path / "results")
     read = fred.load_result(tmp_path / "results")
     assert read.summary["loss"].tolist() == result.summary["loss"].tolist()
