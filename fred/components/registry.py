@@ -132,6 +132,10 @@ REGISTRY: dict[str, dict[str, str]] = {
         "mlp": "fred.learning.models.mlp:MLP",
         "cnn": "fred.learning.models.cnn:CNN",
     },
+    "loss": {
+        "cross-entropy": "fred.learning.loss_functions:CrossEntropy",
+        "squared-error": "fred.learning.loss_functions:SquaredError",
+    },
     "data": {
         "digits": "fred.learning.data.digits:Digits",
         "mnist": "fred.learning.data.mnist:MNIST",
@@ -152,6 +156,7 @@ BASES = {  # what a user's own class must be a kind of
     "fault": "fred.cluster.faults:Fault",
     "latency": "fred.cluster.latency:Latency",
     "model": "fred.learning.models.model:Model",
+    "loss": "fred.learning.loss_functions:LossFunction",
     "data": "fred.learning.data.dataset:Data",
 }
 

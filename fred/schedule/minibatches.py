@@ -10,6 +10,7 @@ from fred import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
 Division = Literal["shared", "divided", "by-label"]
+KEY_WORDS = 2  # of 32 bits, in a key of jax's
 
 
 class Parts(NamedTuple):
@@ -83,24 +84,59 @@ def batch_indices(
     return (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
 
 
+def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint32]:
+    """The key by which a model draws while a gradient is computed: shape of worker and step + [2].
+
+    As minibatches, a function of the seed, the worker and its step: whatever happens in which order, and however often a
+    gradient is used, `jax.random.wrap_key_data` of it makes the same masks.
+
+    Args:
+        seed: of the run.
+        worker: its number, from 0.
+        step: the worker's own count of gradients, from 0.
+
+    Example: the first dropout mask of the first worker.
+        >>> import fred
+        >>> import jax
+        >>> key = jax.random.wrap_key_data(fred.key_words(0, worker=0, step=0))
+        >>> jax.random.bernoulli(key, 0.5, (6,)).tolist()
+        [True, True, True, True, True, False]
+    """
+    step = np.asarray(step, np.int64)[..., None] * KEY_WORDS + np.arange(KEY_WORDS)
+    return streams.words(seed, "training", np.asarray(worker)[..., None], step).astype(np.uint32)
+
+
 class Minibatches:
-    """The minibatches of one run."""
+    """The minibatches of one run; with `keys` each is its examples' indices, and behind them the two words of its key."""
 
     _BLOCK = 64  # steps of a worker drawn ahead when minibatches are wanted one at a time
 
-    def __init__(self, seed: int, batch_size: int, examples: int, sampling: Sampling, workers: int, parts: Parts | None = None):
-        self.batch_size = batch_size
+    def __init__(
+        self,
+        seed: int,
+        batch_size: int,
+        examples: int,
+        sampling: Sampling,
+        workers: int,
+        parts: Parts | None = None,
+        keys: bool = False,
+    ):
+        self.width = batch_size + KEY_WORDS * keys  # numbers in a minibatch
+        self._key_words = partial(key_words, seed) if keys else None
         self._sampling = sampling
         how = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)
         self._draw = partial(how, seed, examples=examples)
         self._ahead: dict[int, tuple[int, NDArray[np.int32]]] = {}  # worker -> first step drawn ahead, indices
 
     def indices(self, worker: ArrayLike, step: ArrayLike, ordinal: ArrayLike) -> NDArray[np.int32]:
-        """Example indices of many minibatches at once: shape of the arguments + [batch_size]."""
-        return self._draw(worker, step, ordinal=ordinal)
+        """Example indices of many minibatches at once: shape of the arguments + [width]."""
+        indices = self._draw(worker, step, ordinal=ordinal)
+        if self._key_words is None:
+            return indices
+        return np.concatenate((indices, self._key_words(worker, step).view(np.int32)), axis=-1)
 
     def one(self, worker: int, step: int, ordinal: int) -> NDArray[np.int32]:
-        """Example indices of one minibatch [batch_size], quickly if the worker's steps are asked for in order."""
+        """Example indices of one minibatch [width], quickly if the worker's steps are asked for in order."""
         if self._sampling == "sequential":
             return self.indices(worker, step, ordinal)
         first, block = self._ahead.get(worker, (step + 1, None))

@@ -23,6 +23,9 @@ class Task(Component):
 
     data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
     model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
+    loss: Annotated[Any, OneOf("loss")] | None = Field(
+        None, description="what is minimised; absent: cross-entropy of classes, squared error of values"
+    )
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
     division: Division = Field(
