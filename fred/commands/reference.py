@@ -26,6 +26,7 @@ KINDS = {  # kind -> its plural; what it says; where a scenario has it, {} stand
     "fault": ("Faults", "who is away when, and which messages are lost", "cluster: {faults: [{}]}"),
     "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),
     "model": ("Models", "what is trained", "task: {model: {}}"),
+    "loss": ("Losses", "what is minimised", "task: {loss: {}}"),
     "data": ("Data", "what it is trained on", "task: {data: {}}"),
 }
 _TYPES = {
