@@ -14,6 +14,7 @@ from fred.components import registry
 from fred.components.component import Component
 
 HERE = Path(__file__).parent
+_STAR = re.compile(r"(?<![\\*])\*(?!\*)(?=[^`]*(?:`[^`]*`[^`]*)*$)")  # not within `code`
 
 project = "FRED"
 author = "the authors of FRED"
@@ -38,6 +39,7 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_output_stderr = "remove"  # progress
 
 # the face of Python
 default_role = "code"
@@ -46,6 +48,7 @@ autodoc_typehints = "none"
 napoleon_google_docstring = True
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so that examples find `fred`
+os.environ["BASH_ENV"] = str(HERE / "shell.sh")
 os.environ["COLUMNS"] = "110"  # of tables in examples
 
 
@@ -93,6 +96,11 @@ def _no_signature(app, what, name, thing, options, signature, returned):
     return ("", None) if what == "class" and issubclass(thing, Component) else None
 
 
+def _no_emphasis(app, what, name, thing, options, lines):  # noqa: ANN001, ANN202
+    """Docstrings are plain text with `code`: a star outside of it is a star."""
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else _STAR.sub(r"\*", line) for line in lines]
+
+
 def setup(app) -> None:
     """Write the generated pages before Sphinx looks for pages."""
     for kind in registry.REGISTRY:
@@ -100,3 +108,4 @@ def setup(app) -> None:
     _write("command-line", _command_line())
     _write("python", _python())
     app.connect("autodoc-process-signature", _no_signature)
+    app.connect("autodoc-process-docstring", _no_emphasis, priority=1000)  # after napoleon
