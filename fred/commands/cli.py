@@ -21,6 +21,7 @@ _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its sum
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
+    "report": ("fred.commands.report", "write a result folder's page, to look at in a browser"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
 _UNREAD = 141  # as of any program whose reader is gone
@@ -116,6 +117,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
     )
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--no-report", dest="report", action="store_false", help="without the page to look at, report.html")
     run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
     registry.add_import_option(run, "the scenario")
 
@@ -157,7 +159,16 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
         print(f"fred: {doubt}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only)) as progress:
         return experiment.run(
-            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
+            scenario,
+            only,
+            options.inline,
+            progress,
+            out,
+            options.jobs,
+            options.dask,
+            options.fresh,
+            options.scenario,
+            options.report,
         )
 
 

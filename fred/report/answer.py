@@ -118,7 +118,9 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run]) -> str:
     quantity = "error" if _is_share(tables) else "loss"
     finite = sorted((run for run in runs if np.isfinite(run.mean(quantity))), key=lambda run: run.mean(quantity))
     if not finite:
-        return f"{'No run' if len(runs) > 1 else runs[0].name} ended {'with' if len(runs) > 1 else 'without'} a finite {quantity}"
+        return (
+            f"{'No run' if len(runs) > 1 else runs[0].name} ended {'with' if len(runs) > 1 else 'without'} a finite {quantity}"
+        )
     first = finite[0]
     value = f"{_measured(quantity, first.mean(quantity))}{_over(first)}"
     if len(finite) == 1:
@@ -163,7 +165,9 @@ def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
 
 def _counted(runs: Sequence[_Run]) -> str:
     """Where there is nothing to be better in."""
-    said = [f"{run.name} made {run.mean('updates'):,.0f} updates of {run.mean('gradients_applied'):,.0f} gradients" for run in runs]
+    said = [
+        f"{run.name} made {run.mean('updates'):,.0f} updates of {run.mean('gradients_applied'):,.0f} gradients" for run in runs
+    ]
     more = f" (and {len(said) - 3} more runs)" if len(said) > 3 else ""
     return f"Nothing was learned or timed: {'; '.join(said[:3])}{more}"
 
@@ -186,7 +190,11 @@ def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
 
 
 def _goal(tables: Tables, of: str, goal: float) -> str:
-    return f"{100 * goal:.3g} % error" if of == "error" and _is_share(tables) else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
+    return (
+        f"{100 * goal:.3g} % error"
+        if of == "error" and _is_share(tables)
+        else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
+    )
 
 
 def _is_share(tables: Tables) -> bool:

@@ -95,7 +95,9 @@ def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
     >>> numbers(np.array([0.1234567, 40.0, np.inf]))
     [0.12346, 40, None]
     """
-    rounded = [float(f"{value:.6g}" if abs(value) >= 10_000 else f"{value:.5g}") if np.isfinite(value) else None for value in values]
+    rounded = [
+        float(f"{value:.6g}" if abs(value) >= 10_000 else f"{value:.5g}") if np.isfinite(value) else None for value in values
+    ]
     return [int(value) if value is not None and value.is_integer() and abs(value) < 2**53 else value for value in rounded]
 
 
@@ -116,7 +118,9 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     others = ["run", *(key for key in keys if key != along)]
     lines = {}
     for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
-        name = ", ".join([str(values[0]), *(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(others[1:], values[1:], strict=True))])
+        name = ", ".join(
+            [str(values[0]), *(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(others[1:], values[1:], strict=True))]
+        )
         own = own.sort_values(along)
         bands = [numbers(own[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
         lines[name] = {"value": {"x": numbers(own[along].to_numpy(np.float64)), "criterion": bands}}

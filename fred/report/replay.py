@@ -62,7 +62,11 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
         "updates": ticks(made[::thin_updates]),
         "before": int((updates < begin).sum()),
         "thin": thin_updates,
-        "uses": [ticks(times[shown[::thin_uses]]), schedule["worker"][uses[shown[::thin_uses]]].tolist(), stale[shown[::thin_uses]].tolist()],
+        "uses": [
+            ticks(times[shown[::thin_uses]]),
+            schedule["worker"][uses[shown[::thin_uses]]].tolist(),
+            stale[shown[::thin_uses]].tolist(),
+        ],
     }
 
 

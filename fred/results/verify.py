@@ -85,7 +85,8 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew[unit] = stored.read(scratch / unit.folder, unit.run)
     whole = [anew[unit] for unit in recorded]
-    folder.complete(scratch, result.scenario, whole, folder.AboutResult(manifest.file, manifest.inline))
+    about = folder.AboutResult(manifest.file, manifest.inline, folder.REPORT in manifest.files)
+    folder.complete(scratch, result.scenario, whole, about)
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)
