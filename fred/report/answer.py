@@ -49,10 +49,11 @@ def answer(tables: Tables) -> str:
         return f"{str(error)[:1].upper()}{str(error)[1:]}."
     runs = [_Run(str(name), rows) for name, rows in reported.summary.groupby("name", sort=False)]
     sentences = _chosen(tables) if tables.swept else []
+    share = _is_share(reported)
     if any(run.values("target_updates").notna().any() or _goals([run]) for run in runs):
-        sentences.append(_to_target(reported, runs))
+        sentences.append(_to_target(reported, runs, share))
     elif any(run.values("loss").notna().any() for run in runs):
-        sentences.append(_at_the_end(reported, runs))
+        sentences.append(_at_the_end(reported, runs, share))
     elif any(run.values("throughput").notna().any() for run in runs):
         sentences.append(_throughput(reported, runs))
     else:
@@ -73,16 +74,16 @@ def _chosen(tables: Tables) -> list[str]:
     return [f"Of {len(tables.sweep)} points, by the {criterion.way} {name}: {'; '.join(said)}{more}"]
 
 
-def _to_target(tables: Tables, runs: Sequence[_Run]) -> str:
+def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     """Who came down to the target first; all seeds must have reached it."""
     goals = _goals(runs)
-    what = _goal(tables, *goals[0]) if len(goals) == 1 else "its target"
+    what = _goal(*goals[0], share) if len(goals) == 1 else "its target"
     done = [run for run in runs if np.isfinite(run.mean("target_updates"))]
     timed = all(np.isfinite(run.mean("target_seconds")) for run in done)
     column = "target_seconds" if timed else "target_updates"
     done.sort(key=lambda run: run.mean(column))
     if not done:
-        return _not_reached(tables, runs, what)
+        return _not_reached(tables, runs, what, share)
     first = done[0]
     after = f"{first.mean(column):.3g} s" if timed else f"{first.mean(column):,.0f} updates"
     seeds = f"{after}{_over(first)}"
@@ -104,18 +105,18 @@ def _to_target(tables: Tables, runs: Sequence[_Run]) -> str:
     )
 
 
-def _not_reached(tables: Tables, runs: Sequence[_Run], what: str) -> str:
+def _not_reached(tables: Tables, runs: Sequence[_Run], what: str, share: bool) -> str:
     some = {run.name: int(run.values("target_updates").notna().sum()) for run in runs}
     best = max(runs, key=lambda run: some[run.name])
     whole = "No run reached" if len(runs) > 1 else f"{runs[0].name} did not reach"
     if some[best.name]:
         return f"{whole} {what} with all seeds; {best.name} did with {some[best.name]} of {len(best.rows)}"
-    return f"{whole} {what}. {_at_the_end(tables, runs)}"
+    return f"{whole} {what}. {_at_the_end(tables, runs, share)}"
 
 
-def _at_the_end(tables: Tables, runs: Sequence[_Run]) -> str:
+def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     """Who has the lowest error (or loss, where errors are none) at the end."""
-    quantity = "error" if _is_share(tables) else "loss"
+    quantity = "error" if share else "loss"
     finite = sorted((run for run in runs if np.isfinite(run.mean(quantity))), key=lambda run: run.mean(quantity))
     if not finite:
         return (
@@ -189,12 +190,8 @@ def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
     return sorted(found)
 
 
-def _goal(tables: Tables, of: str, goal: float) -> str:
-    return (
-        f"{100 * goal:.3g} % error"
-        if of == "error" and _is_share(tables)
-        else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
-    )
+def _goal(of: str, goal: float, share: bool) -> str:
+    return f"{100 * goal:.3g} % error" if of == "error" and share else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
 
 
 def _is_share(tables: Tables) -> bool:

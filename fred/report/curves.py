@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.outcomes.outcome import Outcome
+from fred.outcomes import sweeps
 from fred.outcomes.tables import Tables
+from fred.schedule.schedule import Schedule
 
 AXES = {"virtual_seconds": "virtual time, s", "updates": "updates", "gradients": "gradients", "megabytes": "sent, MB"}
 _QUANTITIES = {
@@ -21,6 +22,7 @@ _QUANTITIES = {
 _COUNTED = {"gradients": "gradients", "updates": "updates"}  # where nothing was learned
 _NUMBERS = 90_000  # on the page, of about seven letters each
 _MOST, _FEWEST = 160, 12  # points of a curve
+_LINES = 24  # of a sweep
 
 
 def curves(tables: Tables) -> dict[str, Any]:
@@ -31,8 +33,13 @@ def curves(tables: Tables) -> dict[str, Any]:
             many evaluations, evenly spaced points are taken.
     """
     frames: dict[str, list[pd.DataFrame]] = {}
+    sent: dict[str, NDArray[np.float64]] = {}  # by timing
     for each in tables.outcomes:
-        frames.setdefault(each.name, []).append(each.metrics.assign(megabytes=megabytes(each)))
+        if each.schedule_digest not in sent:
+            sent[each.schedule_digest] = megabytes(each.schedule)
+        metrics, known = each.metrics, sent[each.schedule_digest]
+        at = np.clip(metrics["updates"].to_numpy(np.int64), 0, len(known) - 1)
+        frames.setdefault(each.name, []).append(metrics.assign(megabytes=known[at]))
     everything = [frame for own in frames.values() for frame in own]
     axes = {name: label for name, label in AXES.items() if any(_varies(frame, name) for frame in everything)}
     learned = {name: label for name, label in _QUANTITIES.items() if any(_varies(frame, name) for frame in everything)}
@@ -45,16 +52,14 @@ def curves(tables: Tables) -> dict[str, Any]:
     return {"axes": axes, "quantities": quantities, "runs": drawn, "points": number}
 
 
-def megabytes(outcome: Outcome) -> NDArray[np.float64]:
-    """What had been sent over the network, all ways together, when the update before each evaluation was made, MB.
+def megabytes(schedule: Schedule) -> NDArray[np.float64]:
+    """What had been sent over the network, all ways together, when each update was made, MB: [updates + 1], from none on.
 
     Args:
-        outcome: of which the metrics have a row for each evaluation: [evaluations].
+        schedule: of any run; where parameters are cut, an update is one of all blocks.
     """
-    schedule, updates = outcome.schedule, outcome.metrics["updates"].to_numpy(np.int64)
-    sent = np.concatenate(([0.0], np.cumsum(schedule["bytes"].astype(np.float64))))
-    ends = np.concatenate(([0], schedule.ledger.every_update + 1))  # by number of updates, how many rows come before
-    return sent[ends[np.clip(updates * schedule.blocks, 0, len(ends) - 1)]] / 1e6
+    sent = np.cumsum(schedule["bytes"].astype(np.float64)) / 1e6
+    return np.concatenate(([0.0], sent[schedule.ledger.every_update[schedule.blocks - 1 :: schedule.blocks]]))
 
 
 def _varies(frame: pd.DataFrame, name: str) -> bool:
@@ -105,27 +110,30 @@ def sweep(tables: Tables) -> dict[str, Any] | None:
     """The criterion at every point against what was swept most finely; None where nothing was swept, or no number.
 
     Args:
-        tables: what the runs came to. A line for each run and combination of the other values, no more than 24.
+        tables: what the runs came to. A line for each run and combination of the other values,
+            no more than 24.
     """
     if not tables.swept:
         return None
     points = tables.sweep
-    keys = [key for key in points if key not in ("run", "point", "points", "mean", "least", "largest")]
-    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(points[key]) and points[key].nunique() > 1]
-    if not numeric:
+    keys = sweeps.keys_of(points)
+    numeric = {key: points[key].nunique() for key in keys if pd.api.types.is_numeric_dtype(points[key])}
+    if not numeric or max(numeric.values()) < 2:
         return None
-    along = max(numeric, key=lambda key: int(points[key].nunique()))
+    along = max(numeric, key=lambda key: numeric[key])
     others = ["run", *(key for key in keys if key != along)]
     lines = {}
     for values, own in points.dropna(subset=[along]).groupby(others, sort=False, dropna=False):
-        name = ", ".join(
-            [str(values[0]), *(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(others[1:], values[1:], strict=True))]
-        )
-        own = own.sort_values(along)
-        bands = [numbers(own[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
-        lines[name] = {"value": {"x": numbers(own[along].to_numpy(np.float64)), "criterion": bands}}
-    shown = dict(list(lines.items())[:24])
-    values = np.unique(points[along].dropna().to_numpy(np.float64))
-    geometric = len(values) > 2 and values[0] > 0 and values[-1] / values[0] > 20
-    label = tables.scenario.criterion.column.replace("_", " ")
-    return {"axes": {"value": along}, "quantities": {"criterion": label}, "runs": shown, "points": 0, "geometric": geometric}
+        words = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in zip(others[1:], sweeps.said(values[1:]), strict=True)]
+        found = own.sort_values(along)
+        bands = [numbers(found[part].to_numpy(np.float64)) for part in ("mean", "least", "largest")]
+        x = numbers(found[along].to_numpy(np.float64))
+        lines[", ".join([str(values[0]), *words])] = {"value": {"x": x, "criterion": bands}}
+    swept = np.unique(points[along].dropna().to_numpy(np.float64))
+    return {
+        "axes": {"value": along},
+        "quantities": {"criterion": tables.scenario.criterion.column.replace("_", " ")},
+        "runs": dict(list(lines.items())[:_LINES]),
+        "points": 0,
+        "geometric": bool(len(swept) > 2 and swept[0] > 0 and swept[-1] > 20 * swept[0]),
+    }

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fred.outcomes.tables import Tables
-from fred.report import curves, machines, replay, tables as rows
+from fred.report import curves, machines, replay
+from fred.report import tables as rows
 from fred.report.answer import answer
 from fred.report.writing import as_yaml, bounded
 from fred.version import __version__
@@ -147,7 +148,7 @@ def _facts(facts: dict[str, str]) -> str:
 
 def _digests(result: Tables) -> str:
     found = pd.DataFrame([{"run": each.name, "seed": each.seed, **each.summary["digests"]} for each in result.outcomes])
-    cells = [
+    cells: list[list[rows.Cell | str]] = [
         [rows.Cell(str(row["run"])), rows.Cell(str(row["seed"]), row["seed"]), str(row["schedule"]), str(row["params"] or "–")]
         for _, row in found.iterrows()
     ]

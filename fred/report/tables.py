@@ -6,31 +6,44 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.outcomes import sweeps
+from fred.outcomes.measures import WAYS
 from fred.outcomes.paired import compared
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.views.figures import OF_TIME
 
-_MOST = 400  # rows of a table on the page
-_SHOWN = (  # column of the summary, heading, unit's factor, form
-    ("updates", "updates", 1, ",.0f"),
-    ("gradients_applied", "gradients", 1, ",.0f"),
-    ("gradients_dropped", "dropped", 1, ",.0f"),
-    ("virtual_seconds", "virtual time, s", 1, ",.4g"),
-    ("throughput", "gradients per s", 1, ",.4g"),
-    ("target_seconds", "to target, s", 1, ",.3g"),
-    ("target_updates", "to target, updates", 1, ",.0f"),
-    ("error", "error", 1, ".3g"),
-    ("loss", "loss", 1, ".3g"),
-    ("replicas_error", "replicas' error", 1, ".3g"),
-    ("staleness_mean", "staleness, mean", 1, ".3g"),
-    ("staleness_max", "staleness, largest", 1, ",.0f"),
-    ("bytes", "sent, MB", 1e-6, ",.3g"),
+_MOST, _BARS = 400, 60  # rows of a table on the page, and of a picture
+
+
+class _Column(NamedTuple):
+    """A column of the summary, as it is shown."""
+
+    column: str
+    heading: str
+    form: str
+    factor: float = 1
+
+
+_COLUMNS = (
+    _Column("target_seconds", "to target, s", ",.3g"),
+    _Column("target_updates", "to target, updates", ",.0f"),
+    _Column("error", "error", ".3g"),
+    _Column("loss", "loss", ".3g"),
+    _Column("replicas_error", "replicas' error", ".3g"),
+    _Column("updates", "updates", ",.0f"),
+    _Column("gradients_applied", "gradients", ",.0f"),
+    _Column("gradients_dropped", "dropped", ",.0f"),
+    _Column("throughput", "gradients per s", ",.4g"),
+    _Column("virtual_seconds", "virtual time, s", ",.4g"),
+    _Column("staleness_mean", "staleness, mean", ".3g"),
+    _Column("staleness_max", "staleness, largest", ",.0f"),
+    _Column("bytes", "sent, MB", ",.3g", 1e-6),
 )
-_PAIRED = {"loss": "loss", "error": "error", "to_target": "time to target", "throughput": "throughput"}
+_PAIRED = {"to_target": "time to target", "error": "error", "loss": "loss", "throughput": "throughput"}
 
 
 class Cell(NamedTuple):
@@ -71,44 +84,45 @@ def of_runs(tables: Tables) -> str:
         tables: what the runs came to; of a sweep every point has a row.
     """
     summary = _with_bytes(tables.summary)
-    seeds = int(summary.groupby("name").size().max())
-    shown = [each for each in _SHOWN if each[0] in summary and summary[each[0]].notna().any()]
-    groups = summary.groupby("name", sort=False)
-    rows = [[Cell(str(name)), *(_mean(own, *each[:1], *each[2:]) for each in shown)] for name, own in groups]
+    shown, seeds = _shown(summary), int(summary.groupby("name").size().max())
+    rows = [
+        [Cell(str(name)), *(_mean(own[each.column].to_numpy(np.float64), each) for each in shown)]
+        for name, own in summary.groupby("name", sort=False)
+    ]
     spread = f"Means over {seeds} seeds ± half the range; – where a seed has none." if seeds > 1 else "One seed."
-    return table(["run", *(each[1] for each in shown)], rows, f"{spread} Staleness is in updates.")
-
-
-def _mean(own: pd.DataFrame, column: str, factor: float, form: str) -> Cell:
-    values = own[column].astype(float) * factor
-    if values.isna().any():
-        return Cell("–", np.nan)
-    half = (values.max() - values.min()) / 2
-    return Cell(
-        f"{values.mean():{form}}" + (f" ± {half:{form}}" if half > 0 and column != "staleness_max" else ""),
-        float(values.mean()),
-    )
-
-
-def _with_bytes(summary: pd.DataFrame) -> pd.DataFrame:
-    ways = [column for column in summary if column.startswith("bytes_")]
-    total = summary[ways].astype(float).sum(axis=1)
-    return summary.assign(bytes=total) if (total > 0).any() else summary
+    return table(["run", *(each.heading for each in shown)], rows, f"{spread} Staleness is in updates.")
 
 
 def by_seed(tables: Tables) -> str:
     """A row for each run and seed."""
     summary = _with_bytes(tables.summary)
-    shown = [each for each in _SHOWN if each[0] in summary and summary[each[0]].notna().any()]
-    rows = (
-        [
-            Cell(str(row["name"])),
-            Cell(str(row["seed"]), float(row["seed"])),
-            *(_mean(pd.DataFrame([row]), *each[:1], *each[2:]) for each in shown),
-        ]
-        for _, row in summary.head(_MOST + 1).iterrows()
+    shown = _shown(summary)
+    columns = [summary[each.column].to_numpy(np.float64) for each in shown]
+    rows = [
+        [Cell(name), Cell(str(seed), seed), *(_mean(own[i : i + 1], each) for each, own in zip(shown, columns, strict=True))]
+        for i, (name, seed) in enumerate(zip(summary["name"], summary["seed"], strict=True))
+    ]
+    return table(["run", "seed", *(each.heading for each in shown)], rows, f"{len(rows):,} runs with a seed each.")
+
+
+def _shown(summary: pd.DataFrame) -> list[_Column]:
+    return [each for each in _COLUMNS if each.column in summary and summary[each.column].notna().any()]
+
+
+def _mean(values: NDArray[np.float64], shown: _Column) -> Cell:
+    """Of the seeds' values."""
+    if np.isnan(values).any():
+        return Cell("–", np.nan)
+    mean, half = shown.factor * values.mean(), shown.factor * (values.max() - values.min()) / 2
+    return Cell(
+        f"{mean:{shown.form}}" + (f" ± {half:,.2g}" if half > 0 and half < 1000 else f" ± {half:,.0f}" if half else ""), mean
     )
-    return table(["run", "seed", *(each[1] for each in shown)], rows, f"{len(summary):,} runs with a seed each.")
+
+
+def _with_bytes(summary: pd.DataFrame) -> pd.DataFrame:
+    """With what was sent all ways together, where anything was."""
+    total = summary[[f"bytes_{way}" for way in WAYS]].astype(float).sum(axis=1)
+    return summary.assign(bytes=total) if (total > 0).any() else summary
 
 
 def pairs(tables: Tables) -> str:
@@ -117,32 +131,27 @@ def pairs(tables: Tables) -> str:
     Raises FredError where no point of a sweep is the best.
     """
     found = compared(tables)
+    found = found[found["seeds"] > 0]
     if found.empty:
         return ""
-    rows = [
-        [Cell(str(row["run"])), Cell(_PAIRED[row["quantity"]]), *_paired_cells(row)]
-        for _, row in found.iterrows()
-        if row["seeds"]
-    ]
-    baseline = found["baseline"].iloc[0]
-    text = f"Compared with {baseline} seed by seed: differences of loss and error, ratios of times and throughput."
-    return table(["run", "of", "mean", "95 % interval", "over the seeds", "seeds"], rows, text) if rows else ""
+    quantities = [each for each in _PAIRED if each in set(found["quantity"])]
+    rows = []
+    for name, own in found.groupby("run", sort=False):
+        by_quantity = {row["quantity"]: row for _, row in own.iterrows()}
+        rows.append([Cell(str(name)), *(_paired(by_quantity.get(each)) for each in quantities)])
+    sure = "95 % interval" if np.isfinite(found["low"]).any() else "least to largest over the seeds"
+    baseline, seeds = found["baseline"].iloc[0], int(found["seeds"].max())
+    text = f"Each run compared with {baseline} seed by seed ({seeds} in pairs): the mean, and the {sure}."
+    return table(["run", *(_PAIRED[each] for each in quantities)], rows, text)
 
 
-def _paired_cells(row: pd.Series) -> list[Cell]:
+def _paired(row: pd.Series | None) -> Cell:
+    if row is None:
+        return Cell("–", np.nan)
     sign, times = ("", " ×") if row["way"] == "ratio" else ("+", "")
-
-    def said(value: float) -> str:
-        return f"{value:{sign}.3g}{times}"
-
-    interval = f"{said(row['low'])} to {said(row['high'])}" if np.isfinite(row["low"]) else "– (below 5 seeds)"
-    reach = f"{said(row['least'])} to {said(row['largest'])}"
-    return [
-        Cell(said(row["mean"]), row["mean"]),
-        Cell(interval, row["low"]),
-        Cell(reach, row["least"]),
-        Cell(str(row["seeds"]), row["seeds"]),
-    ]
+    low, high = ("low", "high") if np.isfinite(row["low"]) else ("least", "largest")
+    reach = f" ({row[low]:{sign}.2g} to {row[high]:{sign}.2g})" if row[low] != row[high] else ""
+    return Cell(f"{row['mean']:{sign}.3g}{times}{reach}", row["mean"])
 
 
 def of_sweep(tables: Tables) -> str:
@@ -170,30 +179,27 @@ def workers_time(tables: Tables) -> str:
     Raises FredError where no run has a clock.
     """
     columns = [f"workers_time_{kind}" for kind in KINDS]
-    shares = tables.summary.groupby("name", sort=False)[columns].agg(lambda own: own.astype(float).mean()).dropna()
+    summary = tables.summary
+    shares = summary[["name", *columns]].astype(dict.fromkeys(columns, float)).groupby("name", sort=False).mean().dropna()
     if shares.empty:
         raise FredError("these runs have no clock: nothing takes time in them")
     used = [kind for kind in KINDS if (shares[f"workers_time_{kind}"] > 0).any()]
     legend = "".join(f'<li><i style="background:{OF_TIME[kind]}"></i>{kind.replace("_", " ")}</li>' for kind in used)
-    bars = "".join(_bar(str(name), own) for name, own in shares.head(60).iterrows())
-    rows = [
-        [
-            Cell(str(name)),
-            *(Cell(f"{100 * own[f'workers_time_{kind}']:.1f}", 100 * float(own[f"workers_time_{kind}"])) for kind in used),
-        ]
-        for name, own in shares.iterrows()
-    ]
-    numbers = table(
-        ["run", *(f"{kind.replace('_', ' ')}, %" for kind in used)], rows, "Per cent of all workers' time, mean over the seeds."
+    percent = {str(name): [100 * float(own[f"workers_time_{kind}"]) for kind in used] for name, own in shares.iterrows()}
+    bars = "".join(_bar(name, dict(zip(used, own, strict=True))) for name, own in list(percent.items())[:_BARS])
+    rows = [[Cell(name), *(Cell(f"{part:.1f}", part) for part in own)] for name, own in percent.items()]
+    headings = ["run", *(f"{kind.replace('_', ' ')}, %" for kind in used)]
+    numbers = table(headings, rows, "Per cent of all workers' time, mean over the seeds.")
+    return (
+        f'<ul class="legend">{legend}</ul><div class="bars">{bars}</div>'
+        f"<details><summary>In numbers</summary>{numbers}</details>"
     )
-    return f'<ul class="legend">{legend}</ul><div class="bars">{bars}</div><details><summary>In numbers</summary>{numbers}</details>'
 
 
-def _bar(name: str, own: pd.Series) -> str:
-    parts = ""
-    for kind in KINDS:
-        percent = 100 * float(own[f"workers_time_{kind}"])
-        if percent > 0:
-            word = f"{percent:.0f} %" if percent >= 8 else ""
-            parts += f'<b style="width:{percent:.3f}%;background:{OF_TIME[kind]}" class="{kind}" title="{kind.replace("_", " ")}: {percent:.1f} %">{word}</b>'
-    return f'<div class="run">{escape(name)}</div><div class="bar">{parts}</div>'
+def _bar(name: str, percent: dict[str, float]) -> str:
+    parts = []
+    for kind, part in percent.items():
+        said = f"{kind.replace('_', ' ')}: {part:.1f} %"
+        style, word = f"width:{part:.3f}%;background:{OF_TIME[kind]}", f"{part:.0f} %" if part >= 8 else ""
+        parts.append(f'<b style="{style}" class="{kind}" title="{said}">{word}</b>' if part > 0 else "")
+    return f'<div class="run">{escape(name)}</div><div class="bar">{"".join(parts)}</div>'

@@ -40,17 +40,14 @@ def as_yaml(scenario: Scenario) -> str:
 
 def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
     """Points of a sweep as one run with a `sweep`, in the order of the scenario."""
-    found: dict[str, Any] = {}
+    best = {"best": scenario.best} if scenario.best else {}
+    members: dict[str, list[str]] = {}
     for name in scenario.runs:
-        point = scenario.points.get(name)
-        if point is None:
-            found[name] = runs[name]
-        else:
-            found.setdefault(point.of, []).append((runs[name], point.values))
-    for name, points in found.items():
-        if isinstance(points, list):
-            sweep = {"over": [values for _, values in points], **({"best": scenario.best} if scenario.best else {})}
-            found[name] = {**_shared([run for run, _ in points]), "sweep": sweep}
+        members.setdefault(scenario.points[name].of if name in scenario.points else name, []).append(name)
+    found = {}
+    for name, own in members.items():
+        over = [scenario.points[each].values for each in own if each in scenario.points]
+        found[name] = {**_shared([runs[each] for each in own]), **({"sweep": {"over": over, **best}} if over else {})}
     return found
 
 
@@ -62,13 +59,14 @@ def bounded(text: str) -> str:
 def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """What all these mappings have alike, as deep as they are of the same component."""
     first, *others = parts
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in first.items():
         own = [other.get(key) for other in others]
+        alike = [each for each in own if isinstance(each, dict) and isinstance(value, dict)]
         if all(each == value for each in own):
             found[key] = value
-        elif isinstance(value, dict) and all(isinstance(each, dict) and each.get("name") == value.get("name") for each in own):
-            found[key] = _shared([value, *own])
+        elif len(alike) == len(own) and all(each.get("name") == value.get("name") for each in alike):
+            found[key] = _shared([value, *alike])
     return {key: value for key, value in found.items() if value != {}}
 
 
