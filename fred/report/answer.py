@@ -96,7 +96,7 @@ def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     if not np.isfinite(pair["least"]):  # it took no time
         return f"{first.name} reached {what} first, after {seeds}"
     if pair["least"] == pair["largest"] == 1:
-        return f"{first.name} and {second} reached {what} first, both after {seeds}"
+        return f"{_tied(done, column)} reached {what} first, after {seeds}"
     if _lowest(pair) > 1:
         return f"{first.name} reached {what} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
     return (
@@ -120,17 +120,16 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     finite = sorted((run for run in runs if np.isfinite(run.mean(quantity))), key=lambda run: run.mean(quantity))
     if not finite:
         return (
-            f"{'No run' if len(runs) > 1 else runs[0].name} ended {'with' if len(runs) > 1 else 'without'} a finite {quantity}"
+            f"No run ended with a finite {quantity}" if len(runs) > 1 else f"{runs[0].name} ended without a finite {quantity}"
         )
     first = finite[0]
     value = f"{_measured(quantity, first.mean(quantity))}{_over(first)}"
     if len(finite) == 1:
-        lowest = "the only finite" if len(runs) > 1 else "an"
-        lowest = lowest.removesuffix("n") if lowest == "an" and quantity == "loss" else lowest
-        return f"{first.name} ended with {lowest} {quantity}{',' if len(runs) > 1 else ' of'} {value}"
+        alone = ", and no other run with a finite one" if len(runs) > 1 else ""
+        return f"{first.name} ended with {quantity} {value}{alone}"
     second, pair = finite[1].name, _pair(tables, first.name, finite[1].name, quantity)
     if pair["least"] == pair["largest"] == 0:
-        return f"{first.name} and {second} ended with the same lowest {quantity}, {value}"
+        return f"{_tied(finite, quantity)} ended with the same lowest {quantity}, {value}"
     ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
     apart = ends[0] if ends[0] == ends[1] else " to ".join(ends)
     if _lowest(pair) > 0:
@@ -149,10 +148,10 @@ def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
     first = known[0]
     value = f"{first.mean('throughput'):.4g}{_over(first)}"
     if len(known) == 1:
-        return f"{first.name} computed {value} gradients per second"
+        return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_over(first)}"
     pair = _pair(tables, known[1].name, first.name, "throughput")
     if pair["least"] == pair["largest"] == 1:
-        return f"{first.name} and {known[1].name} computed equally many gradients per second, {value}"
+        return f"{_tied(known, 'throughput')} computed equally many gradients per second, {value}"
     if _lowest(pair) > 1:
         return (
             f"{first.name} computed the most gradients per second, {value}; "
@@ -178,6 +177,12 @@ def _caveats(runs: Sequence[_Run]) -> list[str]:
     still = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
     said = [f"{_listed(diverged)} diverged"] if diverged else []
     return said + ([f"{_listed(still)} came to a standstill"] if still else [])
+
+
+def _tied(ranked: Sequence[_Run], column: str) -> str:
+    """The first runs, whose numbers are the same."""
+    names = [run.name for run in ranked if run.mean(column) == ranked[0].mean(column)]
+    return f"{names[0]} and {names[1] if len(names) < 3 else f'{len(names) - 1} other runs'}" if len(names) > 1 else names[0]
 
 
 def _listed(names: Sequence[str]) -> str:

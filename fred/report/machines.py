@@ -124,7 +124,7 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
         speed = f" at speed {kind.speed:g}" if kind.speed != 1 else ""
-        text = f"{_number(number, 'worker')}{speed}: {kind.compute} s a gradient"
+        text = f"{_number(number, 'worker')}{speed}: {kind.compute}, s per gradient"
         lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
     if len(colours) > len(COLOURS):
         lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")

@@ -64,7 +64,7 @@ function chart(place, data) {
   }
   function suggest() {  // a logarithmic axis where a linear one would hide the small values at the end
     const ends = names.flatMap((name) => Object.values(data.runs[name]).slice(0, 1).flatMap((curve) => (curve[y.value] || [[]])[0])).filter((value) => value > 0);
-    logarithmic.checked = data.points > 0 && ends.length > 0 && Math.max(...ends) > 30 * Math.min(...ends) && !(y.value in { updates: 1, gradients: 1 });
+    logarithmic.checked = data.points > 0 && ends.length > 0 && Math.max(...ends) > 6 * Math.min(...ends) && !(y.value in { updates: 1, gradients: 1 });
   }
   function aligned(shown) {
     const xs = [...new Set(shown.flatMap((name) => data.runs[name][x.value].x))].sort((a, b) => a - b);
@@ -165,8 +165,8 @@ function replay(place, all) {
   function choose() {
     own = all[+which.value || 0];
     zoom.value = Math.max(0, Math.min(60, Math.round(Math.log(Math.max(1, own.spans[0].length / own.workers / Math.max(8, place.clientWidth / 22))) / -Math.log(0.9))));
-    slider.value = Math.round(500 * Math.pow(0.9, +zoom.value));
-    const part = own.end - own.begin < own.until - own.begin || own.begin > 0 ? `${short(own.begin)} s to ${short(own.end)} s of ${short(own.until)} s` : `all ${short(own.until)} s`;
+    slider.value = Math.floor(500 * Math.pow(0.9, +zoom.value));
+    const part = own.end - own.begin < own.until - own.begin || own.begin > 0 ? `From ${short(own.begin)} s to ${short(own.end)} s of ${short(own.until)} s` : `All ${short(own.until)} s`;
     const whose = own.workers < own.of ? `the first ${own.workers} of ${own.of.toLocaleString("en")} workers` : `all ${own.of} workers`;
     const thin = own.thin > 1 ? ` Of ${own.thin} updates one tick is drawn.` : "";
     note.textContent = `${part}, ${whose}, seed ${own.seed}. Below the workers: the staleness of each gradient when it is used, in updates.${thin}`;
