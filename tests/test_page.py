@@ -199,12 +199,12 @@ SAID = [
     (reached("a", 8.0, 9.0), "a reached 12 % error after 8.5 s (mean of 2 seeds)."),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.12, 0.16), *ended("c", 0.5, 0.5, diverged=3)],
-        "a ended with the lowest error, 10 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds. "
+        "a ended with the lowest error, 10.5 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds. "
         "c diverged.",
     ),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.09, 0.16)],
-        "a ended with the lowest mean error, 10 % (mean of 2 seeds), but is not told apart from b: "
+        "a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is not told apart from b: "
         "-1 points to 5 points above it over the seeds.",
     ),
     (ended("a", 0.1), "a ended with error 10 % (1 seed)."),
@@ -231,12 +231,15 @@ def test_with_five_seeds_the_sentence_has_an_interval_and_not_the_range():
 
 def test_what_users_name_is_text_and_never_markup():
     scenario = fred.scenario(**TIMED, algorithm=ASGD, title=HOSTILE, comment=f"{HOSTILE}\nmore")
-    outcomes = [each.renamed(HOSTILE) for each in fred.run(scenario).outcomes]
-    result = Result(scenario.model_copy(update={"runs": {HOSTILE: outcomes[0].run}}), outcomes)
+    name = "<img src=x onerror=alert(1)>\"'&<!--<script>"
+    outcomes = [each.renamed(name) for each in fred.run(scenario).outcomes]
+    result = Result(scenario.model_copy(update={"runs": {name: outcomes[0].run}}), outcomes)
     text = page(result, Circumstances(HOSTILE, {HOSTILE: HOSTILE}))
     assert "<script>alert" not in text
+    assert "<img" not in text
+    assert "<!--" not in text
     assert text.count("<script") == text.count("</script>") == 3
-    assert list(data_of(text)["curves"]["runs"]) == [HOSTILE]
+    assert list(data_of(text)["curves"]["runs"]) == [name]
 
 
 class TestCurves:
@@ -322,7 +325,8 @@ class TestTheScenario:
 
 class TestInAFolder:
     @pytest.fixture
-    def file(self, tmp_path) -> Path:
+    def file(self, tmp_path, monkeypatch) -> Path:
+        monkeypatch.setattr("fred.results.folder._save_figures", lambda *_: None)
         scenario = tmp_path / "mine.yaml"
         scenario.write_text(as_yaml(fred.scenario(KINDS["one run"])))
         return scenario

@@ -209,7 +209,7 @@ def _is_share(tables: Tables) -> bool:
 def _measured(quantity: str, value: float, signed: bool = False) -> str:
     """An error in per cent (of a difference, in percentage points), a loss as it is."""
     if quantity == "error":
-        return f"{100 * value:.2g}{' points' if signed else ' %'}"
+        return f"{100 * value:.2g} points" if signed else f"{100 * value:.3g} %"
     return f"{value:.3g}"
 
 
