@@ -66,6 +66,7 @@ def test_result_folder_has_the_stable_format(done):
         "asgd",
         "figures",
         "manifest.json",
+        "report.html",
         "ssgd",
         "summary.csv",
         "summary.json",
@@ -310,7 +311,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 7}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 8}'), "Manifest fred: Field required"),
             (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
@@ -346,7 +347,7 @@ class TestVerify:
     def test_another_format_is_refused(self, copy, capsys):
         (copy / "manifest.json").write_text('{"format": 99}')
         assert cli.main(["verify", str(copy)]) == 2
-        assert "this version reads format 7" in capsys.readouterr().err
+        assert "this version reads format 8" in capsys.readouterr().err
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -14,12 +14,12 @@ import pytest
 import fred
 from fred.commands.cli import main
 from fred.errors import FredError
+from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
 from fred.report import curves, replay
 from fred.report.answer import answer
-from fred.report.page import Circumstances, page
+from fred.report.page import NAME, Circumstances, page
 from fred.report.writing import as_yaml
-from fred.results import folder
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
@@ -225,8 +225,9 @@ def test_the_sentence_follows_from_the_numbers(outcomes, said):
 
 def test_with_five_seeds_the_sentence_has_an_interval_and_not_the_range():
     sentence = told([*reached("a", 10.0, 11.0, 9.0, 10.0, 10.5, 9.5), *reached("b", 20.0, 23.0, 17.0, 21.0, 20.5, 19.0)])
-    low, high = re.search(r"([\d.]+) to ([\d.]+) times before b \(95 % interval\)", sentence).groups()
-    assert 1.8 < float(low) <= 2.0 <= float(high) < 2.2
+    found = re.search(r"([\d.]+) to ([\d.]+) times before b \(95 % interval\)", sentence)
+    assert found
+    assert 1.8 < float(found[1]) <= 2.0 <= float(found[2]) < 2.2
 
 
 def test_what_users_name_is_text_and_never_markup():
@@ -277,7 +278,7 @@ class TestReplay:
         scale = (found["end"] - found["begin"]) * 1e9 / found["ticks"]
         assert np.allclose(np.array(begin) * scale, account["begin_ns"], atol=scale)
         assert np.allclose(np.array(end) * scale, account["end_ns"], atol=scale)
-        assert [list(replay.KINDS)[each] for each in kind] == account["kind"].tolist()
+        assert [KINDS_OF_TIME[each] for each in kind] == account["kind"].tolist()
 
     def test_of_many_workers_and_moments_there_is_a_window(self, pages):
         (found,) = data_of(page_of("many workers", pages))["replays"]
@@ -334,7 +335,7 @@ class TestInAFolder:
     def test_a_run_writes_it_and_verify_makes_the_same(self, file, tmp_path):
         out = tmp_path / "out"
         assert main(["run", str(file), "--out", str(out)]) == 0
-        assert folder.REPORT in json.loads((out / "manifest.json").read_text())["files"]
+        assert NAME in json.loads((out / "manifest.json").read_text())["files"]
         assert verify(out)[0] == Verdict.SAME
         first = (out / "report.html").read_bytes()
         assert main(["run", str(file), "--out", str(out), "--fresh"]) == 0

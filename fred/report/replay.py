@@ -8,7 +8,7 @@ import pandas as pd
 from fred.cluster.durations import NANOSECONDS
 from fred.outcomes import staleness
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.spans import KINDS, spans
+from fred.outcomes.spans import spans
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Schedule, Verb, What
 
@@ -88,8 +88,3 @@ def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, i
         return 0, length
     begin = first - int(_BEFORE * length)
     return begin, min(begin + length, schedule.end_ns)
-
-
-def kinds() -> list[str]:
-    """Of spans, as they are numbered."""
-    return [kind.replace("_", " ") for kind in KINDS]
