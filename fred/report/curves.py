@@ -20,21 +20,22 @@ _QUANTITIES = {
     "disagreement": "disagreement of workers' models",
 }
 _COUNTED = {"gradients": "gradients", "updates": "updates"}  # where nothing was learned
-_NUMBERS = 90_000  # on the page, of about seven letters each
+_NUMBERS = 60_000  # on the page, of about seven letters each
 _MOST, _FEWEST = 160, 12  # points of a curve
-_LINES = 24  # of a sweep
+_RUNS, _LINES = 48, 24  # drawn at most, and of a sweep
 
 
 def curves(tables: Tables) -> dict[str, Any]:
     """Axes and quantities with their labels; of each run, for each axis, its points: x, and mean, least, largest of each.
 
     Args:
-        tables: what the runs came to. Of a run with several seeds a curve goes as far as all of them do; of many runs, and of
-            many evaluations, evenly spaced points are taken.
+        tables: what the runs came to, of which the first 48 are drawn. Of a run with several seeds a curve goes as far as all
+            of them do; of many runs, and of many evaluations, evenly spaced points are taken.
     """
     frames: dict[str, list[pd.DataFrame]] = {}
     sent: dict[str, NDArray[np.float64]] = {}  # by timing
-    for each in tables.outcomes:
+    names = list(dict.fromkeys(each.name for each in tables.outcomes))
+    for each in (outcome for outcome in tables.outcomes if outcome.name in names[:_RUNS]):
         if each.schedule_digest not in sent:
             sent[each.schedule_digest] = megabytes(each.schedule)
         metrics, known = each.metrics, sent[each.schedule_digest]
@@ -49,7 +50,7 @@ def curves(tables: Tables) -> dict[str, Any]:
         name: {axis: _curve(own, axis, list(quantities), number) for axis in axes if all(_varies(each, axis) for each in own)}
         for name, own in frames.items()
     }
-    return {"axes": axes, "quantities": quantities, "runs": drawn, "points": number}
+    return {"axes": axes, "quantities": quantities, "runs": drawn, "points": number, "of": len(names)}
 
 
 def megabytes(schedule: Schedule) -> NDArray[np.float64]:

@@ -14,8 +14,9 @@ from fred.specification.shape import Run
 from fred.views.figures import COLOURS
 
 _WIDTH, _SIDE, _GAP = 360, 14, 4  # of the drawing, of a worker, between workers; units of the drawing
-_ROW = (_WIDTH - 36) // (_SIDE + _GAP)  # workers in a row
-_NODES, _PER_NODE, _SERVERS, _CLUSTERS = 8, 54, 8, 6  # drawn at most; workers: of all nodes together times four
+_SPINE, _LEFT = 8, 18  # where the line to the nodes is, and where they begin
+_ROW = (_WIDTH - _LEFT - 20) // (_SIDE + _GAP)  # workers in a row
+_NODES, _WORKERS, _SERVERS, _CLUSTERS = 8, 216, 8, 6  # drawn at most, of one cluster and of them
 
 
 class _Kind(NamedTuple):
@@ -59,42 +60,45 @@ def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> 
 
 def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
     """The shapes, from the top, and how high they are together."""
-    shapes, top = list[str](), 4
+    shapes, top, middle = list[str](), 4, _WIDTH / 2
     if served:
-        shapes += _servers(cluster.servers, top)
+        shapes += [*_servers(cluster.servers, top), f'<path d="M{middle:g} {top + 26}v8" class="link"/>']
         top += 34
-    middle = _WIDTH / 2
-    if served:
-        shapes.append(f'<path d="M{middle} {top - 8}V{top}" class="link"/>')
-    shapes.append(f'<rect x="4" y="{top}" width="{_WIDTH - 8}" height="24" rx="12" class="net"/>')
     words = "network" if cluster.network else "network: messages take no time"
-    shapes.append(f'<text x="{middle}" y="{top + 16}" text-anchor="middle">{words}</text>')
+    shapes.append(f'<rect x="2" y="{top}" width="{_WIDTH - 4}" height="24" rx="12" class="net"/>')
+    shapes.append(f'<text x="{middle:g}" y="{top + 16}" text-anchor="middle">{words}</text>')
     top += 24
     nodes = [[worker for worker, _ in own] for _, own in groupby(enumerate(cluster.node_of.tolist()), key=lambda each: each[1])]
-    room = max(_ROW, 4 * _PER_NODE // max(1, min(len(nodes), _NODES)))
+    room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
+    spine = top
     for number, members in enumerate(nodes[:_NODES]):
-        shown = members if len(members) <= room else members[: room - 1]
-        rows = -(-(len(shown) + (len(shown) < len(members)) * 2) // _ROW)
-        shapes.append(f'<path d="M24 {top}V{top + 8}" class="link"/>')
-        top += 8
-        high = rows * (_SIDE + _GAP) + 20
-        shapes.append(f'<rect x="4" y="{top}" width="{_WIDTH - 8}" height="{high}" rx="4" class="node"/>')
-        named = f"node {number}: " if len(nodes) > 1 else ""
-        shapes.append(f'<text x="12" y="{top + 13}">{named}{_number(len(members), "worker")}</text>')
-        for place, worker in enumerate(shown):
-            x, y = 14 + place % _ROW * (_SIDE + _GAP), top + 18 + place // _ROW * (_SIDE + _GAP)
-            shapes.append(
-                f'<rect x="{x}" y="{y}" width="{_SIDE}" height="{_SIDE}" rx="2" fill="{colours[kinds[worker]]}">'
-                f"<title>worker {worker}: speed {kinds[worker].speed:g}</title></rect>"
-            )
-        if len(shown) < len(members):
-            x, y = 14 + len(shown) % _ROW * (_SIDE + _GAP), top + 18 + len(shown) // _ROW * (_SIDE + _GAP)
-            shapes.append(f'<text x="{x}" y="{y + 11}">…</text>')
-        top += high
+        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{_number(len(members), 'worker')}"
+        own = [(worker, kinds[worker].speed, colours[kinds[worker]]) for worker in members[:room]]
+        drawn, high = _node(words, own, len(members) > room, top + 8)
+        shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + high / 2:g}H{_LEFT}" class="link"/>{drawn}')
+        top += 8 + high
     if len(nodes) > _NODES:
-        shapes.append(f'<text x="12" y="{top + 15}">and {len(nodes) - _NODES:,} more nodes</text>')
+        shapes.append(f'<text x="{_LEFT}" y="{top + 15}">and {len(nodes) - _NODES:,} more nodes</text>')
         top += 20
     return "".join(shapes), top + 4
+
+
+def _node(words: str, workers: list[tuple[int, float, str]], more: bool, top: int) -> tuple[str, int]:
+    """A machine and its workers (number, speed, colour), and how high it is; dots where there are more of them."""
+    high = -(-(len(workers) + more) // _ROW) * (_SIDE + _GAP) + 22
+    shapes = [f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT - 2}" height="{high}" rx="4" class="node"/>']
+    shapes.append(f'<text x="{_LEFT + 8}" y="{top + 14}">{words}</text>')
+    places = [
+        (_LEFT + 9 + i % _ROW * (_SIDE + _GAP), top + 20 + i // _ROW * (_SIDE + _GAP)) for i in range(len(workers) + more)
+    ]
+    for (x, y), (worker, speed, colour) in zip(places, workers, strict=False):
+        shapes.append(
+            f'<rect x="{x}" y="{y}" width="{_SIDE}" height="{_SIDE}" rx="2" fill="{colour}">'
+            f"<title>worker {worker}: speed {speed:g}</title></rect>"
+        )
+    if more:
+        shapes.append(f'<text x="{places[-1][0]}" y="{places[-1][1] + 11}">…</text>')
+    return "".join(shapes), high
 
 
 def _servers(number: int, top: int) -> list[str]:

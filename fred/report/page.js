@@ -145,6 +145,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
 // ---- the replay: a window of each timing, worker by worker, and what each does at the slider's moment
 
 function replay(place, all) {
+  const SAID = { computing: ["computing", "comp."], "in vain": ["computing in vain", "in vain"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
   const LANE = 17, TOP = 16, STALE = 70, LEFT = 34;
   const range = (className, max, label) => make("input", { type: "range", min: 0, max, value: 0, step: 1, className, "aria-label": label });
   const which = choice(Object.fromEntries(all.map((each, number) => [number, each.runs.join(", ")])), choose);
@@ -206,7 +207,7 @@ function replay(place, all) {
     for (let i = 0; i < times.length; i++) if (times[i] >= begin && times[i] <= begin + length) pen.fillRect(pos(times[i]) - 1.2, top + 8 + (high - 10) * (1 - values[i] / most) - 1.2, 2.6, 2.6);
   }
   function tell(moment, doing) {
-    const counts = DATA.kinds.map(([kind], code) => [doing.filter((each) => each === code).length, kind]).filter(([number]) => number);
+    const counts = DATA.kinds.map(([kind], code) => [doing.filter((each) => each === code).length, SAID[kind][0]]).filter(([number]) => number);
     const [times, users, values] = own.uses, used = times.filter((time) => time <= moment).length, recent = values.slice(Math.max(0, used - own.workers), used);
     const made = own.before + own.updates.filter((tick) => tick <= moment).length * own.thin;
     const age = used ? ` The last gradient, of worker ${users[used - 1]}, was used with staleness ${values[used - 1]}; mean of the last ${recent.length}: ${short(recent.reduce((a, b) => a + b, 0) / recent.length)}.` : "";
@@ -214,7 +215,7 @@ function replay(place, all) {
     canvas.setAttribute("aria-label", `Timeline. ${told.textContent}`);
     now.replaceChildren(...doing.map((code, worker) => {
       const [kind, colour] = code < 0 ? ["nothing", "#fff"] : DATA.kinds[code];
-      const tile = make("li", { title: `worker ${worker}: ${kind}` }, make("b", { textContent: worker }), kind === "computing" ? "comp." : kind === "in vain" ? "in vain" : kind === "network" ? "sends" : kind === "waiting" ? "waits" : kind === "away" ? "away" : "–");
+      const tile = make("li", { title: `worker ${worker}: ${kind}` }, make("b", { textContent: worker }), code < 0 ? "–" : SAID[kind][1]);
       tile.style.background = colour;
       if (kind === "away" || kind === "in vain") tile.className = "dark";
       return tile;

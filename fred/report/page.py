@@ -12,7 +12,7 @@ import pandas as pd
 
 from fred.outcomes.tables import Tables
 from fred.report import curves, machines, replay
-from fred.report import tables as rows
+from fred.report import rows
 from fred.report.answer import answer
 from fred.report.writing import as_yaml, bounded
 from fred.version import __version__
@@ -51,7 +51,7 @@ def page(result: Tables, about: Circumstances) -> str:
         "title": escape(result.scenario.title or "A result of FRED"),
         "asked": _asked(result),
         "answer": _part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
-        "thinned": _thinned(data["curves"], len(result.outcomes)),
+        "thinned": _thinned(data["curves"], result.swept),
         "runs": _part(partial(rows.of_runs, result)),
         "pairs": _part(partial(rows.pairs, result)),
         "seeds": _part(partial(rows.by_seed, result)),
@@ -106,12 +106,13 @@ def _curves(result: Tables) -> dict[str, Any]:
     return {**curves.curves(reported), "targets": shared}
 
 
-def _thinned(data: Any, outcomes: int) -> str:
+def _thinned(data: Any, swept: bool) -> str:
     if not data:
         return "There is nothing to draw here."
-    return (
-        f"Lines are means over the seeds, bands reach from the least to the largest; each has at most {data['points']} points."
-    )
+    shown, of = len(data["runs"]), data["of"]
+    some = f"The first {shown} of {of:,} runs. " if shown < of else "Of each sweep the best point. " if swept else ""
+    lines = "Lines are means over the seeds, bands reach from the least to the largest"
+    return f"{some}{lines}; each has at most {data['points']} points."
 
 
 def _asked(result: Tables) -> str:

@@ -13,7 +13,7 @@ from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Schedule, Verb, What
 
 _TIMINGS, _WORKERS = 8, 32  # drawn at most
-_SPANS = 16_000  # on the page, of all timings together
+_SPANS = 12_000  # on the page, of all timings together
 _TICKS = 250_000  # that a window's length is divided into
 _BEFORE = 1 / 3  # of the window comes before the first fault, where that is late
 
@@ -22,7 +22,7 @@ def replays(tables: Tables) -> list[dict[str, Any]]:
     """For each different timing with a clock, with the first seed: spans of its first workers, updates, gradients' staleness.
 
     Args:
-        tables: what the runs came to; no more than eight timings, 32 workers and 16,000 spans are taken, from the beginning, or
+        tables: what the runs came to; no more than eight timings, 32 workers and 12,000 spans are taken, from the beginning, or
             from shortly before the first fault. Each says what of its run it shows.
     """
     sharing: dict[str, list[Outcome]] = {}

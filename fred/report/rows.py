@@ -16,7 +16,7 @@ from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.views.figures import OF_TIME
 
-_MOST, _BARS = 400, 60  # rows of a table on the page, and of a picture
+_MOST, _BARS = 200, 60  # rows of a table on the page, and of a picture
 
 
 class _Column(NamedTuple):
