@@ -46,10 +46,9 @@ def machines(runs: Mapping[str, Run]) -> str:
 
 
 def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
-    kinds = [
-        _Kind(speed, said(compute, "latency"))
-        for speed, compute in zip(cluster.worker_speeds(), cluster.latencies(), strict=True)
-    ]
+    computes = {compute: said(compute, "latency") for compute in set(cluster.latencies())}
+    members = zip(cluster.worker_speeds(), cluster.latencies(), strict=True)
+    kinds = [_Kind(speed, computes[compute]) for speed, compute in members]
     colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
     shapes, height = _drawn(cluster, kinds, colours, served)
     head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if several else ""

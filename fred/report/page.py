@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fred.outcomes.tables import Tables
-from fred.report import curves, machines, replay
-from fred.report import rows
+from fred.report import curves, machines, replay, rows
 from fred.report.answer import answer
-from fred.report.writing import as_yaml, bounded
+from fred.report.writing import as_yaml
 from fred.version import __version__
 from fred.views.figures import COLOURS, OF_TIME
 
 NAME = "report.html"  # of the file in a result folder
+_YAML = 30_000  # letters of a scenario
 
 
 class Circumstances(NamedTuple):
@@ -58,7 +58,7 @@ def page(result: Tables, about: Circumstances) -> str:
         "sweep": _part(partial(rows.of_sweep, result)) if result.swept else "",
         "workers_time": _part(partial(rows.workers_time, result)),
         "machines": _part(partial(machines.machines, {each.name: each.run for each in result.outcomes})),
-        "scenario": _part(lambda: f"<pre id='yaml'>{escape(bounded(as_yaml(result.scenario)))}</pre>"),
+        "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
         "digests": _part(partial(_digests, result)),
         "again": _again(about.file),

@@ -7,14 +7,13 @@ from ruamel.yaml import YAML
 
 from fred.specification.loading import Scenario
 
-_MOST = 100_000  # letters on a page
 
-
-def as_yaml(scenario: Scenario) -> str:
-    """A file's text. Read again, it is the same scenario; a sweep's points are runs in it.
+def as_yaml(scenario: Scenario, most: int | None = None) -> str:
+    """A file's text: read again, it is the same scenario.
 
     Args:
         scenario: whose comment comes first.
+        most: letters, about, after which a line says where the rest is; by default there is all of it.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -30,11 +29,13 @@ def as_yaml(scenario: Scenario) -> str:
     runs = _swept(scenario, brief)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}
     whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}
-    text = io.StringIO()
-    yaml = YAML()
+    text, yaml = _Bounded(most), YAML()
     yaml.width, yaml.default_flow_style, yaml.allow_unicode = 110, None, True
-    yaml.dump(whole, text)
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.splitlines())
+    try:
+        yaml.dump(whole, text)
+    except _EnoughError:
+        return f"{comment}{text.getvalue()}\n# ... the rest is in manifest.json\n"
     return comment + text.getvalue()
 
 
@@ -51,9 +52,22 @@ def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def bounded(text: str) -> str:
-    """What a page has room for; of a longer text the beginning, and where the rest is."""
-    return text if len(text) <= _MOST else text[:_MOST].rsplit("\n", 1)[0] + "\n# ... the rest is in manifest.json\n"
+class _Bounded(io.StringIO):
+    """Text that is not read further when there is enough of it."""
+
+    def __init__(self, most: int | None):
+        super().__init__()
+        self.most = most
+
+    def write(self, text: str) -> int:
+        """Keep it. Raises _EnoughError."""
+        if self.most is not None and self.tell() > self.most:
+            raise _EnoughError
+        return super().write(text)
+
+
+class _EnoughError(Exception):
+    pass
 
 
 def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
