@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
@@ -161,11 +162,11 @@ def _digests(result: Tables) -> str:
 
 
 def _again(file: str) -> str:
-    """How to run it again."""
-    commands = ["fred verify FOLDER", f"fred run {file or 'scenario.yaml'} --out ANOTHER", "fred compare FOLDER ANOTHER"]
-    words = "" if file else "The scenario above, saved as a file, is <code>scenario.yaml</code>. "
-    place = "as seen from beside the result's folder" if file else ""
+    """How to run it again; the file by its name alone, as pages are the same wherever they lie."""
+    name = Path(file).name or "scenario.yaml"
+    commands = ["fred verify FOLDER", f"fred run {name} --out ANOTHER", "fred compare FOLDER ANOTHER"]
+    where = "<code>manifest.json</code> says where that was" if file else "the scenario above, saved as a file"
     return (
-        f"<p>{words}The first command runs everything again and compares bit by bit; the others do the same by hand"
-        f"{f' (the path is {place})' if place else ''}.</p><pre>{escape(chr(10).join(commands))}</pre>"
+        "<p>The first command runs everything again and compares bit by bit; the others do the same by hand, "
+        f"with <code>{escape(name)}</code> ({where}).</p><pre>{escape(chr(10).join(commands))}</pre>"
     )

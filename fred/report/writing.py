@@ -17,10 +17,10 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
 
     >>> import fred
     >>> scenario = fred.scenario(
-    ...     comment="Who is first?", algorithm="ssgd", cluster={"workers": 4}, stop={"updates": 8}
+    ...     comment="Who?", algorithm={"name": "ssgd", "learning_rate": 1.0}, cluster={"workers": 4}, stop={"updates": 8}
     ... )
     >>> print(as_yaml(scenario).splitlines()[0])
-    # Who is first?
+    # Who?
     """
     document = scenario.model_dump(mode="json", exclude={"points", "best", "comment"}, exclude_defaults=True)
     brief = document.pop("runs")
