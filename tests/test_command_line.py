@@ -66,6 +66,7 @@ def test_result_folder_has_the_stable_format(done):
         "asgd",
         "figures",
         "manifest.json",
+        "paired.csv",
         "report.html",
         "ssgd",
         "summary.csv",
@@ -89,7 +90,15 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    assert figures == {"loss.svg", "error.svg", "staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"}
+    assert figures == {
+        "loss.svg",
+        "error.svg",
+        "paired.svg",
+        "staleness.svg",
+        "timeline.svg",
+        "traffic.svg",
+        "workers-time.svg",
+    }
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 

@@ -308,7 +308,7 @@ def test_what_was_not_learned_is_refused_or_left_out(untrained, learned, tmp_pat
             result_.plot_replicas_error()
     folder.save(untrained, tmp_path / "untrained")
     saved = sorted(path.name for path in (tmp_path / "untrained" / "figures").iterdir())
-    assert saved == ["staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"]
+    assert saved == ["paired.svg", "staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"]
     clockless = result_of({"run": {"task": None, "protocol": "dispatcher"}})
     folder.save(clockless, tmp_path / "clockless")
     saved = sorted(path.name for path in (tmp_path / "clockless" / "figures").iterdir())

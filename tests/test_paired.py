@@ -1,6 +1,8 @@
 """Paired differences between runs: by hand, what is missing, what pairing saves, how often intervals hold the truth."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -9,9 +11,12 @@ import pytest
 from scipy.special import stdtrit
 
 import fred
+from fred.commands.paired_table import ONE_SEED, said
+from fred.commands.printing import print_summary
 from fred.errors import FredError
 from fred.outcomes.paired import compared, interval
 from fred.outcomes.tables import Tables
+from fred.views import paired_figure
 
 NAN = math.nan
 
@@ -20,13 +25,10 @@ class Written:
     """Tables whose summary is written down: all that is compared."""
 
     def __init__(self, **runs: dict[str, list[float]]):
-        frames = [
-            pd.DataFrame({"name": name, "seed": range(1, 1 + len(next(iter(own.values())))), **own})
-            for name, own in runs.items()
-        ]
+        frames = [pd.DataFrame(own).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(own)))) for name, own in runs.items()]
         self.summary = pd.concat(frames, ignore_index=True)
-        self.scenario = cast(Any, type("Unsaid", (), {"baseline": None}))
-        self.outcomes = [cast(Any, type("Named", (), {"name": name})) for name in runs]
+        self.scenario = SimpleNamespace(baseline=None)
+        self.outcomes = list(self.summary[["name", "seed"]].itertuples())
 
     def with_its_best(self) -> "Written":
         return self
@@ -158,3 +160,54 @@ def test_runs_with_the_same_seeds_are_compared_of_a_sweep_the_best_points():
     own = result.summary.set_index(["name", "seed"])["throughput"]
     ratios = (own["asgd,workers=4"] / own["ssgd"]).to_numpy()
     np.testing.assert_allclose(found["mean"], np.exp(np.log(ratios).mean()))
+
+
+PAIRS = rows(
+    "base",
+    base={
+        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
+        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
+        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
+    },
+    same={
+        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
+        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
+        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
+    },
+    other={"loss": [1.5, 2.7, 3.5, 4.4, 5.5], "throughput": [2.0] * 5, "target_seconds": [1.0, 2.0, 1.0, 8.0, 2.0]},
+)
+
+
+class TestWhatIsShown:
+    def test_a_cell_says_the_mean_the_interval_and_what_is_missing(self):
+        assert said(PAIRS["same", "loss"]) == said(PAIRS["same", "throughput"]) == "equal"
+        loss = PAIRS["other", "loss"]
+        assert said(loss) == f"+0.52 (+{loss['low']:.2f} to +{loss['high']:.2f})"
+        assert said(PAIRS["other", "throughput"]) == "× 2.000"
+        assert said(PAIRS["other", "to_target"]) == "× 2.4 (1.0 to 8.0), 4 of 5 seeds"  # the fourth root of 32; too few
+        assert said({**loss, "seeds": 0, "missing": 5}) == "–"
+
+    def test_the_picture_has_the_means_the_intervals_and_the_ranges(self):
+        pairs = pd.DataFrame([pair for pair in PAIRS.values() if pair["quantity"] != "to_target"])
+        picture = paired_figure.paired(pairs, "title")
+        left, right = picture.axes
+        assert [label.get_text() for label in left.get_yticklabels()] == ["same", "other"]
+        assert [axis.get_xlabel() for axis in picture.axes] == ["loss, difference", "gradients per second, ratio"]
+        for axis, quantity, neutral in ((left, "loss", 0), (right, "throughput", 1)):
+            drawn = [list(map(float, np.asarray(line.get_xdata(), float))) for line in axis.get_lines()]
+            pair = PAIRS["other", quantity]
+            assert drawn[-1] == [neutral] * 2, "dotted: no difference"
+            assert drawn[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
+
+    def test_one_seed_has_no_picture_and_a_line_that_says_why(self, capsys):
+        runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
+        scenario = fred.scenario(cluster={"workers": 2}, stop={"updates": 4}, runs=runs)
+        result = fred.run(scenario)
+        assert "paired" not in result.pictures()
+        print_summary(result, Path("results/here"))
+        assert ONE_SEED in " ".join(capsys.readouterr().out.split())
+        several = fred.run(scenario.replace({"seeds": [1, 2]}))
+        assert "paired" in several.pictures()
+        print_summary(several, Path("results/here"))
+        assert ONE_SEED not in " ".join(capsys.readouterr().out.split())
+        assert "paired" not in fred.run(scenario.replace({"seeds": [1, 2]}), only="asgd").pictures()

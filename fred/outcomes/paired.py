@@ -6,7 +6,9 @@ afterwards. What that saves in variance is stated.
 
 Intervals are BCa bootstrap intervals over the seeds [Efron 1987, JASA 82(397)], at a level for which their normal form has
 the coverage of Student's: of few values the bootstrap shows too little spread [Hesterberg 2015, American Statistician 69(4)].
-Each is for its pair alone: of many runs that do not differ, one in twenty will seem to.
+Of 10 normal values 95 % of these intervals held the mean, of 10 exponential ones 91 %, of 5 values 90 and 88 %; where values
+are more skewed than that (lognormal, sigma 1), 88 % with 10 and 81 % with 5. Each is for its pair alone: of many runs that
+do not differ, one in twenty will seem to.
 """
 
 import math
@@ -49,7 +51,7 @@ _QUANTITIES = (
 
 
 def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
-    """A row per run other than the baseline, and quantity; of a sweep the best points. Raises FredError.
+    """A row per quantity and run that has seeds in common with the baseline; of a sweep the best points. Raises FredError.
 
     Args:
         tables: what the runs came to.
@@ -74,8 +76,8 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
     0  ssgd     asgd  throughput  ratio      5
     """
     reported = tables.with_its_best()
-    runs = list(dict.fromkeys(each.name for each in reported.outcomes))
-    baseline = tables.called(baseline) if baseline else reported.scenario.baseline or runs[0]
+    runs = list(_seeds(reported))
+    baseline = tables.called(baseline) if baseline else _baseline(reported)
     if baseline not in runs:
         raise FredError(f"no run `{baseline}` to compare with{registry.nearest(baseline, runs)}; there are {', '.join(runs)}")
     summary = reported.summary.set_index("seed")
@@ -86,6 +88,7 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         for quantity in _QUANTITIES
         if run != baseline and any(_has(summary, column) for column in quantity.columns)
         for pair in [_pair(by_run[run], by_run[baseline], quantity)]
+        if pair["seeds"] + pair["missing"]
     ]
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
@@ -115,6 +118,30 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
             (values,), np.mean, n_resamples=_RESAMPLES, confidence_level=1 - 2 * tail, rng=np.random.default_rng(0)
         ).confidence_interval
     return float(found.low), float(found.high)
+
+
+def shared_seeds(tables: Tables) -> int:
+    """How many seeds the baseline has in common with another run, with the one with which it has most.
+
+    Args:
+        tables: what the runs came to, without the points of sweeps.
+    """
+    seeds = _seeds(tables)
+    own = seeds.pop(_baseline(tables))
+    return max((len(own & each) for each in seeds.values()), default=0)
+
+
+def _seeds(tables: Tables) -> dict[str, set[int]]:
+    seeds: dict[str, set[int]] = {}
+    for each in tables.outcomes:
+        seeds.setdefault(each.name, set()).add(each.seed)
+    return seeds
+
+
+def _baseline(reported: Tables) -> str:
+    """The scenario's, if it is among the reported runs, else the first."""
+    runs = [each.name for each in reported.outcomes]
+    return reported.scenario.baseline if reported.scenario.baseline in runs else runs[0]
 
 
 def _has(rows: pd.DataFrame, column: str) -> bool:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from fred.outcomes.unit import Unit
 from fred.process import compiled
 from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
+from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
@@ -129,8 +130,8 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
     """Do what is missing, and put a whole folder in its place; the units, how many were there before, and why not more."""
     possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
-        kept = _kept(possible, stage, path) if not how.fresh else []
-        objections = _objections([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
+        kept = {*kept_of(possible, stage, path)} if not how.fresh else set()
+        objections = objections_to([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
         begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
         try:
@@ -142,17 +143,17 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
             folder.complete(stage, plan.scenario, done, plan.about)
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            word = _what_is_kept(possible, plan.number, stage, path)
+            word = what_is_kept(possible, plan.number, stage, path)
             word = word or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
             if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in possible):
                 shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder that stays
             if word:  # a refusal is one line, unless units are kept
                 error.add_note(word)
             raise
-    return units, sum(unit in kept for unit in units), _anew(objections, units)
+    return units, sum(unit in kept for unit in units), said_anew(objections, units)
 
 
-def _done(units: list[Unit], kept: list[Unit], stage: Path, how: _Manner) -> list[Stored]:
+def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
     """What units came to, those that are kept and those that are done now."""
     for unit in units:
         if unit in kept:
@@ -192,62 +193,10 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
         side_by_side.one_by_one(units, stage, how.progress)
 
 
-def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
-    """Units that need not be done again: in the unfinished folder, or in the result that it will replace."""
-    kept = []
-    for unit in units:
-        if stored.whole(unit, stage / unit.folder):
-            kept.append(unit)
-        elif stored.whole(unit, path / unit.folder):
-            shutil.rmtree(stage / unit.folder, ignore_errors=True)
-            (stage / unit.folder).mkdir(parents=True)
-            for name in [*stored.read(path / unit.folder, unit.run).about.files, stored.ABOUT]:
-                stored.link(path / unit.folder / name, stage / unit.folder / name)
-            kept.append(unit)
-    return kept
-
-
-def _files_of(units: list[Unit], stage: Path) -> list[str]:
+def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:
     """What was written of units that are done."""
     abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
-
-
-def _objections(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]:
-    """Why units that seem to be there, or begun, are not kept."""
-    found = {}
-    for unit in units:
-        reasons = [stored.objection(unit, place / unit.folder) for place in (stage, path)]
-        reasons.append(unit.unknown if work.begun(unit, stage) else "")
-        found[unit] = next(filter(None, reasons), "")
-    return found
-
-
-def _anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
-    """A line for each reason for which units were computed again."""
-    said: dict[str, list[str]] = {}
-    for unit in units:
-        if objections.get(unit):
-            said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
-    return tuple(f"{_some(names)} computed anew: {reason}" for reason, names in said.items())
-
-
-def _some(names: list[str], shown: int = 3) -> str:
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-
-
-def _what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str:
-    if not ownership.is_marked(stage, ownership.UNFINISHED):
-        return f"the result is complete: {path}"
-    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # what was not whole has been removed
-    begun = sum(work.begun(unit, stage) and not unit.unknown for unit in units)
-    if done or begun:
-        part = f", and part of {begun}" if begun else ""
-        return f"{done} of {number} units are kept{part}; the same command goes on from there"
-    for unit in units:
-        if (stage / unit.folder / stored.ABOUT).exists():
-            return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
-    return ""
 
 
 def _seen_from(path: Path, file: str | Path) -> str:

@@ -109,6 +109,8 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
     if result.swept:
         result.sweep.to_csv(stage / "sweep.csv", index=False)
         result.best.to_csv(stage / "best.csv", index=False)
+    if result.chosen and len(pairs := result.paired):
+        pairs.to_csv(stage / "paired.csv", index=False)
     _save_figures(result, stage / "figures")
     if about.report:
         (stage / REPORT).write_text(page(result, Circumstances(about.file, environment.describe())), encoding="utf-8")

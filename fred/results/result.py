@@ -114,6 +114,13 @@ class Result(Tables):
         """The mean of the errors of workers' own models. Raises FredError where no run has such models."""
         return pictures.of_replicas(self, "replicas_error")
 
+    def plot_paired(self) -> Picture:
+        """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is no other run.
+
+        A dot is the mean over the seeds; thick: its 95 % interval, if there are at least 5 seeds; thin: their range.
+        """
+        return pictures.paired(self)
+
     def plot_traffic(self) -> Picture:
         """What was sent each way in each run, mean over the seeds.
 

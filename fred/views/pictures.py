@@ -11,9 +11,10 @@ from fred.errors import FredError
 from fred.outcomes import staleness, sweeps
 from fred.outcomes.measures import WAYS, copies
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.paired import compared, shared_seeds
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
-from fred.views import figures, sweep_figures, timeline
+from fred.views import figures, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture
 
 
@@ -35,6 +36,8 @@ def drawable(tables: Tables) -> dict[str, Callable[[], Picture]]:
     if "disagreement" in metrics:
         own = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
         drawn |= {name: partial(of_replicas, tables, quantity) for name, quantity in own.items()}
+    if shared_seeds(tables) > 1:
+        drawn["paired"] = partial(paired, tables)
     drawn |= {"traffic": partial(traffic, tables), "staleness": partial(stale_gradients, tables)}
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         drawn["copies"] = partial(sent_copies, tables)
@@ -67,6 +70,18 @@ def of_replicas(tables: Tables, quantity: str) -> Picture:
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
     return figures.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title)
+
+
+def paired(tables: Tables) -> Picture:
+    """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is none to compare.
+
+    Args:
+        tables: what the runs came to.
+    """
+    pairs = compared(tables)
+    if pairs.empty:
+        raise FredError("nothing to plot: no two runs have seeds in common")
+    return paired_figure.paired(pairs, tables.scenario.title)
 
 
 def traffic(tables: Tables) -> Picture:
