@@ -67,6 +67,7 @@ def test_result_folder_has_the_stable_format(done):
         "figures",
         "manifest.json",
         "paired.csv",
+        "report.html",
         "ssgd",
         "summary.csv",
         "summary.json",

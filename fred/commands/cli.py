@@ -24,6 +24,7 @@ _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its sum
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
+    "report": ("fred.commands.report", "write a result folder's page, to look at in a browser"),
     "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
@@ -169,6 +170,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
     )
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--no-report", dest="report", action="store_false", help="without the page to look at, report.html")
     run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
     registry.add_import_option(run, "the scenario")
 
@@ -216,7 +218,9 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only)) as progress:
-        return experiment.run(scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file)
+        return experiment.run(
+            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
+        )
 
 
 def _verify(options: argparse.Namespace) -> int:

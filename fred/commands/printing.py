@@ -15,6 +15,7 @@ from fred.errors import FredError
 from fred.files.ownership import ASIDE
 from fred.files.staging import said
 from fred.outcomes import sweeps
+from fred.report.page import NAME as REPORT
 from fred.results import result
 from fred.results.compare import Compared
 from fred.views import paired_figure
@@ -40,6 +41,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
+    if (out / REPORT).is_file():
+        console.print(f"to look at in a browser: {out / REPORT}", highlight=False, markup=False)
     for folder in sorted(out.glob(f"{ASIDE}*")):
         console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
 
