@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
+    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
@@ -71,6 +72,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print a result folder's table again")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
+    show.add_argument("--latex", action="store_true", help="for a paper: tabulars, with booktabs' rules")
     registry.add_import_option(show, "the result")
 
     compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
@@ -176,7 +178,13 @@ def _show(options: argparse.Namespace) -> int:
     from fred.results.folder import load_result
 
     registry.allow_import(options.imports)
-    printing.print_summary(load_result(options.folder), options.folder)
+    result = load_result(options.folder)
+    if options.latex:
+        from fred.commands.latex import tabular
+
+        print("\n\n".join(map(tabular, printing.tables(result, options.folder))))
+    else:
+        printing.print_summary(result, options.folder)
     return 0
 
 

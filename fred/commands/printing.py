@@ -26,18 +26,24 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
     for line in outcome.anew:
         print(line)
-    if outcome.swept:
-        console.print(_sweep_table(outcome))
-    if outcome.chosen:
-        best = outcome.with_its_best()
-        console.print(_summary_table(best, out, outcome.scenario.criterion if outcome.swept else None))
-        if best.summary["staleness_by_block"].notna().any():
-            console.print(_blocks_table(best.summary))
+    for table in tables(outcome, out):
+        console.print(table)
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
     for folder in sorted(out.glob(f"{ASIDE}*")):
         console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
+
+
+def tables(outcome: result.Result, out: Path) -> list[Table]:
+    """What is printed of a result: of a sweep every point, then a line per run, and staleness by block where there is one."""
+    found = [_sweep_table(outcome)] if outcome.swept else []
+    if outcome.chosen:
+        best = outcome.with_its_best()
+        found.append(_summary_table(best, out, outcome.scenario.criterion if outcome.swept else None))
+        if best.summary["staleness_by_block"].notna().any():
+            found.append(_blocks_table(best.summary))
+    return found
 
 
 def _summary_table(outcome: result.Result, out: Path, criterion: Criterion | None) -> Table:

@@ -48,7 +48,7 @@ class Result(Tables):
     2  500000000  PUSH       0          0          0
     3  500000000  PULL       0          1          0
     >>> sorted(result.pictures())
-    ['staleness', 'throughput', 'timeline', 'traffic', 'workers-time']
+    ['staleness', 'throughput', 'timeline', 'workers-time']
     """
 
     kept: int = 0  # outcomes that were there before, and were not computed again

@@ -8,11 +8,12 @@ from matplotlib.container import BarContainer
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fred.views.figures import Picture, caption, on_top, panels, style, titled
+from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
 from fred.views.view import COLOURS, View
 
 _FEW = 12  # bars that may be thick
 _BINS = 60
+_LETTERS = 90  # of names in the caption
 _LARGE = 9  # panels that may be large
 
 
@@ -93,11 +94,11 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
     looks = view.looks_of(names[0] for names in stale)
     shown = {names: counts for names, counts in stale.items() if len(counts) > 1}
     others = {"staleness 0 throughout": 1, "no gradient was used": 0}
-    named = [f"{what}: {', '.join(own)}" for what, size in others.items() if (own := _of_size(stale, size))]
+    named = [f"{what}: {listed(own, _LETTERS)}" for what, size in others.items() if (own := _of_size(stale, size))]
     with style(view):
         if not shown:
             return _in_words(named, said, view)
-        each = (3.1, 2.1) if len(shown) <= _LARGE else (2.6, 1.6)
+        each = (4.6, 2.4) if len(shown) == 1 else (3.1, 2.1) if len(shown) <= _LARGE else (2.6, 1.6)
         figure, axes = panels(len(shown), each, view, most=3 if len(shown) <= _LARGE else 4, share="x")
         largest = max(len(counts) - 1 for counts in shown.values())
         for axis, (names, counts) in zip(axes, shown.items(), strict=True):
@@ -130,5 +131,4 @@ def _in_words(named: Sequence[str], said: str, view: View) -> Picture:
     figure.set_figheight(0.3)
     axis.set_axis_off()
     caption(figure, *named, said)
-    figure.set_figheight(0.3 + 0.14 * str(figure.get_supxlabel()).count("\n"))
     return figure

@@ -92,7 +92,7 @@ def _band(
 ) -> None:
     """The mean of the seeds where one of them was evaluated, as far as all reach, from the first place that is shown."""
     across, quantity = columns
-    grid = _knots([own[across].to_numpy(float) for own in seeds], first)
+    grid = _knots([own[across].to_numpy(np.float64) for own in seeds], first)
     curves = np.stack([np.interp(grid, own[across], own[quantity]) for own in seeds])
     colour, dashes = look
     axis.plot(grid, np.mean(curves, axis=0), color=colour, linestyle=dashes, label=name, linewidth=1.5 if shaded else 1.1)
@@ -102,7 +102,7 @@ def _band(
 
 def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.float64]:
     reach = min(own.max() for own in places)
-    grid = np.unique(np.concatenate([[first], *places]))
+    grid = np.unique(np.concatenate(places))
     grid = grid[(grid >= first) & (grid <= reach)]
     return grid if len(grid) <= _POINTS else grid[np.unique(np.linspace(0, len(grid) - 1, _POINTS).astype(int))]
 

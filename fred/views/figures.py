@@ -132,8 +132,10 @@ def caption(figure: Picture, *said: str) -> None:
         said: what there is to say; nothing if it is empty.
     """
     size = 0.85 * matplotlib.rcParams["font.size"]
-    words = textwrap.wrap("; ".join(filter(None, said)), int(figure.get_figwidth() * 72 / (0.56 * size)))
+    room = int(figure.get_figwidth() * 72 / (0.56 * size))
+    words = textwrap.wrap("; ".join(filter(None, said)), room, break_on_hyphens=False)
     if words:
+        figure.set_figheight(figure.get_figheight() + 0.019 * size * len(words))
         figure.supxlabel("\n".join(words), x=0.01, ha="left", fontsize=size, color=FAINT, parse_math=False)
 
 
@@ -208,13 +210,24 @@ def titled(axis: Axes, names: Sequence[str], more: str = "", width: int = 34) ->
         more: never cut.
         width: letters for which there is room.
     """
-    shown = ", ".join(names)
-    left_out = 0
+    axis.set_title("\n".join(filter(None, (listed(names, width), more))), parse_math=False)
+
+
+def listed(names: Sequence[str], width: int) -> str:
+    """As many names as there is room for, and how many more there are.
+
+    Args:
+        names: one or several; a single one is cut if it must be.
+        width: letters for which there is room.
+
+    >>> listed(["asgd", "sasgd"], 20), listed(["asgd", "sasgd", "fasgd"], 16), listed(["asgd-with-a-long-name"], 10)
+    ('asgd, sasgd', 'asgd and 2 more', 'asgd-with- …')
+    """
+    shown, left_out = ", ".join(names), 0
     while len(shown) > width and left_out < len(names) - 1:
         left_out += 1
         shown = f"{', '.join(names[:-left_out])} and {left_out} more"
-    shown = shown if len(shown) <= width + 4 else f"{shown[:width]} …"
-    axis.set_title("\n".join(filter(None, (shown, more))), parse_math=False)
+    return shown if len(shown) <= width + 4 else f"{shown[:width]} …"
 
 
 def plain_logarithmic(axis: Axes, which: str, subs: Sequence[int] = (1, 2, 5)) -> None:

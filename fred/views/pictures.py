@@ -27,9 +27,9 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         view: how they are looked at; a run has the same colour in all of them, also where it is the best point of its sweep.
 
     Without a task there is no loss or error; without a clock no throughput and no timeline; copies are drawn where some were
-    not sent.
+    not sent, traffic where something was.
     """
-    view = _coloured(tables, view)
+    view = coloured(tables, view)
     if tables.swept:
         timing = {"sweep-timing": partial(sweep_timing, tables, view)} if _timing_differs(tables) else {}
         own = {"sweep": partial(sweep, tables, view)} | timing
@@ -41,7 +41,9 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     if "disagreement" in metrics:
         own_models = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
         drawn |= {name: partial(of_replicas, tables, quantity, view) for name, quantity in own_models.items()}
-    drawn |= {"traffic": partial(traffic, tables, view), "staleness": partial(stale_gradients, tables, view)}
+    if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
+        drawn["traffic"] = partial(traffic, tables, view)
+    drawn["staleness"] = partial(stale_gradients, tables, view)
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         drawn["copies"] = partial(sent_copies, tables, view)
     if any(each.run.protocol.has_clock for each in tables.outcomes):
@@ -50,8 +52,13 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     return drawn
 
 
-def _coloured(tables: Tables, view: View | None) -> View:
-    """The view with a look for each run (of a sweep: each swept run), by the order of all of them."""
+def coloured(tables: Tables, view: View | None) -> View:
+    """The view with a look for each run (of a sweep: each swept run), by the order of all of them.
+
+    Args:
+        tables: what all runs came to.
+        view: which may have looks already.
+    """
     view = view or View()
     points = tables.scenario.points
     names = dict.fromkeys(points[each.name].of if each.name in points else each.name for each in tables.outcomes)
@@ -80,7 +87,7 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
-    view = _coloured(tables, view)
+    view = coloured(tables, view)
     return curves.learning(metrics, quantity, tables.scenario.title, _target(tables, quantity), view)
 
 
@@ -95,7 +102,7 @@ def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Pict
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
-    view = _coloured(tables, view)
+    view = coloured(tables, view)
     return curves.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title, view=view)
 
 
@@ -119,7 +126,7 @@ def sent_copies(tables: Tables, view: View | None = None) -> Picture:
             drawn[name] = copies(own.schedule)
     if not drawn:
         raise FredError("nothing to plot: in these runs nothing is pushed to a server")
-    return curves.copies(drawn, _first_seed(tables.outcomes), _coloured(tables, view))
+    return curves.copies(drawn, _first_seed(tables.outcomes), coloured(tables, view))
 
 
 def throughput(tables: Tables, view: View | None = None) -> Picture:
@@ -128,7 +135,7 @@ def throughput(tables: Tables, view: View | None = None) -> Picture:
     for each in _clocked(tables):
         values.setdefault(each.name, []).append(each.summary["throughput"] or 0.0)
     said = _over(_clocked(tables))
-    return bars.spread(values, "gradients used per second of virtual time", said, _coloured(tables, view))
+    return bars.spread(values, "gradients used per second of virtual time", said, coloured(tables, view))
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:
@@ -153,7 +160,7 @@ def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
     several = bool(_over(tables.outcomes))
     said = f"all gradients that were used{', of all seeds together' if several else ''}"
     drawn = {shared: np.array(own, np.int64) for shared, own in counts.items()}
-    return bars.staleness(drawn, said, _coloured(tables, view))
+    return bars.staleness(drawn, said, coloured(tables, view))
 
 
 def timeline_of(tables: Tables, view: View | None = None) -> Picture:
@@ -171,7 +178,7 @@ def timeline_of(tables: Tables, view: View | None = None) -> Picture:
 def sweep(tables: Tables, view: View | None = None) -> Picture:
     """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
     _check_swept(tables)
-    scenario, view = tables.scenario, _coloured(tables, view)
+    scenario, view = tables.scenario, coloured(tables, view)
     return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _over(tables.outcomes), view)
 
 
@@ -180,7 +187,7 @@ def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
     _check_swept(tables)
     summary = tables.summary
     by_column = {each.column: sweeps.table(tables.scenario, summary, each) for each in sweep_figures.OF_TIMING}
-    return sweep_figures.timing(by_column, tables.scenario.title, _over(tables.outcomes), _coloured(tables, view))
+    return sweep_figures.timing(by_column, tables.scenario.title, _over(tables.outcomes), coloured(tables, view))
 
 
 def _clocked(tables: Tables) -> list[Outcome]:

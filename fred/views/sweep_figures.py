@@ -55,7 +55,7 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
         _upwards(axes[0], points["mean"], criterion.column)
         legend(figure, axes[0], view)
         headline(figure, title, view)
-        caption(figure, _banded(means), f"star: the best of each run, the {criterion.way}")
+        caption(figure, _banded(means), f"star: the {criterion.way} mean of a run in its panel")
     return figure
 
 
