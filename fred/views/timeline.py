@@ -44,7 +44,7 @@ def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> 
     when, struck = _first_fault(schedules, view)
     shown = _window(schedules, view, when)
     rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
-    heights = [min(12.0, 0.4 + max(0.1 * len(own), 0.5)) for own in rows.values()]
+    heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.5)) for own in rows.values()]
     with style(view):
         figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
         axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
