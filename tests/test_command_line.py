@@ -88,7 +88,8 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    assert figures == {"loss.svg", "error.svg", "staleness.svg", "timeline.svg", "traffic.svg", "workers-time.svg"}
+    drawn = ("loss", "error", "staleness", "throughput", "timeline", "traffic", "workers-time")
+    assert figures == {f"{name}.svg" for name in drawn}
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 

@@ -16,7 +16,7 @@ from fred.views.pictures import coloured
 from fred.views.view import View
 from tests.worlds import COMPUTE
 
-SWEPT = {
+SMALL = {
     "title": "50 % of {a_b} & more",
     "seeds": [1, 2],
     "task": {"data": "digits", "model": {"name": "mlp", "hidden": [4]}, "batch_size": 2},
@@ -34,15 +34,17 @@ def runs_of(*names: str) -> dict[str, dict]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three runs, one of them synchronous."""
     place = tmp_path_factory.mktemp("results") / "three"
-    folder.save(fred.run(fred.scenario(SWEPT | {"runs": runs_of("ssgd_1", "asgd_1", "fasgd_1")})), place)
+    folder.save(fred.run(fred.scenario(SMALL | {"runs": runs_of("ssgd_1", "asgd_1", "fasgd_1")})), place)
     return place
 
 
 @pytest.fixture(scope="module")
 def swept() -> Result:
     """Two runs over two rates; and one that is not swept between them."""
-    rates = {"sweep": {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "runs": ["ssgd", "fasgd"]}}
-    return fred.run(fred.scenario(SWEPT | {"runs": runs_of("ssgd", "asgd", "fasgd")} | rates))
+    runs = runs_of("ssgd", "asgd", "fasgd")
+    for name in ("ssgd", "fasgd"):
+        runs[name]["sweep"] = {"over": {"algorithm.learning_rate": [0.1, 0.2]}}
+    return fred.run(fred.scenario(SMALL | {"runs": runs}))
 
 
 def draw(source: Path, words: str, out: Path) -> int:

@@ -33,7 +33,7 @@ class View:
     >>> View(against=("update",))
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`? there are updates, gradients, seconds
+    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, gradients, seconds
     """
 
     width: str | None = None
