@@ -1,5 +1,6 @@
 """Lines: what was learned, what was sent of what could have been, how far stale gradients are off."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -73,9 +74,10 @@ def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     if column == "virtual_seconds" or not far_apart(ends, _TIMES):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         return 0.0
-    plain_logarithmic(axis, "x", subs=(1,))
     first = max(float(metrics[column][metrics[column] > 0].min()), float(ends[ends > 0].min()) / _BEFORE)
-    axis.set_xlim(first, 1.05 * float(ends.max()))
+    last = 1.05 * float(ends.max())
+    plain_logarithmic(axis, "x", math.log10(last / first))
+    axis.set_xlim(first, last)
     return first
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
@@ -23,6 +23,7 @@ from fred.views.view import lines as lines
 FORMATS = ("svg", "pdf", "png")
 BEST, TARGET = "_best", "_target"  # labels of stars and lines that no legend names
 FAINT = "#5B5B5B"
+_DECADES = 3.0
 _ROOM = 18  # lines of a legend of the usual size
 _UNDATED: dict[str, Any] = {  # so that the same picture is the same bytes
     ".svg": {"Date": None},
@@ -230,19 +231,19 @@ def listed(names: Sequence[str], width: int) -> str:
     return shown if len(shown) <= width + 4 else f"{shown[:width]} …"
 
 
-def plain_logarithmic(axis: Axes, which: str, subs: Sequence[int] = (1, 2, 5)) -> None:
+def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
     """A logarithmic axis with numbers as people write them; what is not above 0 is not drawn.
 
     Args:
         axis: the panel.
         which: `x` or `y`.
-        subs: the digits that have a tick.
+        decades: that it spans; of three and more only powers of ten have a tick.
     """
     getattr(axis, f"set_{which}scale")("log", nonpositive="mask")
     own = getattr(axis, f"{which}axis")
-    own.set_major_locator(LogLocator(subs=subs))
-    own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    own.set_minor_formatter(NullFormatter())
+    own.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < _DECADES else (1,)))
+    own.set_minor_locator(NullLocator())
+    own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def far_apart(values: pd.Series, times: float = 6) -> bool:

@@ -1,5 +1,6 @@
 """Pictures of sweeps: what came out at each point, against what was swept."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -141,7 +142,7 @@ def _upwards(axis: Axes, means: pd.Series, column: str) -> None:
         axis.text(0.5, 0.5, "nothing finite", transform=axis.transAxes, ha="center")
         axis.set(xticks=(), yticks=())
     elif far_apart(finite) and not share and finite.min() > 0:
-        plain_logarithmic(axis, "y")
+        plain_logarithmic(axis, "y", math.log10(finite.max() / finite.min()))
     if share:
         axis.set_ylim(0, max(0.1, axis.get_ylim()[1]))
 

@@ -125,7 +125,8 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
     _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
-    labelled = np.arange(len(workers))[:: max(1, -(-len(workers) // 16))]
+    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS  # who can be counted needs fewer labels
+    labelled = np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
     axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]], fontsize="x-small")
     axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4, -1.8))
     axis.grid(False)
