@@ -14,14 +14,13 @@ from fred.views.figures import (
     TARGET,
     Picture,
     caption,
-    far_apart,
     headline,
     legend,
     over_seeds,
     panels,
-    plain_logarithmic,
     style,
 )
+from fred.views.scales import far_apart, plain_logarithmic
 from fred.views.view import AXES, Look, View
 
 _POINTS = 400  # of a line

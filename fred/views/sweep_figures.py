@@ -11,7 +11,8 @@ from matplotlib.ticker import NullLocator
 
 from fred.outcomes.sweeps import keys_of, said
 from fred.specification.sweep import Criterion
-from fred.views.figures import BEST, Picture, caption, far_apart, headline, legend, panels, plain_logarithmic, style
+from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
+from fred.views.scales import far_apart, plain_logarithmic
 from fred.views.view import Look, View, lines
 
 OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]
