@@ -211,6 +211,24 @@ def test_throughput_is_that_of_the_summary(untrained):
     assert [text.get_text() for text in axis.texts] == [f"{mean:,.4g}" for mean in found.mean()]
 
 
+def test_the_pace_is_what_was_used_in_each_part_of_the_time():
+    """Two workers of a gradient a second each; one is away from 10 s to 20 s, when the other waits for it."""
+    fault = {"name": "outage", "workers": [1], "begin": 10.5, "end": 19.5}
+    cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": [fault]}
+    run = {"task": None, "cluster": cluster, "stop": {"seconds": 30.0}, "evaluate": {"points": 30}}
+    result_ = result_of({"all": {"algorithm": "ssgd", **run}, "each": {"algorithm": "asgd", **run}})
+    (axis,) = result_.pictures()["pace"]().axes
+    assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("virtual time, s", "gradients per second", "linear")
+    assert axis.get_ylim()[0] == 0
+    for run_, line in zip(("all", "each"), axis.get_lines(), strict=True):
+        x, y = (np.asarray(each, float) for each in line.get_data())
+        used = dict(zip(*values(result_.metrics, run_, 1, "virtual_seconds", "gradients"), strict=True))
+        assert x.tolist() == [second + 0.5 for second in range(30)]
+        assert y.tolist() == [used[second + 1.0] - used[float(second)] for second in range(30)]
+        assert set(y[12:18]) == ({0.0} if run_ == "all" else {1.0})
+    assert "pace" not in result_of({"run": {"task": None}}).pictures(), "nothing comes and goes"
+
+
 def test_without_a_clock_there_is_no_curve_against_time():
     (axis,) = result_of({"run": {"protocol": "dispatcher"}}).plot_error().axes
     assert axis.get_xlabel() == "updates"

@@ -117,6 +117,10 @@ class Result(Tables):
         """Gradients that were used per second of virtual time, mean and range of the seeds. Raises FredError if no clock is."""
         return _pictures().throughput(self)
 
+    def plot_pace(self) -> "Picture":
+        """Gradients per second in the course of time, mean and range of the seeds. Raises FredError if no run has a clock."""
+        return _pictures().pace(self)
+
     def plot_workers_time(self) -> "Picture":
         """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock.
 

@@ -31,7 +31,12 @@ _LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not th
 
 
 def learning(
-    metrics: pd.DataFrame, quantity: str, title: str, target: float | None = None, view: View | None = None
+    metrics: pd.DataFrame,
+    quantity: str,
+    title: str,
+    target: float | None = None,
+    view: View | None = None,
+    from_zero: bool = False,
 ) -> Picture:
     """A quantity against updates, virtual time, or what the view says: the seeds' mean as a line, their range as a band.
 
@@ -44,6 +49,7 @@ def learning(
         title: above all panels, on as many lines as it needs.
         target: of the quantity.
         view: against what, how wide, in which colours.
+        from_zero: its axis is linear, and begins at 0.
     """
     view = view or View()
     clocked = metrics["virtual_seconds"].notna().any()
@@ -58,7 +64,8 @@ def learning(
                 _band(axis, runs[name], (column, quantity), name, look, first, shaded=len(runs) <= _BANDS)
             if target is not None:
                 axis.axhline(target, color=FAINT, linestyle=":", linewidth=1, label=TARGET)
-        _upwards(axes[0], metrics[quantity], _LABELS.get(quantity, quantity))
+        axes[0].set_ylabel(_LABELS.get(quantity, quantity))
+        _upwards(axes[0], metrics[quantity], from_zero)
         legend(figure, axes[0], view)
         headline(figure, title, view)
         means = over_seeds(metrics["run"], metrics["seed"])
@@ -80,10 +87,11 @@ def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
     return first
 
 
-def _upwards(axis: Axes, values: pd.Series, label: str) -> None:
-    axis.set_ylabel(label)
+def _upwards(axis: Axes, values: pd.Series, from_zero: bool) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if far_apart(values):
+    if from_zero:
+        axis.set_ylim(bottom=0)
+    elif far_apart(values):
         plain_logarithmic(axis, "y")
         axis.set_ylim(bottom=max(axis.get_ylim()[0], values[np.isfinite(values)].max() / 1e4))
 

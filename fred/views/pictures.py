@@ -11,12 +11,15 @@ import pandas as pd
 from fred.errors import FredError
 from fred.outcomes import staleness, sweeps
 from fred.outcomes.measures import WAYS, copies
+from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
 from fred.views import bars, curves, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View
+
+_PARTS = 30  # of a run, of each of which the pace is drawn
 
 
 def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[], Picture]]:
@@ -27,7 +30,7 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         view: how they are looked at; a run has the same colour in all of them, also where it is the best point of its sweep.
 
     Without a task there is no loss or error; without a clock no throughput and no timeline; copies are drawn where some were
-    not sent, traffic where something was.
+    not sent, traffic where something was, the pace where the cluster changes in the course of time.
     """
     view = coloured(tables, view)
     if tables.swept:
@@ -49,6 +52,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     if any(each.run.protocol.has_clock for each in tables.outcomes):
         drawn |= {"throughput": partial(throughput, tables, view), "workers-time": partial(workers_time, tables, view)}
         drawn |= {"timeline": partial(timeline_of, tables, view)}
+    if any(_changing(each) for each in tables.outcomes):
+        drawn["pace"] = partial(pace, tables, view)
     return drawn
 
 
@@ -136,6 +141,24 @@ def throughput(tables: Tables, view: View | None = None) -> Picture:
         values.setdefault(each.name, []).append(each.summary["throughput"] or 0.0)
     said = _over(_clocked(tables))
     return bars.spread(values, "gradients used per second of virtual time", said, coloured(tables, view))
+
+
+def pace(tables: Tables, view: View | None = None) -> Picture:
+    """Throughput in the course of time, mean and range of the seeds. Raises FredError if no run has a clock.
+
+    Args:
+        tables: what the runs came to, of which the evaluations are used: between two of them the pace is taken as constant.
+        view: how wide.
+    """
+    view = replace(coloured(tables, view), against=("seconds",))
+    frame = pd.concat([paces(each.metrics, _PARTS).assign(run=each.name, seed=each.seed) for each in _clocked(tables)])
+    return curves.learning(frame, "gradients per second", tables.scenario.title, view=view, from_zero=True)
+
+
+def _changing(outcome: Outcome) -> bool:
+    """Whether the cluster has regimes or faults that come and go."""
+    cluster = outcome.run.cluster
+    return outcome.run.protocol.has_clock and bool(cluster.contention or cluster.faults)
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:

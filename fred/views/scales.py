@@ -9,14 +9,15 @@ _DECADES = 3.0  # from which on only powers of ten have room
 
 
 def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
-    """A logarithmic axis with numbers as people write them; what is not above 0 is not drawn.
+    """A logarithmic axis with numbers as people write them; what is not above 0 is not drawn, or below
+    all that is shown.
 
     Args:
         axis: the panel.
         which: `x` or `y`.
         decades: that it spans; of three and more only powers of ten have a tick.
     """
-    getattr(axis, f"set_{which}scale")("log", nonpositive="mask")
+    getattr(axis, f"set_{which}scale")("log", nonpositive="mask" if which == "x" else "clip")
     own = getattr(axis, f"{which}axis")
     own.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < _DECADES else (1,)))
     own.set_minor_locator(NullLocator())

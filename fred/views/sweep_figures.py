@@ -48,7 +48,7 @@ def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "
         each = list(points.groupby(keys[1:], sort=False, dropna=False))
     looks = view.looks_of(dict.fromkeys(points["run"]))
     with style(view):
-        figure, axes = panels(len(each), (4.2, 3.1), view, share="xy")
+        figure, axes = panels(len(each), (4.2, 3.1) if keys[1:] else (5.2, 3.4), view, share="xy")
         for axis, (others, panel) in zip(axes, each, strict=True):
             for name, own in panel.groupby("run", sort=False):
                 _points(axis, own, str(name), looks[str(name)], highest=criterion.highest)
