@@ -136,6 +136,23 @@ def test_axes_become_logarithmic_where_small_values_would_be_hidden(learned, los
     assert (axis.get_yscale(), axis.get_xscale()) == scales
 
 
+def test_what_diverges_or_was_nearly_nothing_for_a_moment_leaves_room_for_the_rest(learned):
+    """Of 40 evaluations one is 10^-9, or the last ones grow to 10^30; all others are between 1 and 0.5."""
+    outcomes = [each for each in learned.outcomes if each.seed == 3][:2]
+    steady = [1 - place / 80 for place in range(40)]
+    for losses, scale in (([1e-9, *steady[1:]], "linear"), ([*steady[:38], 1e10, 1e30], "log")):
+        frame = pd.DataFrame({"updates": range(40), "virtual_seconds": np.arange(40.0)})
+        both = [
+            dataclasses.replace(outcome, metrics=frame.assign(loss=own))
+            for outcome, own in zip(outcomes, (losses, steady), strict=True)
+        ]
+        axis = Result(learned.scenario, both).plot_loss().axes[0]
+        low, high = axis.get_ylim()
+        assert axis.get_yscale() == scale
+        assert high / max(low, 0.1) < 1e5
+        assert low < min(steady) < max(steady) < high
+
+
 def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
     """One run makes ten updates between evaluations, the other 1,000; the axis begins at a twentieth of the shorter run."""
     outcomes = []
@@ -271,6 +288,18 @@ def test_where_nothing_is_stale_a_line_says_so():
     assert not [axis for axis in picture.axes if axis.axison]
     assert caption_of(picture).startswith("staleness 0 throughout: run")
     assert picture.get_figheight() < 1
+
+
+def test_histograms_have_one_scale_unless_that_would_hide_one():
+    constant = {"name": "constant", "seconds": 1.0}
+
+    def limits(*workers: int) -> tuple[set[float], str]:
+        runs = {f"of-{n}": {"task": None, "cluster": {"workers": n, "compute": constant}} for n in workers}
+        picture = result_of({name: run | {"stop": {"gradients": 90}} for name, run in runs.items()}).plot_staleness()
+        return {axis.get_xlim()[1] for axis in picture.axes}, caption_of(picture)
+
+    assert limits(10, 50) == ({49.5}, "all gradients that were used")
+    assert limits(5, 50) == ({4.5, 49.5}, "all gradients that were used; each on a scale of its own")
 
 
 def test_long_histograms_have_wider_bars_that_hold_everything():

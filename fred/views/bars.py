@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
+from fred.views.scales import far_apart
 from fred.views.view import COLOURS, View
 
 _FEW = 12  # bars that may be thick
@@ -82,7 +84,9 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
 
 
 def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View | None = None) -> Picture:
-    """A histogram of staleness for each timing, on a shared scale; runs of which no gradient is stale are only named.
+    """A histogram of staleness for each timing; runs of which no gradient is stale are only named.
+
+    All have one scale, unless the largest staleness of one is more than six times that of another.
 
     Args:
         stale: by the names of all runs that share a timing, the number of gradients of each staleness, from 0 to the largest,
@@ -99,14 +103,16 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
         if not shown:
             return _in_words(named, said, view)
         each = (4.6, 2.4) if len(shown) == 1 else (3.1, 2.1) if len(shown) <= _LARGE else (2.6, 1.6)
-        figure, axes = panels(len(shown), each, view, most=3 if len(shown) <= _LARGE else 4, share="x")
-        largest = max(len(counts) - 1 for counts in shown.values())
+        largest = pd.Series([len(counts) - 1 for counts in shown.values()])
+        apart = far_apart(largest)
+        share, most = "" if apart else "x", 3 if len(shown) <= _LARGE else 4
+        figure, axes = panels(len(shown), each, view, most=most, share=share)
         for axis, (names, counts) in zip(axes, shown.items(), strict=True):
-            _histogram(axis, counts, largest, looks[names[0]][0])
+            _histogram(axis, counts, len(counts) - 1 if apart else largest.max(), looks[names[0]][0])
             mean = np.average(np.arange(len(counts)), weights=counts)
             titled(axis, names, f"mean {mean:.1f}, max {len(counts) - 1:,}", width=int(11 * each[0]))
             axis.set(xlabel="staleness, updates", ylabel="% of gradients")
-        caption(figure, said, *named)
+        caption(figure, said, "each on a scale of its own" if apart else "", *named)
     return figure
 
 

@@ -24,6 +24,8 @@ from fred.views.scales import far_apart, plain_logarithmic
 from fred.views.view import AXES, Look, View
 
 _POINTS = 400  # of a line
+_FEW = 0.05  # of the evaluations, whose small values make no axis logarithmic
+_DIVERGED = 1e4  # times as large as what is small has no room
 _BANDS = 10  # more would hide each other
 _TIMES = 10  # so much further goes the longest run than the shortest, if a linear axis would squeeze that
 _BEFORE = 20  # of a logarithmic axis's shortest run this part of its length is the first that is shown
@@ -91,9 +93,13 @@ def _upwards(axis: Axes, values: pd.Series, from_zero: bool) -> None:
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if from_zero:
         axis.set_ylim(bottom=0)
-    elif far_apart(values):
-        plain_logarithmic(axis, "y")
-        axis.set_ylim(bottom=max(axis.get_ylim()[0], values[np.isfinite(values)].max() / 1e4))
+        return
+    positive = values[np.isfinite(values) & (values > 0)]
+    low = positive.quantile(_FEW, interpolation="lower")  # not what one run had for a moment, such as equal models at the start
+    if far_apart(positive[positive >= low]):
+        bottom, top = max(float(positive.min()), low / 3), min(float(positive.max()), _DIVERGED * low)
+        plain_logarithmic(axis, "y", math.log10(top / bottom))
+        axis.set_ylim(bottom / 1.1, top * 1.1)
 
 
 def _band(

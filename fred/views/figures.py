@@ -118,7 +118,7 @@ def headline(figure: Picture, title: str, view: View) -> None:
         view: whether there is a page.
     """
     if view.width is None:
-        words = "\n".join(textwrap.wrap(title, int(11.5 * figure.get_figwidth())))
+        words = "\n".join(textwrap.wrap(title, int(10.8 * figure.get_figwidth())))
         figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
 
