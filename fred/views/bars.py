@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -110,10 +111,20 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
         for axis, (names, counts) in zip(axes, shown.items(), strict=True):
             _histogram(axis, counts, len(counts) - 1 if apart else largest.max(), looks[names[0]][0])
             mean = np.average(np.arange(len(counts)), weights=counts)
-            titled(axis, names, f"mean {mean:.1f}, max {len(counts) - 1:,}", width=int(11 * each[0]))
-            axis.set(xlabel="staleness, updates", ylabel="% of gradients")
+            titled(axis, names, f"mean {mean:.1f}, max {len(counts) - 1:,}", width=_letters(axis))
+            if len(shown) <= _LARGE:
+                axis.set(xlabel="staleness, updates", ylabel="% of gradients")
+        if len(shown) > _LARGE:
+            figure.supylabel("% of gradients, by their staleness in updates", fontsize="medium")
         caption(figure, said, "each on a scale of its own" if apart else "", *named)
     return figure
+
+
+def _letters(axis: Axes) -> int:
+    """How long a title there is room for above one of several panels."""
+    places, picture = axis.get_gridspec(), axis.get_figure(root=True)
+    width = picture.get_figwidth() if picture else 1.0
+    return int(width * 90 / matplotlib.rcParams["font.size"] / (places.ncols if places else 1))
 
 
 def _of_size(stale: Mapping[tuple[str, ...], NDArray[np.int64]], size: int) -> list[str]:

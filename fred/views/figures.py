@@ -21,6 +21,7 @@ from fred.views.view import lines as lines
 FORMATS = ("svg", "pdf", "png")
 BEST, TARGET = "_best", "_target"  # labels of stars and lines that no legend names
 FAINT = "#5B5B5B"
+_MANY = 6  # panels, from which on they may be small
 _ROOM = 18  # lines of a legend of the usual size
 _UNDATED: dict[str, Any] = {  # so that the same picture is the same bytes
     ".svg": {"Date": None},
@@ -97,7 +98,7 @@ def panels(count: int, each: tuple[float, float], view: View, most: int = 3, sha
     columns = min(most, max(1, count))
     wide, high = columns * each[0], each[1]
     if view.inches:
-        columns = max(1, min(columns, int(view.inches / 2.2)))
+        columns = max(1, min(columns, int(view.inches / (2.2 if count <= _MANY else 1.6))))
         wide, high = view.inches, min(each[1], 0.62 * view.inches / columns)
     rows = -(-max(1, count) // columns)
     figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
