@@ -3,6 +3,7 @@
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
+# make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
 
@@ -13,12 +14,12 @@ TEST := .venv/test.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test slow bench fuzz kills portable golden house reproduce lock clean
+.PHONY: install quickstart lint format test slow bench fuzz kills portable pythons golden house reproduce lock clean
 
 install: $(RUNTIME)
 
 quickstart: $(RUNTIME)
-	$(BIN)/python -m fred run scenarios/quickstart.yaml
+	$(BIN)/python -m fred quickstart
 
 lint: $(TEST)
 	$(BIN)/ruff check .
@@ -46,6 +47,9 @@ kills: $(TEST)
 
 portable: $(TEST)
 	$(BIN)/python -m tests.portable
+
+pythons: $(TEST)
+	$(BIN)/python -m tests.pythons
 
 house: $(TEST)
 	$(BIN)/python -m tests.house

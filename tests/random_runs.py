@@ -93,7 +93,18 @@ def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
         algorithm["variant"] = draws.one("std", "published-code", "literal")
     if name in ("sasgd", "fasgd"):
         algorithm |= draws.one({}, {"divisor": "tau + 1"})
-    return algorithm
+    return algorithm | _answers(draws).get(name, {})
+
+
+def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
+    """What servers do about delays."""
+    adaptive = {"compensation": 2.0, "adaptive": True, "decay": draws.one(0.0, 0.9)}
+    return {
+        "delay-adaptive": {"beyond": draws.one("n / tau", "1 / tau", "0")},
+        "dc-asgd": draws.one({}, {"compensation": 0.5}, adaptive),
+        "clipped-asgd": {"length": draws.one(0.01, 0.5, 1e6)},
+        "picky-sgd": {"distance": draws.one(0.001, 0.3, 1e6)},
+    }
 
 
 def transformation(name: str) -> dict[str, Any]:
@@ -151,7 +162,16 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         cut |= draws.one({}, {"cut": "layers", "overlap": True})
     options: dict[str, Any] = {
         "asynchronous": cut,
-        "softsync": {"n": draws.between(1, workers), "afterwards": draws.one("wait", "go-on"), **cut},
+        "softsync": {
+            **draws.one({"n": draws.between(1, workers)}, {"gradients": draws.between(1, workers)}),
+            **{"afterwards": draws.one("wait", "go-on"), **cut},
+        },
+        "fresh-batch": {"batch": draws.between(1, 2 * workers), "late": draws.one("interrupt", "finish")},
+        "fresh-from-all": {"batch": draws.one(0, 2 * workers), "late": draws.one("interrupt", "finish")},
+        "bounded-delay": {
+            **{"threshold": draws.one(1, 2, workers, 3 * workers, "sqrt")},
+            **{"late": draws.one("interrupt", "finish")},
+        },
         "gated": {**gates, **cut},
         "dispatcher": {**gates, "selection": _selection(draws, workers)},
         "fixed-lag": {"lag": draws.between(0, 9), "ramp": draws.one(0, 15)},

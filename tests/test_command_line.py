@@ -66,6 +66,7 @@ def test_result_folder_has_the_stable_format(done):
         "asgd",
         "figures",
         "manifest.json",
+        "paired.csv",
         "ssgd",
         "summary.csv",
         "summary.json",
@@ -88,7 +89,7 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    drawn = ("loss", "error", "staleness", "throughput", "timeline", "traffic", "workers-time")
+    drawn = ("loss", "error", "paired", "staleness", "throughput", "timeline", "traffic", "workers-time")
     assert figures == {f"{name}.svg" for name in drawn}
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
@@ -311,7 +312,7 @@ class TestVerify:
         ("damage", "message"),
         [
             (lambda out: (out / "manifest.json").write_text("[]"), "not a whole result folder: Manifest"),
-            (lambda out: (out / "manifest.json").write_text('{"format": 7}'), "Manifest fred: Field required"),
+            (lambda out: (out / "manifest.json").write_text('{"format": 8}'), "Manifest fred: Field required"),
             (lambda out: (out / "manifest.json").write_text("[" * 100_000), "is not a result folder"),
             (lambda out: (out / "summary.json").write_text("[]"), "do not name the same runs"),
             (
@@ -347,7 +348,7 @@ class TestVerify:
     def test_another_format_is_refused(self, copy, capsys):
         (copy / "manifest.json").write_text('{"format": 99}')
         assert cli.main(["verify", str(copy)]) == 2
-        assert "this version reads format 7" in capsys.readouterr().err
+        assert "this version reads format 8" in capsys.readouterr().err
 
     @staticmethod
     def _set_digest(out: Path, which: str, digest: str | None) -> None:

@@ -88,7 +88,8 @@ class TestAlgorithm:
         server: Server = registry.lookup("algorithm", name).example()
         params = {"w": jax.numpy.ones((3, 2)), "b": jax.numpy.zeros(2)}
         state = server.init(params, 3)
-        after = server.apply_update(state, params, jax.numpy.int32(0), jax.numpy.int32(0))
+        message, _ = server.send(server.memory(params), params, params)
+        after = server.apply_update(state, message, jax.numpy.int32(0), jax.numpy.int32(0))
         structures: list[Any] = [jax.tree.structure(each) for each in (state, after)]
         assert structures[0] == structures[1]
         shapes = [[(leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(each)] for each in (state, after)]

@@ -40,6 +40,10 @@ def test_each_algorithm_has_a_rule_a_source_a_protocol_options_and_a_scenario(na
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(cls.model_fields) - of_all
 
 
+def test_each_algorithm_is_of_one_family():
+    assert sorted(name for names in documentation.FAMILIES.values() for name in names) == sorted(registry.REGISTRY["algorithm"])
+
+
 @pytest.mark.parametrize("name", registry.REGISTRY["protocol"])
 def test_each_protocol_has_a_source_and_its_options(name, sections):
     cls, text = registry.lookup("protocol", name), sections[name]

@@ -59,7 +59,7 @@ def test_all_figures_of_a_folder_are_drawn_as_they_are_there(drawn, tmp_path, ca
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes(), path.name
     assert capsys.readouterr().out.splitlines() == [
         str(tmp_path / "out" / f"{name}.svg")
-        for name in ("loss", "error", "traffic", "staleness", "throughput", "workers-time", "timeline")
+        for name in ("loss", "error", "paired", "traffic", "staleness", "throughput", "workers-time", "timeline")
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_best_point_has_the_colour_of_its_run(swept):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("los", "no figure `los` of these runs; did you mean `loss`?; there are loss, error, traffic"),
+        ("los", "no figure `los` of these runs; did you mean `loss`?; there are loss, error, paired"),
         ("loss copies", "no figure `copies` of these runs"),
         ("timeline --workers 1-3", "no worker 3 on the timeline; workers are numbered 0 to 2"),
         ("timeline --begin 2", "the timeline cannot begin at 2 s: the last run ends at 2 s"),
@@ -157,10 +157,11 @@ def test_files_that_are_there_are_replaced_only_if_one_says_so_and_the_results_o
 
 def test_latex_has_the_cells_of_what_is_printed(drawn, swept, capsys):
     result = folder.load_result(drawn)
-    (table,) = printing.tables(result, drawn)
+    table, pairs = printing.tables(result, drawn)
     assert cli.main(["show", str(drawn), "--latex"]) == 0
     text = capsys.readouterr().out
-    assert text.strip() == tabular(table)
+    assert text.strip() == f"{tabular(table)}\n\n{tabular(pairs)}"
+    text = tabular(table)
     comments, lines = text.splitlines()[:2], text.splitlines()[2:]
     assert comments[0] == "% 50 % of {a_b} & more"
     assert "means over 2 seeds, ± half the range" in comments[1]
@@ -170,6 +171,6 @@ def test_latex_has_the_cells_of_what_is_printed(drawn, swept, capsys):
     plain = [[cell.replace("$\\pm$", "±").replace("\\_", "_") for cell in row] for row in body]
     assert plain == [list(row) for row in zip(*printed, strict=True)]
     assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 1
-    points, best = map(tabular, printing.tables(swept, drawn))
+    points, best, _ = map(tabular, printing.tables(swept, drawn))
     assert points.count("\\textbf{") == 2, "the best point of each run that was swept"
     assert "asgd" in best

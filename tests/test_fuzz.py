@@ -73,7 +73,7 @@ def test_inline_equals_replay_where_it_once_did_not(name):
 
 
 def test_every_kind_of_run_is_drawn():
-    runs = [random_run(seed)[0] for seed in range(300)]
+    runs = [random_run(seed)[0] for seed in range(500)]
     assert {type(run.algorithm) for run in runs} == {registry.lookup("algorithm", name) for name in ALGORITHMS}
     assert {type(run.protocol) for run in runs} == {registry.lookup("protocol", name) for name in registry.REGISTRY["protocol"]}
     assert any(run.cluster.contention for run in runs)
@@ -171,7 +171,7 @@ def test_a_few_random_scenarios_hold_whole(seed):
 
 def test_everything_that_can_be_named_is_drawn():
     """But for what needs other data, or a trained model."""
-    drawn = set(re.findall(r'"([-_a-z0-9]+)"', "".join(json.dumps(document(Draws(seed))) for seed in range(600))))
+    drawn = set(re.findall(r'"([-_a-z0-9]+)"', "".join(json.dumps(document(Draws(seed))) for seed in range(3000))))
     known = {*OPTIMIZERS, *(name for names in registry.REGISTRY.values() for name in names)}
     assert known - drawn <= {"mnist", "cifar10", "cnn", "dmm", "dmm-plain", "dmm-printed"}
 

@@ -4,9 +4,9 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from fred import __version__
 from fred.components import registry
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
 
 _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
-    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
+    "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
+    "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
+    "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
     "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
+    "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
+_FIRST_STEPS = """\
+first steps:
+  fred quickstart           six algorithms on a cluster with stragglers; a table, and figures in results/quickstart/
+  fred scenarios            what else comes with FRED; `fred run systems/ssp` runs one
+  fred new mine.yaml        a scenario of your own, with comments; then `fred run mine.yaml`
+"""
 _UNREAD = 141  # as of any program whose reader is gone
 _EXIT_CODES = (
     "Exit codes: 0 done; 2 something is wrong that you can mend; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM), "
@@ -34,8 +44,16 @@ _EXIT_CODES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments, do what they say, return the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(arguments).parse_args(arguments)
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks, not a person
+        from fred.commands.completion import answer
+
+        return answer(_parser)
     try:
+        parser = _parser(arguments)
+        if not arguments:
+            parser.print_help(sys.stderr)
+            return _CANNOT
+        options = parser.parse_args(arguments)
         with interruption.heeded():
             code = int(options.command(options))
             sys.stdout.flush()
@@ -58,8 +76,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """One whose refusals are a line that says what to do, as FRED's own are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and where to read more."""
+        self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def _refuse(word: str, known: Iterable[str]) -> None:
+    """Refuse what is no command, with what may be meant. Raises FredError."""
+    from fred.specification import shipped
+
+    if word.endswith((".yaml", ".yml")) or word in shipped.names():
+        raise FredError(f"there is no command `{word}`; did you mean `fred run {word}`?")
+    raise FredError(f"there is no command `{word}`{registry.nearest(word, known)}; `fred --help` lists them")
+
+
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fred", description="Deterministic simulator of distributed SGD.")
+    parser = _Parser(
+        prog="fred",
+        description="Deterministic simulator of distributed SGD.",
+        epilog=_FIRST_STEPS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"fred {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -81,12 +121,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
     registry.add_import_option(compare, "the results")
 
-    for name, (module, summary) in _ELSEWHERE.items():
-        command = commands.add_parser(name, help=summary, description=summary)
-        if name in arguments[:1]:
-            own = importlib.import_module(module)
-            own.add_options(command)
-            command.set_defaults(command=own.run)
+    _add_elsewhere(commands, arguments[:1])
 
     known = commands.add_parser("list", help="list what a scenario can name")
     known.set_defaults(command=_list)
@@ -102,13 +137,31 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
     schema = commands.add_parser("schema", help="print the JSON Schema of scenario files")
     schema.set_defaults(command=_schema)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands.choices:
+        _refuse(arguments[0], commands.choices)
     return parser
 
 
-def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    run = commands.add_parser("run", help="run a scenario file and write its results", epilog=_EXIT_CODES)
+def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Sequence[str]) -> None:
+    for name, (module, summary) in _ELSEWHERE.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        if name in asked:
+            own = importlib.import_module(module)
+            own.add_options(command)
+            command.set_defaults(command=own.run)
+
+
+def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    run = commands.add_parser("run", help="run a scenario and write its results", epilog=_EXIT_CODES)
+    run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
+    _add_run_options(run)
+    quickstart = commands.add_parser("quickstart", help="run FRED's main example: `fred run quickstart`", epilog=_EXIT_CODES)
+    quickstart.set_defaults(scenario=Path("quickstart"))
+    _add_run_options(quickstart)
+
+
+def _add_run_options(run: argparse.ArgumentParser) -> None:
     run.set_defaults(command=_run)
-    run.add_argument("scenario", type=Path, help="YAML file")
     run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
     run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
     run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
@@ -135,6 +188,11 @@ def _jobs(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     from fred.files import staging
 
+    if options.scenario is None:
+        raise FredError(
+            "expected a scenario: a YAML file, or the name of one that comes with FRED, as in `fred run quickstart`; "
+            "`fred scenarios` lists these, `fred new FILE` begins one of your own"
+        )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
     with interruption.saying(lambda: staging.left(out)):
@@ -150,17 +208,17 @@ def _run(options: argparse.Namespace) -> int:
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.process.progress import of_runs
     from fred.results import experiment
-    from fred.running.units import doubts_of, wanted_runs
+    from fred.running.units import doubts_of, number_of_units
     from fred.specification.loading import load
+    from fred.specification.shipped import located
 
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
-    scenario = load(options.scenario, settings, options.imports)
+    file = located(options.scenario)
+    scenario = load(file, settings, options.imports)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
-    with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
-        return experiment.run(
-            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, options.scenario
-        )
+    with of_runs(number_of_units(scenario, only)) as progress:
+        return experiment.run(scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file)
 
 
 def _verify(options: argparse.Namespace) -> int:

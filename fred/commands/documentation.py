@@ -26,6 +26,16 @@ at the parameters that its worker had read `tau` updates before. `step(g)` is wh
 rate x g. Operations are elementwise.
 """
 _SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
+FAMILIES = {  # of algorithms, by what becomes of those who are slow
+    "Nothing is stale": ("ssgd", "m-sync", "cutoff-sgd", "rennala", "malenia", "allreduce-sgd"),
+    "Stale gradients, as they come": (
+        *("asgd", "softsync-sgd", "k-async", "k-batch-async", "ssp", "ringmaster", "psp-sgd", "eager-sgd"),
+    ),
+    "Stale gradients, and an answer to them": (
+        *("sasgd", "exponential", "fasgd", "b-fasgd", "delay-adaptive", "dc-asgd", "clipped-asgd", "picky-sgd"),
+    ),
+    "Models of the workers' own, averaged": ("local-sgd", "d-psgd", "sgp", "ad-psgd", "wagma-sgd"),
+}
 
 
 def page(scenarios: Path) -> str:
@@ -35,10 +45,24 @@ def page(scenarios: Path) -> str:
     for kind, title in _SHOWN.items():
         base = registry.base(kind)
         lines += [f"## {title}", *_options(base, Component)]
-        for name in [*registry.REGISTRY[kind], *_own(base)]:
-            cls = registry.lookup(kind, name)
-            lines += [f"### {name}\n", *_entry(cls), *shown.lines(cls), *_options(cls, base)]
+        families = _families(kind, _own(base))
+        lines += [
+            f"- {family}: {', '.join(f'[{name}](#{name})' for name in names)}" for family, names in families.items() if family
+        ]
+        for family, names in families.items():
+            lines += [f"\n## {family}\n"] if family else []
+            for cls, name in ((registry.lookup(kind, name), name) for name in names):
+                lines += [f"### {name}\n", *_entry(cls), *shown.lines(cls), *_options(cls, base)]
     return "\n".join(lines)
+
+
+def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
+    """All names of a kind, by family; with the user's own."""
+    known = list(registry.REGISTRY[kind])
+    if kind != "algorithm":
+        return {"": [*known, *own]}
+    families = {family: [name for name in known if name in names] for family, names in FAMILIES.items()}
+    return families | ({"Your own": own} if own else {})
 
 
 def source(cls: type[Component]) -> str:

@@ -1,5 +1,7 @@
 """What the command line shows of results: tables."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fred.commands.paired_table import ONE_SEED, named, paired_table
 from fred.errors import FredError
 from fred.files.ownership import ASIDE
 from fred.files.staging import said
 from fred.outcomes import sweeps
+from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
-from fred.specification.sweep import Criterion
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -28,6 +31,8 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         print(line)
     for table in tables(outcome, out):
         console.print(table)
+    if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
+        console.print(ONE_SEED, style="dim", highlight=False, markup=False)
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
@@ -36,34 +41,63 @@ def print_summary(outcome: result.Result, out: Path) -> None:
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
-    """What is printed of a result: of a sweep every point, then a line per run, and staleness by block where there is one."""
+    """What is printed of a result: of a sweep every point, then a line per run, differences, and staleness by block."""
     found = [_sweep_table(outcome)] if outcome.swept else []
     if outcome.chosen:
         best = outcome.with_its_best()
-        found.append(_summary_table(best, out, outcome.scenario.criterion if outcome.swept else None))
+        found.append(_summary_table(best, out, outcome))
+        if shared_seeds(best) > 1:
+            found.append(paired_table(best.paired))
         if best.summary["staleness_by_block"].notna().any():
             found.append(_blocks_table(best.summary))
     return found
 
 
-def _summary_table(outcome: result.Result, out: Path, criterion: Criterion | None) -> Table:
+def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
+    """Of the reported runs, which are chosen from what was swept if anything was."""
     seeds = len(outcome.scenario.seeds)
     title = Text(outcome.scenario.title or out.resolve().name, style="bold")  # as it is: no markup
     table = Table(title=title, title_justify="left", caption_justify="left")
     spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
-    best = f"the best of each run's sweep by {criterion.column} (the {criterion.way}); " if criterion else ""
+    best = _chosen(swept) if swept.swept else ""
     aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
     table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
+    table.add_column("best of", justify="right")
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", "loss", "error", "to target"):
         table.add_column(heading, justify="right")
     table.add_column("ended by")
+    points = {} if not swept.swept else dict(zip(swept.best["point"], swept.best["points"].map("{:,}".format), strict=True))
     several = any(len(each.run.stop.limits) > 1 for each in outcome.outcomes)  # limits
     for name, rows in outcome.summary.groupby("name", sort=False):
-        table.add_row(str(name), *_cells(rows, seeds), _ended_by(rows) if several else "–")
+        table.add_row(
+            str(name), points.get(str(name), "1" if points else "–"), *_cells(rows, seeds), _ended_by(rows) if several else "–"
+        )
     shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
     table.columns = [table.columns[i] for i in shown]
     return table
+
+
+def _chosen(swept: result.Result) -> str:
+    """By what, and on which seeds, the best points were chosen."""
+    scenario = swept.scenario
+    reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "which are reported, too"
+    by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
+    return f"the best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; "
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """In few words.
+
+    >>> _seeds((1, 2, 3, 7)), _seeds((4,))
+    ('seeds 1-3, 7', 'seed 4')
+    """
+    ordered = sorted(seeds)
+    starts = [seed for seed in ordered if seed - 1 not in seeds]
+    ends = [seed for seed in ordered if seed + 1 not in seeds]
+    return f"seed{'s' if len(seeds) > 1 else ''} " + ", ".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, ends, strict=True)
+    )
 
 
 def _blocks_table(summary: pd.DataFrame) -> Table:
@@ -198,17 +232,26 @@ def print_comparison(compared: Compared) -> None:
         table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
         previous = values[0]
     console.print(table)
+    if len(pairs := named(compared)):
+        console.print(paired_table(pairs))
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
 
 
 def save_comparison(compared: Compared, out: Path) -> None:
-    """`comparison.csv` and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
+    """Tables and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
+    pictures.pop("paired", None)  # that of folders is another
+    if len(pairs := named(compared)):
+        from fred.views import paired_figure
+
+        pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
         compared.table().to_csv(out / "comparison.csv", index=False)
+        if len(pairs):
+            compared.paired().to_csv(out / "paired.csv", index=False)
         for name, draw in pictures.items():
             draw().save(out / f"{name}.svg")

@@ -9,7 +9,7 @@ import pandas as pd
 from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, word
 
-_OWN = ("run", "point", "mean", "least", "largest")  # columns of the table that nobody swept
+_OWN = ("run", "point", "points", "mean", "least", "largest")  # columns of the table that nobody swept
 
 
 def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None = None) -> pd.DataFrame:
@@ -20,10 +20,10 @@ def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None
 
     Args:
         scenario: whose points say what was swept.
-        summary: a row per run and seed; points that are not in it are left out.
+        summary: a row per run and seed; points that are not in it are left out, and so are seeds that are only reported.
         criterion: a column of the summary, and whether the higher is the better.
     """
-    criterion = criterion or scenario.criterion
+    criterion, summary = criterion or scenario.criterion, summary[summary["seed"].isin(scenario.seeds)]
     column, worst = criterion.column, -np.inf if criterion.highest else np.inf
     runs, rows = dict(list(summary.groupby("name"))), []
     for name, point in scenario.points.items():
@@ -65,6 +65,8 @@ def said(values: Iterable[Any]) -> list[str]:
 def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     """The row with the best mean of each swept run; of equal ones the first. None where no point has a finite one.
 
+    A column more says of how many `points` it is the best.
+
     Args:
         points: a row per point, with columns run and mean.
         highest: whether the higher is the better.
@@ -74,4 +76,5 @@ def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     (['a2'], ['a1'])
     """
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
-    return points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
+    found = points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
+    return found.assign(points=found["run"].map(points["run"].value_counts()))

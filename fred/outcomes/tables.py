@@ -98,20 +98,36 @@ class Tables:
         return sweeps.best(self.sweep, self.scenario.criterion.highest)
 
     def with_its_best(self) -> Self:
-        """The same with the best points alone in the place of each sweep. Raises FredError if that leaves no run."""
-        if not self.swept:
+        """What is reported: the best points alone in the place of each sweep, with the seeds that are reported.
+
+        Raises FredError if that leaves no run.
+        """
+        if not self.swept and not self.scenario.report_seeds:
             return self
         outcomes = self.chosen
         if not outcomes:
             raise FredError(f"no point of the sweep has a finite {self.scenario.criterion.column}, so none is the best")
         runs = {each.name: each.run for each in outcomes}
-        return replace(self, scenario=self.scenario.model_copy(update={"runs": runs, "points": {}}), outcomes=outcomes)
+        baseline = self.called(self.scenario.baseline or "")
+        left = {"runs": runs, "points": {}, "baseline": baseline if baseline in runs else None}
+        seeds = {"seeds": self.scenario.reported_seeds, "report_seeds": None}
+        return replace(self, scenario=self.scenario.model_copy(update=left | seeds), outcomes=outcomes)
+
+    def called(self, run: str) -> str:
+        """What a run is called among the reported ones: of one that was swept, its best point if it has one.
+
+        Args:
+            run: its name.
+        """
+        best = dict(zip(self.best["run"], self.best["point"], strict=True)) if self.swept else {}
+        return str(best.get(run, run))
 
     @property
     def chosen(self) -> list[Outcome]:
-        """Those of the best points, and of runs that were not swept."""
-        best = set(self.best["point"]) if self.swept else set()
-        return [each for each in self.outcomes if each.name not in self.scenario.points or each.name in best]
+        """Those of the best points, and of runs that were not swept, with the seeds that are reported."""
+        best, seeds = set(self.best["point"]) if self.swept else set(), set(self.scenario.reported_seeds)
+        wanted = (each for each in self.outcomes if each.name not in self.scenario.points or each.name in best)
+        return [each for each in wanted if each.seed in seeds]
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
         """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run.

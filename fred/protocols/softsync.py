@@ -34,28 +34,41 @@ class Softsync(Central):
 
     A worker goes on at once with what the servers have, so that the mean staleness is about n; or it waits for the update that
     its gradient is part of [Odena 2016, section 3]. Waiting, 1-softsync is hard synchronisation; with n the number of workers
-    both are asynchronous.
+    both are asynchronous. With
+    `gradients: k` it is k-async [Dutta et al. 2018, arXiv:1803.01113] for who waits, k-batch-async for who goes on.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
 
     n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
+    gradients: Count | None = Field(None, description="k: gradients in each update, in place of what `n` makes of the workers")
     afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
 
     def check(self, cluster: Cluster) -> None:
         super().check(cluster)
+        if self.gradients and self.n > 1:
+            raise ValueError("`n` and `gradients` both say how many gradients make an update: give one of them")
+        if self.gradients and self.afterwards == "wait" and self.gradients > cluster.size:
+            raise ValueError(
+                f"`gradients` ({self.gradients}) must not exceed the number of workers ({cluster.size}), each of whom waits "
+                "after one: take fewer, or `afterwards: go-on`"
+            )
         if self.n > cluster.size:
             raise ValueError(f"`n` ({self.n}) must not exceed the number of workers ({cluster.size})")
-        if self.clocks == "each" and self.afterwards == "wait" and 1 < cluster.size // self.n < cluster.size:
+        if self.clocks == "each" and self.afterwards == "wait" and 1 < self._needed(cluster.size) < cluster.size:
             raise ValueError(
                 "with `clocks: each`, workers that wait for each server's round may all wait for each other: take "
                 "`afterwards: go-on`"
             )
 
     def start(self, sim: Simulation) -> None:
-        servers = [_Server(sim, block, sim.workers // self.n) for block in range(sim.blocks)]
+        servers = [_Server(sim, block, self._needed(sim.workers)) for block in range(sim.blocks)]
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, worker, servers))
+
+    def _needed(self, workers: int) -> int:
+        """Gradients in each update."""
+        return self.gradients or workers // self.n
 
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
         updates: list[simpy.Event] = []
@@ -72,7 +85,7 @@ class Softsync(Central):
             del model, gradient  # or they would be held until the next ones are there
             for update in updates if self.afterwards == "wait" else ():
                 if not update.triggered:
-                    yield from sim.wait(worker, update, f"{sim.workers // self.n} gradients to arrive")
+                    yield from sim.wait(worker, update, f"{self._needed(sim.workers)} gradients to arrive")
 
 
 class _Server:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,20 @@ from fred.errors import FredError
 from fred.files import ownership, staging
 from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.stored import Stored
+from fred.outcomes.tables import Tables
 from fred.outcomes.unit import Unit
 from fred.process import compiled
 from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
+from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result
 from fred.running import side_by_side, work
 from fred.running.execution import Following, execute
 from fred.running.on_dask import on_dask
 from fred.running.timings import FOLDER, Timings, in_order
-from fred.running.units import doubts_of, units_of, wanted_runs
+from fred.running.units import doubts_of, number_of_units, reported_units, units_of
+from fred.specification import shipped
 from fred.specification.loading import Scenario, validated_anew
 
 
@@ -80,14 +84,30 @@ def run(
     if out is None:
         if jobs > 1 or dask:
             raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
-        return Result(scenario, _in_memory(units_of(scenario, only, inline), progress))
+        done = _in_memory(units_of(scenario, only, inline), progress)
+        return Result(scenario, done + _in_memory(_reported(scenario, done, inline), progress))
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
     about = folder.AboutResult(_seen_from(path, file), inline)
     _check_same(path, about)
-    units = units_of(scenario, only, inline)
-    kept, anew = _into(path, scenario, units, about, _Manner(progress, jobs, dask, fresh))
+    plan = _Plan(scenario, units_of(scenario, only, inline), about, number_of_units(scenario, only))
+    units, kept, anew = _into(path, plan, _Manner(progress, jobs, dask, fresh))
     return Result(scenario, [stored.read(path / unit.folder, unit.run) for unit in units], kept, anew)
+
+
+class _Plan(NamedTuple):
+    """What is to be done."""
+
+    scenario: Scenario
+    units: list[Unit]  # the first ones; those with the seeds that are reported follow, once points are chosen
+    about: folder.AboutResult
+    number: int  # of units in the end
+
+    @property
+    def possible(self) -> list[Unit]:
+        """All units that may come to be done: whichever points are chosen."""
+        points = dict.fromkeys(unit.name for unit in self.units if unit.name in self.scenario.points)
+        return [*self.units, *reported_units(self.scenario, points, self.about.inline)]
 
 
 class _Manner(NamedTuple):
@@ -99,38 +119,53 @@ class _Manner(NamedTuple):
     fresh: bool
 
 
-def _into(
-    path: Path, scenario: Scenario, units: list[Unit], about: folder.AboutResult, how: _Manner
-) -> tuple[int, tuple[str, ...]]:
-    """Do what is missing, and put a whole folder in its place; how many units were there before, and why not more."""
+def _reported(scenario: Scenario, done: Sequence[Outcome], inline: bool) -> list[Unit]:
+    """The units that follow: the best points, with the seeds that are reported."""
+    tables = Tables(scenario, done)
+    return reported_units(scenario, tables.best["point"], inline) if scenario.report_seeds and tables.swept else []
+
+
+def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple[str, ...]]:
+    """Do what is missing, and put a whole folder in its place; the units, how many were there before, and why not more."""
+    possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
-        kept = _kept(units, stage, path) if not how.fresh else []
-        anew = _anew([unit for unit in units if unit not in kept], stage, path) if not how.fresh else ()
-        begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in units)]
+        kept = {*kept_of(possible, stage, path)} if not how.fresh else set()
+        objections = objections_to([unit for unit in possible if unit not in kept], stage, path) if not how.fresh else {}
+        begun = [] if how.fresh else [FOLDER, *(work.folder_of(unit) for unit in possible)]
         ownership.keep_only(stage, [*_files_of(kept, stage), *begun])
-        for unit in kept:
-            how.progress(unit.name, unit.seed, 1.0)
         try:
-            _work([unit for unit in units if unit not in kept], stage, how)
-            done = [stored.read(stage / unit.folder, unit.run) for unit in units]
+            done = _done(plan.units, kept, stage, how)
+            reported = _reported(plan.scenario, done, inline)
+            done += _done(reported, kept, stage, how)
+            units = [*plan.units, *reported]
             ownership.keep_only(stage, _files_of(units, stage))
-            folder.complete(stage, scenario, done, about)
+            folder.complete(stage, plan.scenario, done, plan.about)
             staging.publish(stage, path)
         except (KeyboardInterrupt, FredError) as error:
-            word = _what_is_kept(units, stage, path) or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
-            if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in units):
+            word = what_is_kept(possible, plan.number, stage, path)
+            word = word or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
+            if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in possible):
                 shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder that stays
             if word:  # a refusal is one line, unless units are kept
                 error.add_note(word)
             raise
-    return len(kept), anew
+    return units, sum(unit in kept for unit in units), said_anew(objections, units)
+
+
+def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
+    """What units came to, those that are kept and those that are done now."""
+    for unit in units:
+        if unit in kept:
+            how.progress(unit.name, unit.seed, 1.0)
+    _work([unit for unit in units if unit not in kept], stage, how)
+    return [stored.read(stage / unit.folder, unit.run) for unit in units]
 
 
 @contextmanager
 def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
     """Progress in a notebook; elsewhere programs say themselves what they want to show."""
     if in_notebook():
-        with of_runs(len(wanted_runs(scenario, only)) * len(scenario.seeds)) as progress:
+        with of_runs(number_of_units(scenario, only)) as progress:
             yield progress
     else:
         yield lambda *_: None
@@ -147,6 +182,8 @@ def _in_memory(units: list[Unit], progress: OfRuns) -> list[Outcome]:
 
 
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
+    if not units:
+        return
     if how.dask:
         on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:
@@ -155,62 +192,18 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
         side_by_side.one_by_one(units, stage, how.progress)
 
 
-def _kept(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
-    """Units that need not be done again: in the unfinished folder, or in the result that it will replace."""
-    kept = []
-    for unit in units:
-        if stored.whole(unit, stage / unit.folder):
-            kept.append(unit)
-        elif stored.whole(unit, path / unit.folder):
-            shutil.rmtree(stage / unit.folder, ignore_errors=True)
-            (stage / unit.folder).mkdir(parents=True)
-            for name in [*stored.read(path / unit.folder, unit.run).about.files, stored.ABOUT]:
-                stored.link(path / unit.folder / name, stage / unit.folder / name)
-            kept.append(unit)
-    return kept
-
-
-def _files_of(units: list[Unit], stage: Path) -> list[str]:
+def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:
     """What was written of units that are done."""
     abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
 
 
-def _anew(units: list[Unit], stage: Path, path: Path) -> tuple[str, ...]:
-    """Why units that seem to be there, or begun, are not kept: a line for each reason."""
-    said: dict[str, list[str]] = {}
-    for unit in units:
-        reasons = [stored.objection(unit, place / unit.folder) for place in (stage, path)]
-        reasons.append(unit.unknown if work.begun(unit, stage) else "")
-        said.setdefault(next(filter(None, reasons), ""), []).append(f"{unit.name} with seed {unit.seed}")
-    said.pop("", None)
-    return tuple(f"{_some(names)} computed anew: {reason}" for reason, names in said.items())
-
-
-def _some(names: list[str], shown: int = 3) -> str:
-    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
-
-
-def _what_is_kept(units: list[Unit], stage: Path, path: Path) -> str:
-    if not ownership.is_marked(stage, ownership.UNFINISHED):
-        return f"the result is complete: {path}"
-    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # what was not whole has been removed
-    begun = sum(work.begun(unit, stage) and not unit.unknown for unit in units)
-    if done or begun:
-        part = f", and part of {begun}" if begun else ""
-        return f"{done} of {len(units)} units are kept{part}; the same command goes on from there"
-    for unit in units:
-        if (stage / unit.folder / stored.ABOUT).exists():
-            return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
-    return ""
-
-
 def _seen_from(path: Path, file: str | Path) -> str:
-    """A scenario's file as seen from where the folder lies, so that both may move together."""
+    """A scenario's file as seen from where the folder lies, so that both may move together; of one of FRED's own, its name."""
     if not file:
         return ""
     try:
-        return Path(os.path.relpath(file, path.parent)).as_posix()
+        return shipped.name_of(Path(file)) or Path(os.path.relpath(file, path.parent)).as_posix()
     except OSError:  # from a folder that is no more
         return Path(file).name
 

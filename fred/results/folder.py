@@ -22,7 +22,7 @@ from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
 
-FORMAT = 7  # of the folder, raised when a reader would have to change
+FORMAT = 8  # of the folder, raised when a reader would have to change
 
 
 class Manifest(BaseModel):
@@ -106,6 +106,8 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
     if result.swept:
         result.sweep.to_csv(stage / "sweep.csv", index=False)
         result.best.to_csv(stage / "best.csv", index=False)
+    if result.chosen and len(pairs := result.paired):
+        pairs.to_csv(stage / "paired.csv", index=False)
     _save_figures(result, stage / "figures")
     write_json(stage / MANIFEST, _manifest(stage, scenario, units, about))
 
@@ -183,6 +185,8 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: A
     names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
     for part in ("runs", "points"):
         resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
+    if scenario.baseline not in names | {point["of"] for point in resolved["points"].values()}:
+        resolved["baseline"] = None
     manifest = {
         "format": FORMAT,
         "fred": __version__,

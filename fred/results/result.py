@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.views.view import View
@@ -55,7 +56,31 @@ class Result(Tables):
     anew: tuple[str, ...] = ()  # why others that were there were computed again
 
     def __repr__(self) -> str:
-        return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}>"
+        reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
+        return f"<Result of {len(self.scenario.runs)} runs with seeds {', '.join(map(str, self.scenario.seeds))}{reported}>"
+
+    @property
+    def paired(self) -> pd.DataFrame:
+        """Each run less the baseline (the scenario's, or the first), seed by seed; of a sweep the best points.
+
+        Columns: run, baseline, quantity (loss, error, to_target, throughput), way (difference or ratio), mean, low and high
+        (95 % interval, with at least 5 seeds), least and largest (over the seeds), seeds, missing, variance_saved (by pairing).
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+        ...     stop={"updates": 4},
+        ...     seeds=[1, 2, 3, 4, 5],
+        ...     runs={
+        ...         "two": {"algorithm": {"name": "ssgd", "learning_rate": 0.1}},
+        ...         "four": {"algorithm": {"name": "ssgd", "learning_rate": 0.1}, "cluster": {"workers": 4}},
+        ...     },
+        ... )
+        >>> fred.run(scenario).paired[["run", "baseline", "quantity", "way", "mean", "low", "high", "seeds"]]
+            run baseline    quantity    way  mean  low  high  seeds
+        0  four      two  throughput  ratio   2.0  2.0   2.0      5
+        """
+        return compared(self)
 
     def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
         """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew.
@@ -98,6 +123,13 @@ class Result(Tables):
     def plot_replicas_error(self) -> "Picture":
         """The mean of the errors of workers' own models. Raises FredError where no run has such models."""
         return _pictures().of_replicas(self, "replicas_error")
+
+    def plot_paired(self) -> "Picture":
+        """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is no other run.
+
+        A dot is the mean over the seeds; thick: its 95 % interval, if there are at least 5 seeds; thin: their range.
+        """
+        return _pictures().paired(self)
 
     def plot_traffic(self) -> "Picture":
         """What was sent each way in each run, mean over the seeds.

@@ -29,8 +29,48 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     wanted = wanted_runs(scenario, only)
     remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     for name in wanted:
-        check(name, scenario.runs[name], scenario.seeds[0])
-    return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in scenario.seeds]
+        check(name, scenario.runs[name], _seeds_of(name, scenario)[0])
+    return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in _seeds_of(name, scenario)]
+
+
+def _seeds_of(name: str, scenario: Scenario) -> tuple[int, ...]:
+    """Points of sweeps are first run with the seeds on which the best are chosen; where nothing is chosen, all is reported."""
+    return scenario.seeds if name in scenario.points else scenario.reported_seeds
+
+
+def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = False) -> list[Unit]:
+    """The units that follow once points have been chosen on the `seeds`: those with the `report_seeds`, if there are any.
+
+    Args:
+        scenario: the runs and their seeds.
+        points: names of the chosen ones.
+        inline: how they are to be computed.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 4},
+    ...     seeds=[1, 2],
+    ...     report_seeds=[3],
+    ...     sweep={"over": {"cluster.workers": [2, 4]}},
+    ... )
+    >>> len(units_of(scenario)), [unit.folder for unit in reported_units(scenario, ["asgd,workers=4"])]
+    (4, ['asgd,workers=4/seed-3'])
+    """
+    return [Unit(name, scenario.runs[name], seed, inline) for name in points for seed in scenario.report_seeds or ()]
+
+
+def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
+    """How many units there will be, if each sweep has a best point.
+
+    Args:
+        scenario: the runs and their seeds.
+        only: the name of a run, or several; nothing: all.
+    """
+    wanted = wanted_runs(scenario, only)
+    swept = {scenario.points[name].of for name in wanted if name in scenario.points}
+    return sum(len(_seeds_of(name, scenario)) for name in wanted) + len(swept) * len(scenario.report_seeds or ())
 
 
 def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:

@@ -5,26 +5,51 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.components import registry
 from fred.components.component import Component, options_of
 from fred.errors import FredError
+from fred.specification import shipped
 from fred.specification.names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, problems, setting
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
+
 
 class Scenario(Component):
     """One experiment: named runs, each repeated with every seed."""
 
     title: str = Field("", description="what the experiment shows")
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...] = Field((0,), min_length=1, description="one repetition each")
+    seeds: Seeds = Field((0,), description="one repetition each")
+    report_seeds: Seeds | None = Field(
+        None,
+        description="other seeds, with which the best points of sweeps (chosen on `seeds`) and all runs that are not swept are "
+        "run, and which alone are reported",
+        examples=[[11, 12, 13, 14, 15]],
+    )
     runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
     points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
     best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
+    baseline: str | None = Field(
+        None, description="the run that the others are compared with, seed by seed; absent: the first", examples=["ssgd"]
+    )
+
+    @property
+    def reported_seeds(self) -> tuple[int, ...]:
+        """Those of what is reported.
+
+        >>> import fred
+        >>> scenario = fred.scenario(
+        ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}, seeds=[1, 2]
+        ... )
+        >>> scenario.reported_seeds, scenario.replace({"report_seeds": [11]}).reported_seeds
+        ((1, 2), (11,))
+        """
+        return self.report_seeds or self.seeds
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
         """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError.
@@ -73,18 +98,41 @@ class Scenario(Component):
             raise ValueError("expected text that can be printed; it has control characters")
         return title
 
-    @model_validator(mode="after")
-    def _distinct_seeds(self) -> "Scenario":
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("`seeds` must differ from each other")
-        return self
+    @field_validator("seeds", "report_seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...] | None, known: ValidationInfo) -> tuple[int, ...] | None:
+        if seeds and len(set(seeds)) < len(seeds):
+            raise ValueError(f"`{known.field_name}` must differ from each other")
+        return seeds
+
+    @field_validator("report_seeds")
+    @classmethod
+    def _not_those_that_choose(cls, seeds: tuple[int, ...] | None, known: ValidationInfo) -> tuple[int, ...] | None:
+        both = sorted({*(seeds or ())} & {*known.data.get("seeds", ())})
+        if both:
+            raise ValueError(
+                f"{', '.join(map(str, both))} in `seeds`, too, on which the best points are chosen; expected other seeds"
+            )
+        return seeds
+
+    @field_validator("baseline")
+    @classmethod
+    def _one_of_the_runs(cls, baseline: str | None, known: ValidationInfo) -> str | None:
+        runs = known.data.get("runs")
+        if baseline is None or runs is None:
+            return baseline
+        points = known.data.get("points", {})
+        names = list(dict.fromkeys(points[name].of if name in points else name for name in runs))
+        if baseline not in names:
+            raise ValueError(f"expected one of {', '.join(names)}{registry.nearest(baseline, names)}")
+        return baseline
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
     r"""Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
 
     Args:
-        path: the YAML file; paths that it names are seen from its folder.
+        path: the YAML file, or the name of a scenario that comes with FRED; paths that it names are seen from its folder.
         settings: each as after `--set` on the command line: for all runs, or for one as `runs.NAME.key.path=value`.
         imports: names of modules, whose classes the file then names as `module:Class`.
 
@@ -102,7 +150,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     fred.errors.FredError: --set cluster.worker=16: unknown key `worker`; did you mean `workers`?...
     """
     registry.allow_import(imports)
-    path = Path(path)
+    path = shipped.located(Path(path))
     source = Source(path, *parse(path), [setting(text) for text in settings])
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 

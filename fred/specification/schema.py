@@ -9,6 +9,7 @@ from fred.components import registry
 from fred.components.component import ONE_OF, without_example
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
+from fred.specification.source import OF_ALL
 from fred.specification.sweep import Sweep
 
 _OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
@@ -43,7 +44,7 @@ def scenario_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "FRED scenario",
         "type": "object",
-        "properties": {"title": whole["title"], "seeds": whole["seeds"], **shared["properties"], "runs": runs},
+        "properties": {**{key: whole[key] for key in OF_ALL}, **shared["properties"], "runs": runs},
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -17,7 +17,8 @@ from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
 
 Setting = tuple[Keys, Any, str]  # where, what, and how it was said
-_OF_THE_FILE = ("title", "seeds", "runs")  # keys that are not settings of each run
+OF_ALL = ("title", "seeds", "report_seeds", "baseline")  # keys that are no settings of each run
+_OF_THE_FILE = (*OF_ALL, "runs")
 _PLACE = re.compile("[0-9]{1,9}")  # in a list
 _MOST_BITS = 4096
 
@@ -50,11 +51,11 @@ class Source:
 
     def specification(self) -> dict[str, Any]:
         """What the file and the settings say, every run complete."""
-        result: dict[str, Any] = {key: self.document[key] for key in ("title", "seeds") if key in self.document}
+        result: dict[str, Any] = {key: self.document[key] for key in OF_ALL if key in self.document}
         shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
         result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
         for keys, value, text in self._settings:
-            if keys[0] in ("title", "seeds"):
+            if keys[0] in OF_ALL:
                 _assign(result, keys, value, text)
             elif keys[0] != "runs":
                 swept = [run for run in result["runs"].values() if run.get("sweep")] if keys[0] == "sweep" else []

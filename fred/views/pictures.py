@@ -13,9 +13,10 @@ from fred.outcomes import staleness, sweeps
 from fred.outcomes.measures import WAYS, copies
 from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.paired import compared, shared_seeds
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
-from fred.views import bars, curves, sweep_figures, timeline
+from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View
 
@@ -44,6 +45,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     if "disagreement" in metrics:
         own_models = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
         drawn |= {name: partial(of_replicas, tables, quantity, view) for name, quantity in own_models.items()}
+    if shared_seeds(tables) > 1:
+        drawn["paired"] = partial(paired, tables, view)
     if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
         drawn["traffic"] = partial(traffic, tables, view)
     drawn["staleness"] = partial(stale_gradients, tables, view)
@@ -109,6 +112,19 @@ def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Pict
         raise FredError("nothing to plot: in these runs workers have no models of their own")
     view = coloured(tables, view)
     return curves.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title, view=view)
+
+
+def paired(tables: Tables, view: View | None = None) -> Picture:
+    """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is none to compare.
+
+    Args:
+        tables: what the runs came to.
+        view: how wide, in which colours.
+    """
+    pairs = compared(tables)
+    if pairs.empty:
+        raise FredError("nothing to plot: no two runs have seeds in common")
+    return paired_figure.paired(pairs, tables.scenario.title, coloured(tables, view))
 
 
 def traffic(tables: Tables, view: View | None = None) -> Picture:

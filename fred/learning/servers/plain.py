@@ -5,6 +5,12 @@
 | SSGD         | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                          |
 | ASGD         | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                |
 | SoftsyncSGD  | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2                                         |
+| KAsync       | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                            |
+| KBatchAsync  | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                            |
+| MSync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802                        |
+| RennalaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018             |
+| MaleniaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                                |
+| RingmasterASGD | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5                             |
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |
@@ -61,6 +67,50 @@ class SoftsyncSGD(Server):
 
     rule: ClassVar[str] = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
     protocol: ClassVar[str] = "softsync"
+
+
+class KAsync(Server):
+    """One step with the mean of k gradients of k workers, however stale each is; who is not among them goes on computing."""
+
+    rule: ClassVar[str] = "w <- w - step(mean of the last k g, of k workers)"
+    protocol: ClassVar[str] = "softsync"
+    protocol_options: ClassVar[dict[str, Any]] = {"afterwards": "wait"}
+
+
+class KBatchAsync(Server):
+    """One step with the mean of k gradients, whoever sent them, however stale each is."""
+
+    rule: ClassVar[str] = "w <- w - step(mean of the last k g)"
+    protocol: ClassVar[str] = "softsync"
+
+
+class MSync(Server):
+    """One step with the mean of the first m gradients at the present parameters; who is slower gives up, and reads anew."""
+
+    rule: ClassVar[str] = "w <- w - step(mean of the first m of n g)"
+    protocol: ClassVar[str] = "synchronous"
+    protocol_options: ClassVar[dict[str, Any]] = {"late": "interrupt"}
+
+
+class RennalaSGD(Server):
+    """One step with the mean of the first B gradients at the present parameters, whoever sent them, and how many each."""
+
+    rule: ClassVar[str] = "w <- w - step(mean of the first B g at w)"
+    protocol: ClassVar[str] = "fresh-batch"
+
+
+class MaleniaSGD(Server):
+    """One step with the mean over all workers of each one's mean gradient at the present parameters."""
+
+    rule: ClassVar[str] = "w <- w - step(mean over i of (mean of the g_i at w))"
+    protocol: ClassVar[str] = "fresh-from-all"
+
+
+class RingmasterASGD(Server):
+    """One step with every gradient that is less than R updates stale; who would come later begins anew."""
+
+    rule: ClassVar[str] = "w <- w - step(g)    (if tau < R)"
+    protocol: ClassVar[str] = "bounded-delay"
 
 
 class SSP(Server):

@@ -1,0 +1,95 @@
+"""What the command line shows of paired differences: a line per run, a column per quantity, and how sure that is."""
+
+import math
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from fred.outcomes.paired import FEWEST
+from fred.results.compare import Compared
+
+ONE_SEED = (
+    f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
+)
+_HEADINGS = {"to_target": "to target"}
+_MOST_DECIMALS = 6
+_ROUNDING = 1e-6  # relative: what differs by less is shown as one number
+
+
+def paired_table(pairs: pd.DataFrame) -> Table:
+    """Each run less the baseline, or relative to it, with an interval, or the range where there are few seeds.
+
+    Args:
+        pairs: as `outcomes.paired.compared` gives them, of two seeds or more.
+    """
+    table = Table(
+        title=_title(pairs), title_justify="left", title_style="bold", caption=_caption(pairs), caption_justify="left"
+    )
+    quantities = list(dict.fromkeys(pairs["quantity"]))
+    table.add_column("run", no_wrap=True)
+    for quantity in quantities:
+        table.add_column(_HEADINGS.get(quantity, quantity), justify="right")
+    for run, own in pairs.groupby("run", sort=False):
+        cells = {each["quantity"]: said(each) for each in own.to_dict("records")}
+        table.add_row(Text(str(run)), *(cells.get(quantity, "–") for quantity in quantities))
+    return table
+
+
+def named(compared: Compared) -> pd.DataFrame:
+    """Paired differences under the runs' names, and the folders' where there are more than two.
+
+    Args:
+        compared: the folders.
+    """
+    pairs = compared.paired()
+    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs
+
+
+def said(pair: dict[Any, Any]) -> str:
+    """A row of the comparison in words.
+
+    Args:
+        pair: as a mapping; without an interval the range of the seeds is said.
+
+    >>> surely = {"low": 1.25, "high": 2.0, "least": 1.0, "largest": 3.0}
+    >>> said({"way": "ratio", "mean": 1.5, **surely, "seeds": 8, "missing": 0})
+    '× 1.50 (1.25 to 2.00)'
+    >>> few = {"low": math.nan, "high": math.nan, "least": -0.01, "largest": 0.02}
+    >>> said({"way": "difference", "mean": 0.01, **few, "seeds": 2, "missing": 1})
+    '+0.010 (-0.010 to +0.020), 2 of 3 seeds'
+    """
+    if not pair["seeds"]:
+        return "–"
+    if pair["least"] == pair["largest"] == (pair["way"] == "ratio"):
+        return "equal"
+    low, high = (pair["low"], pair["high"]) if math.isfinite(pair["low"]) else (pair["least"], pair["largest"])
+    apart = high - low > _ROUNDING * abs(pair["mean"])
+    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(high - low)))) if apart else 3
+    form, sign = (f".{decimals}f", "× ") if pair["way"] == "ratio" else (f"+.{decimals}f", "")
+    spread = f" ({low:{form}} to {high:{form}})" if apart else ""
+    missing = f", {pair['seeds']} of {pair['seeds'] + pair['missing']} seeds" if pair["missing"] else ""
+    return f"{sign}{pair['mean']:{form}}{spread}{missing}"
+
+
+def _title(pairs: pd.DataFrame) -> Text:
+    return Text(f"compared with {pairs['baseline'].iloc[0]}, seed by seed", style="bold")
+
+
+def _caption(pairs: pd.DataFrame) -> str:
+    """What is in brackets, and how much pairing saved of the variance, from the least to the most of the runs."""
+    seeds = pairs["seeds"] + pairs["missing"]
+    number, few = seeds.max(), (pairs["seeds"] < FEWEST) & (pairs["seeds"] > 0)
+    interval = f"95 % interval over {number} seeds" + (f", with fewer than {FEWEST} the range" if few.any() else "")
+    brackets = f"range of {number} seeds, too few for an interval" if number < FEWEST else interval
+    saved = [
+        f"{_HEADINGS.get(str(quantity), str(quantity))} {_percent(own)}"
+        for quantity, own in pairs.dropna(subset="variance_saved").groupby("quantity", sort=False)["variance_saved"]
+    ]
+    return f"in brackets: {brackets}" + (f"; variance that pairing saved: {', '.join(saved)}" if saved else "")
+
+
+def _percent(shares: pd.Series) -> str:
+    least, most = (round(100 * share) for share in (shares.min(), shares.max()))
+    return f"{least} %" if least == most else f"{least} to {most} %"

@@ -1,0 +1,32 @@
+"""`fred scenarios`: which scenarios come with FRED, and what to look for in each; or the text of one."""
+
+import argparse
+import shutil
+import sys
+import textwrap
+
+from fred.specification import shipped
+
+_WIDTH = 32  # of the names
+_AFTER = """
+`fred run NAME` runs one, `fred scenarios NAME` prints it, `fred new FILE --from NAME` copies it to be changed.
+quickstart and those in systems/ are small; the papers' own (backup-workers/, fasgd/, ...) take minutes to hours, and most
+of them read your copy of MNIST from $FRED_DATA/mnist."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Which one to print."""
+    parser.add_argument("name", nargs="?", help="print this one")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print all names, or one scenario. Raises FredError for a name that none has."""
+    if options.name:
+        print(shipped.file_of(options.name).read_text(encoding="utf-8"), end="")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000  # a line each for programs
+    for name in shipped.names():
+        text = textwrap.wrap(shipped.promise(name), max(width - _WIDTH, 40))
+        print(f"{name:<{_WIDTH}}" + f"\n{'':<{_WIDTH}}".join(text))
+    print(_AFTER)
+    return 0

@@ -1,0 +1,98 @@
+"""Who sends what to whom, and how long it is on its way: messages to and from servers, models between workers."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name
+
+WAYS = ("to servers", "to workers", "between workers")
+_TO_SERVERS, _TO_WORKERS, _BETWEEN_WORKERS = range(len(WAYS))
+
+
+def messages(schedule: Schedule) -> pd.DataFrame:
+    """Every message with a sender and a receiver, those to servers first; in the order of the rows. Collectives are none.
+
+    Columns: way (of WAYS), begin_ns, end_ns, arrived (false: it was on its way at the end of the run, or was lost in a crash),
+    row (of the schedule: in which it is used or, of a model, was sent; NONE: none), sender and receiver (a worker; the block
+    that a server holds; NONE: all servers, or several workers), bytes (NONE: not known).
+
+    What servers send takes from being sent to its arrival, what they receive from the end of the gradient to its use, a model
+    between workers from being sent to its arrival; in exchanges one after the other, from those a worker waits for last.
+
+    Args:
+        schedule: of a run with a clock, `result.outcome(run).schedule`.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 1, "network": {"latency": {"name": "constant", "seconds": 0.25}}},
+    ...     algorithm={"name": "asgd", "learning_rate": 0.1},
+    ...     stop={"updates": 1},
+    ... )
+    >>> messages(fred.run(scenario).outcome("asgd").schedule)[["way", "begin_ns", "end_ns", "sender", "receiver"]]
+              way    begin_ns      end_ns  sender  receiver
+    0  to servers  1250000000  1500000000       0        -1
+    1  to workers           0   250000000      -1         0
+    """
+    parts = [_up(schedule), _never_used(schedule), _down(schedule), _trips(schedule)]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    table["way"] = by_name(table["way"].to_numpy(), WAYS)
+    table["end_ns"] = table["end_ns"].clip(upper=schedule.end_ns)
+    return table
+
+
+def _up(schedule: Schedule) -> pd.DataFrame:
+    """What servers have used or dropped."""
+    rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
+    begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
+    sizes = schedule["bytes"][rows]
+    return _table(_TO_SERVERS, begin, end, True, rows, schedule["worker"][rows], _server(schedule, rows), sizes)
+
+
+def _never_used(schedule: Schedule) -> pd.DataFrame:
+    """What does not arrive at servers."""
+    _, begin, end, _, worker, _ = schedule.intervals.only(What.SENDING)
+    return _table(_TO_SERVERS, begin, end, False, NONE, worker, NONE, NONE)
+
+
+def _down(schedule: Schedule) -> pd.DataFrame:
+    """What servers have sent."""
+    rows = _of_servers(schedule, Verb.PULL)
+    begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
+    arrived, sizes = end <= schedule.end_ns, schedule["bytes"][rows]
+    return _table(_TO_WORKERS, begin, end, arrived, rows, _server(schedule, rows), schedule["worker"][rows], sizes)
+
+
+def _trips(schedule: Schedule) -> pd.DataFrame:
+    """Models between workers: what was published may go to several, and is as large for each."""
+    _, begin, end, row, sender, receiver = schedule.intervals.only(What.TRIP)
+    sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
+    arrived = (end < schedule.end_ns) | (begin == end)
+    return _table(_BETWEEN_WORKERS, begin, end, arrived, row, sender, receiver, sizes)
+
+
+def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
+    """Rows about replicas on servers for which something was sent."""
+    rows, where = schedule.rows(*verbs), schedule.on_servers
+    replica = schedule["replica"][rows]
+    chosen: Ints = rows[(schedule["messages"][rows] > 0) & (replica >= where.start) & (replica < where.stop)]
+    return chosen
+
+
+def _server(schedule: Schedule, rows: Ints) -> Ints:
+    return schedule["block"][rows] if schedule.blocks > 1 else np.full(len(rows), NONE)
+
+
+def _table(
+    way: int,
+    begin: Ints,
+    end: Ints,
+    arrived: NDArray[np.bool_] | bool,
+    row: Ints | int,
+    sender: Ints | int,
+    receiver: Ints | int,
+    size: Ints | int,
+) -> pd.DataFrame:
+    """One way's; what is the same for all is given once."""
+    columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}
+    return pd.DataFrame({**columns, "receiver": receiver, "bytes": size}, index=range(len(begin)))

@@ -1,0 +1,164 @@
+"""Batches of gradients that were all computed at the present parameters: Rennala and Malenia.
+
+| class        | source                                                                                       |
+|--------------|----------------------------------------------------------------------------------------------|
+| FreshBatch   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4: Rennala; Dutta et al. 2018: k-batch-sync |
+| FreshFromAll | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6: Malenia                                  |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
+    >>> told(name="fresh-batch", batch=3)
+    [119, 357, 119]
+    >>> told(name="fresh-from-all")
+    [29, 290, 87]
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.network import NOTHING
+from fred.components.component import Count, Whole
+from fred.protocols.protocol import Protocol
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class _Fresh(Protocol):
+    """Who has delivered a gradient begins another one at the same parameters; what is older than these is of no use."""
+
+    faults: ClassVar[str] = "Who is back reads the newest model, and joins the round; what others deliver meanwhile counts."
+
+    late: Literal["interrupt", "finish"] = Field(
+        "interrupt",
+        description="what becomes of gradients that the update has made old: given up, or delivered in vain",
+    )
+
+    @abstractmethod
+    def _server(self, sim: Simulation) -> "_Server":
+        """Who collects."""
+
+    def start(self, sim: Simulation) -> None:
+        server = self._server(sim)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, server, worker))
+
+    def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+        while True:
+            gradient = None
+            try:
+                model = yield from sim.pull(worker)
+                while model.timestamp == sim.clock():
+                    gradient = sim.compute(worker, model)
+                    yield gradient.finished
+                    yield from sim.send(gradient)
+                    arrived, gradient = gradient, None
+                    if not server.accept(arrived):
+                        yield 0  # what arrives at the same moment may end the round
+                    elif self.late == "interrupt":
+                        self._interrupt_others(sim, worker)
+            except simpy.Interrupt:
+                if gradient:
+                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
+
+    def _interrupt_others(self, sim: Simulation, worker: int) -> None:
+        for other in range(sim.workers):
+            if other != worker:
+                sim.interrupt(other)
+
+
+class FreshBatch(_Fresh):
+    """Each update averages the first B gradients computed at the present parameters, whoever sends them, and how many each.
+
+    With one gradient it is the fastest worker's SGD. Nobody waits for anybody: a worker that has delivered a gradient begins
+    another one at the same parameters. Of a gradient's noise and the accuracy that is asked for, B = ceil(variance / accuracy)
+    is best [arXiv:2305.12387, theorem 7.5].
+    """
+
+    batch: Count | None = Field(
+        None, description="B: gradients in each update; absent: as many as there are workers", examples=[4]
+    )
+
+    def _server(self, sim: Simulation) -> "_Server":
+        return _Batch(sim, self.batch or sim.workers)
+
+
+class FreshFromAll(_Fresh):
+    """Each update averages all workers' means of what they have computed at the present parameters, however many each has.
+
+    A round ends when everybody has delivered a gradient, and there are enough: the harmonic mean of how many each has is above
+    `batch` / workers. So fast workers' data count no more than those of slow ones.
+    """
+
+    batch: Whole = Field(0, description="S: so many gradients at least, if all deliver as many; 0: one of each worker will do")
+
+    def _server(self, sim: Simulation) -> "_Server":
+        return _Means(sim, self.batch)
+
+
+class _Server:
+    """Collects gradients at the present parameters."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+
+    def accept(self, gradient: Gradient) -> bool:
+        """A gradient has arrived; whether there has been an update."""
+        if gradient.copy.timestamp < self._sim.clock():
+            self._sim.drop(gradient)
+            return False
+        return self._collect(gradient)
+
+    def _collect(self, gradient: Gradient) -> bool:
+        raise NotImplementedError
+
+
+class _Batch(_Server):
+    """So many of them, whose mean is stepped with."""
+
+    def __init__(self, sim: Simulation, needed: int):
+        super().__init__(sim)
+        self._needed, self._arrived = needed, 0
+
+    def _collect(self, gradient: Gradient) -> bool:
+        self._sim.add(gradient)
+        self._arrived += 1
+        if self._arrived < self._needed:
+            return False
+        self._sim.commit()
+        self._arrived = 0
+        return True
+
+
+class _Means(_Server):
+    """Those of all workers, each by the share that it has of its worker's mean, which is known at the end of the round."""
+
+    def __init__(self, sim: Simulation, needed: int):
+        super().__init__(sim)
+        self._needed = needed
+        self._arrived: list[Gradient] = []
+
+    def _collect(self, gradient: Gradient) -> bool:
+        self._arrived.append(gradient)
+        self._arrived = [each for each in self._arrived if not each.dropped]  # with the worker that held it
+        numbers = Counter(each.worker for each in self._arrived)
+        workers = self._sim.workers
+        if len(numbers) < workers or workers * workers <= self._needed * sum(1 / each for each in numbers.values()):
+            return False
+        for each in self._arrived:
+            self._sim.add(each, weight=1 / (workers * numbers[each.worker]))
+        self._sim.commit(weight=1.0)
+        self._arrived = []
+        return True

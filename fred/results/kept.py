@@ -1,0 +1,87 @@
+"""What of earlier work on a result is kept, why not more, and what is kept of work that is interrupted."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from fred.files import ownership
+from fred.outcomes import stored
+from fred.outcomes.unit import Unit
+from fred.running import work
+
+
+def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
+    """Units that need not be done again: in the unfinished folder, or in the result that it will replace.
+
+    Args:
+        units: those that may be there.
+        stage: the unfinished folder, in which those of the result get further names.
+        path: the result's place.
+    """
+    kept = []
+    for unit in units:
+        if stored.whole(unit, stage / unit.folder):
+            kept.append(unit)
+        elif stored.whole(unit, path / unit.folder):
+            shutil.rmtree(stage / unit.folder, ignore_errors=True)
+            (stage / unit.folder).mkdir(parents=True)
+            for name in [*stored.read(path / unit.folder, unit.run).about.files, stored.ABOUT]:
+                stored.link(path / unit.folder / name, stage / unit.folder / name)
+            kept.append(unit)
+    return kept
+
+
+def objections_to(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]:
+    """Why units that seem to be there, or begun, are not kept; no words where nothing is there.
+
+    Args:
+        units: those that are not kept.
+        stage: the unfinished folder.
+        path: the result's place.
+    """
+    found = {}
+    for unit in units:
+        reasons = [stored.objection(unit, place / unit.folder) for place in (stage, path)]
+        reasons.append(unit.unknown if work.begun(unit, stage) else "")
+        found[unit] = next(filter(None, reasons), "")
+    return found
+
+
+def said_anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
+    """A line for each reason for which units were computed again.
+
+    Args:
+        objections: the reason by unit.
+        units: those that were computed, or kept.
+    """
+    said: dict[str, list[str]] = {}
+    for unit in units:
+        if objections.get(unit):
+            said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
+    return tuple(f"{_some(names)} computed anew: {reason}" for reason, names in said.items())
+
+
+def _some(names: list[str], shown: int = 3) -> str:
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str:
+    """In words, what an interrupted run leaves; none if it leaves nothing.
+
+    Args:
+        units: those that may be there.
+        number: how many there would have been in the end.
+        stage: the unfinished folder.
+        path: the result's place.
+    """
+    if not ownership.is_marked(stage, ownership.UNFINISHED):
+        return f"the result is complete: {path}"
+    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # what was not whole has been removed
+    begun = sum(work.begun(unit, stage) and not unit.unknown for unit in units)
+    if done or begun:
+        part = f", and part of {begun}" if begun else ""
+        return f"{done} of {number} units are kept{part}; the same command goes on from there"
+    for unit in units:
+        if (stage / unit.folder / stored.ABOUT).exists():
+            return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
+    return ""

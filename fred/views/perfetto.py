@@ -1,0 +1,210 @@
+"""A run as a trace that https://ui.perfetto.dev opens: who does what when, what is sent to whom, what becomes of it."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.cluster.durations import NANOSECONDS
+from fred.errors import FredError
+from fred.outcomes.messages import messages
+from fred.outcomes.spans import spans
+from fred.outcomes.staleness import of_gradients
+from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What
+from fred.views.flows import Flows
+from fred.views.packets import Packets
+
+MOST = 1_000_000  # slices and instants in one trace, of about 100 bytes each
+_DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # to a replica, by verb
+_FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # of a row
+_USED = Verb.PUSH, Verb.ADD
+
+
+class Part(NamedTuple):
+    """What is shown of a run.
+
+    Args:
+        schedule: of a run with a clock.
+        name: the run's.
+        node_of: the node of each worker, [workers].
+        begin: ns of virtual time, from which on.
+        end: ns, until when.
+    """
+
+    schedule: Schedule
+    name: str
+    node_of: NDArray
+    begin: int
+    end: int
+
+    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+        """What lies in this part, at least partly."""
+        begin, end = table["begin_ns"], table["end_ns"]
+        at_once = (begin == end) & (begin >= self.begin) & (end <= self.end)
+        return table[at_once | ((end > self.begin) & (begin < self.end))]
+
+    def cut(self, table: pd.DataFrame) -> Iterator[Any]:
+        """What of it, in order; its number first, times cut at the ends of this part."""
+        ends = {name: table[name].clip(self.begin, self.end) for name in ("begin_ns", "end_ns")}
+        return table.assign(**ends).itertuples(name=None)
+
+    def holds(self, times: Ints) -> NDArray[np.bool_]:
+        """Which of these times, ns, lie in it."""
+        return (times >= self.begin) & (times <= self.end)
+
+
+def trace(part: Part) -> bytes:
+    """A Perfetto trace: the same bytes for the same part of a run. Raises FredError where that is too much.
+
+    Tracks: how many updates there were, and how stale each gradient was; who is away from when on; each replica, with what is
+    done to it; messages while they are on their way, at the worker who sends or, from servers, receives them; each worker's
+    time, as `fred.spans` has it. Flows lead from a gradient over its message to what it is used for, and from where a model
+    is read over its message to the gradient that is computed with it. Times are ns of virtual time.
+    """
+    schedule = part.schedule
+    account, sent = part.of(spans(schedule)), part.of(messages(schedule))
+    sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are rows
+    rows = np.flatnonzero(part.holds(schedule["time_ns"]) & (schedule["verb"] != Verb.MIX))
+    _check(part, len(account) + len(sent) + len(rows))
+    flows, packets = Flows(schedule, account, sent, rows), Packets()
+    top = packets.track(part.name)
+    _counts(packets, top, part)  # and then in the order in which flows go where no time passes
+    _faults(packets, top, part)
+    _replicas(packets, top, part, rows, flows)
+    _messages(packets, top, part, sent, flows)
+    _workers(packets, top, part, account, flows)
+    return packets.finished()
+
+
+def _check(part: Part, number: int) -> None:
+    if number <= MOST:
+        return
+    end = part.begin + (part.end - part.begin) * MOST // (2 * number)
+    raise FredError(
+        f"{part.name} has {number:,} slices and instants, more than the {MOST:,} that a trace may have; choose a part of it, "
+        f"such as --begin {part.begin / NANOSECONDS:.9g} --end {end / NANOSECONDS:.9g}"
+    )
+
+
+def _counts(packets: Packets, top: int, part: Part) -> None:
+    """Updates so far, of all replicas; staleness."""
+    schedule = part.schedule
+    times = schedule["time_ns"][schedule.ledger.every_update]
+    track = packets.track("updates", top, 0, "updates")
+    packets.count(track, part.begin, int((times < part.begin).sum()) // schedule.blocks)
+    for number in np.flatnonzero(part.holds(times)).tolist():
+        packets.count(track, int(times[number]), (number + 1) // schedule.blocks)
+    track = packets.track("staleness", top, 1, "updates")
+    times = schedule["time_ns"][schedule.rows(*_USED)]
+    shown = part.holds(times)
+    for time, stale in zip(times[shown].tolist(), of_gradients(schedule)[shown].tolist(), strict=True):
+        packets.count(track, time, stale)
+
+
+def _faults(packets: Packets, top: int, part: Part) -> None:
+    """From when on who is away."""
+    beside = part.schedule.intervals
+    begun = part.holds(beside.begin_ns)
+    away = np.flatnonzero(begun & np.isin(beside.what, (What.AWAY, What.SERVER_AWAY)))
+    track = packets.track("faults", top, 2) if len(away) else 0
+    for each in away.tolist():
+        server = beside.what[each] == What.SERVER_AWAY
+        name = f"server {beside.other[each]}" if server else f"worker {beside.worker[each]}"
+        begin, end = int(beside.begin_ns[each]), int(beside.end_ns[each])
+        facts = [("for, s", "for ever" if end >= UNENDING else f"{(end - begin) / NANOSECONDS:g}")]
+        packets.instant(track, begin, f"{name} is away", facts)
+
+
+def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) -> None:
+    """What is done to each block of each replica."""
+    schedule = part.schedule
+    where = packets.track("parameters", top, 4)
+    cells = schedule.cells(rows)
+    tracks = {cell: packets.track(_named(schedule, cell), where, cell) for cell in np.unique(cells).tolist()}
+    passing, ending = flows.passing["rows"], flows.ending["rows"]
+    columns = (rows, schedule["time_ns"][rows], schedule["verb"][rows], cells)
+    for told, row, time, verb, cell in zip(_facts(schedule, rows), *(each.tolist() for each in columns), strict=True):
+        packets.instant(tracks[cell], time, _DONE[verb], told, passing.get(row, ()), ending.get(row, ()))
+
+
+def _named(schedule: Schedule, cell: int) -> str:
+    """What a block of a replica is called."""
+    replica, block = divmod(cell, schedule.blocks)
+    if schedule.replicas == 1 or replica in schedule.on_servers:
+        whose = "of the server" if len(schedule.on_servers) else "of all workers"
+    else:
+        whose = f"of worker {replica}"
+    return whose if schedule.blocks == 1 else f"{whose}, block {block}"
+
+
+def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Iterator[list[tuple[str, int | str]]]:
+    """What is known of each of these rows; of NONE, nothing."""
+    made = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
+    version, stale = schedule["timestamp"].copy(), np.full(len(schedule), NONE, np.int64)
+    version[made], stale[schedule.rows(*_USED)] = schedule.read_at(made), of_gradients(schedule)
+    size = np.where(schedule["messages"] > 0, schedule["bytes"], NONE)
+    columns = (schedule["worker"], schedule["step"], version, stale, size, np.arange(len(schedule)))
+    known = {name: np.append(column, NONE)[rows].tolist() for name, column in zip(_FACTS, columns, strict=True)}
+    for numbers in zip(*(known[name] for name in names), strict=True):
+        yield [(name, number) for name, number in zip(names, numbers, strict=True) if number != NONE]
+
+
+def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
+    """Messages on their way, and then the arrivals of models from other workers."""
+    where = packets.track("messages", top, 5) if len(sent) else 0
+    lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
+    for number, way, begin, end, arrived, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
+        receives = way == "to workers" or sender == NONE
+        own, other = (receiver, sender) if receives else (sender, receiver)
+        party = _party("worker" if way == "between workers" else "server", other)
+        told = [(name, value) for name, value in (("bytes", size), ("row", row)) if value != NONE]
+        track, name = lanes.free(own, receives, begin, end), "gradient" if way == "to servers" else "model"
+        facts = [("from" if receives else "to", party), *told, *([] if arrived else [("arrives", "never in this run")])]
+        packets.slice(track, begin, end, name, facts, passing.get(number, ()), ending.get(number, ()))
+    lanes, ending = _Lanes(packets, where), flows.ending["arrivals"]
+    arriving = sent.loc[list(ending)].sort_values("end_ns", kind="stable")
+    for number, time, sender, receiver in arriving[["end_ns", "sender", "receiver"]].itertuples(name=None):
+        facts = [("from", f"worker {sender}")]
+        packets.instant(lanes.free(receiver, True, time, time), time, "model", facts, ending=ending[number])
+
+
+def _party(other: str, number: int) -> str:
+    """With whom a worker deals."""
+    return other if number == NONE else f"{other} {number}"
+
+
+class _Lanes:
+    """Where a worker's messages are drawn: as many tracks with one name as overlap, in the order in which they begin."""
+
+    def __init__(self, packets: Packets, parent: int):
+        self._packets, self._parent = packets, parent
+        self._lanes: dict[int, list[list[int]]] = defaultdict(list)  # track, and until when it is taken, ns
+
+    def free(self, worker: int, receives: bool, begin: int, end: int) -> int:
+        """A track that is free from `begin` on, and is then taken until `end`, ns."""
+        rank = 2 * worker + receives
+        lane = next((each for each in self._lanes[rank] if each[1] <= begin), None)
+        if lane is None:
+            name = f"worker {worker} {'receives' if receives else 'sends'}"
+            lane = [self._packets.track(name, self._parent, rank), 0]
+            self._lanes[rank].append(lane)
+        lane[1] = end
+        return lane[0]
+
+
+def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flows: Flows) -> None:
+    """Each worker's time, below its node where several share one."""
+    where, nodes = packets.track("workers", top, 3), part.node_of.tolist()
+    shared = 1 < len(set(nodes)) < len(nodes)
+    above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}
+    tracks = [packets.track(f"worker {worker}", above[node], worker) for worker, node in enumerate(nodes)]
+    told = _facts(part.schedule, account["row"].to_numpy(), ("step", "version", "staleness", "row"))
+    passing, ending = flows.passing["spans"], flows.ending["spans"]
+    for (span, worker, begin, end, kind, _, other, number), facts in zip(part.cut(account), told, strict=True):
+        if other:
+            facts.append(("for" if kind == "waiting" else "with", _party(other, number)))
+        name = kind.replace("_", " ")
+        packets.slice(tracks[worker], begin, end, name, facts, passing.get(span, ()), ending.get(span, ()))

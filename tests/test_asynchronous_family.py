@@ -1,0 +1,247 @@
+"""Systems that bound, answer or avoid delays: what they are the same as, what theory says of them, and NumPy's word on each."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred import batch_indices
+from fred.errors import FredError
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from fred.schedule.schedule import Schedule, Verb
+from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.test_successors import with_what_was_read
+from tests.worlds import CLUSTERS, COMPUTE, make_run, same
+
+UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+
+
+def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
+    algorithm = {"learning_rate": 0.1, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    options = {"stop": {"updates": 60}, **options}
+    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
+
+
+class TestSame:
+    """To the last bit."""
+
+    def test_with_one_gradient_at_each_model_three_systems_are_one(self):
+        master = outcome("ringmaster", {"name": "bounded-delay", "threshold": 1})
+        rennala = outcome("rennala", {"name": "fresh-batch", "batch": 1})
+        sync = outcome("m-sync", {"name": "synchronous", "backup_workers": 4, "late": "interrupt"})
+        assert master.params_digest == rennala.params_digest == sync.params_digest
+        assert master.schedule.end_ns == rennala.schedule.end_ns == sync.schedule.end_ns
+
+    @pytest.mark.parametrize("network", [None, NETWORK])
+    def test_without_a_bound_ringmaster_is_asynchronous(self, network):
+        cluster = UNEQUAL | ({"network": network} if network else {})
+        master, asgd = (
+            outcome("ringmaster", {"name": "bounded-delay", "threshold": 10**6}, cluster),
+            outcome("asgd", None, cluster),
+        )
+        assert master.schedule.digest() == asgd.schedule.digest()
+        assert same(master, asgd)
+
+    def test_k_async_of_all_is_synchronous(self):
+        k_async = outcome("k-async", {"name": "softsync", "gradients": 5, "afterwards": "wait"})
+        assert k_async.params_digest == outcome("ssgd").params_digest
+
+    def test_k_batch_async_of_one_is_asynchronous(self):
+        assert same(outcome("k-batch-async", {"name": "softsync", "gradients": 1}), outcome("asgd"))
+
+    @pytest.mark.parametrize(
+        "algorithm",
+        [
+            {"name": "clipped-asgd", "length": 1e9},
+            {"name": "picky-sgd", "distance": 1e9},
+            {"name": "delay-adaptive"},
+        ],
+        ids=lambda algorithm: algorithm["name"],
+    )
+    def test_what_never_has_to_answer_is_asgd(self, algorithm):
+        """Two workers of equal speed, whose gradients are never staler than there are workers."""
+        cluster = {"workers": 2, "compute": {"name": "constant", "seconds": 0.1}}
+        assert same(outcome(algorithm, None, cluster), outcome("asgd", None, cluster))
+
+    def test_nothing_is_compensated_where_nothing_is_stale(self):
+        cluster = {"workers": 1, "compute": COMPUTE}
+        assert same(outcome({"name": "dc-asgd", "compensation": 9.0}, None, cluster), outcome("asgd", None, cluster))
+
+    def test_malenia_with_equal_times_is_synchronous(self):
+        """But for the last digit: shares of a mean are added up, instead of divided in the end."""
+        cluster = {"workers": 5, "compute": {"name": "constant", "seconds": 0.1}}
+        malenia, ssgd = outcome("malenia", None, cluster), outcome("ssgd", None, cluster)
+        assert largest_relative_error(malenia.final, ssgd.final) < 1e-5
+        assert malenia.schedule.end_ns == ssgd.schedule.end_ns
+
+
+class TestDelays:
+    """Whatever the cluster."""
+
+    @given(
+        cluster=CLUSTERS, threshold=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9)
+    )
+    def test_nothing_that_ringmaster_uses_is_as_old_as_its_bound(self, cluster, threshold, late, seed):
+        schedule = recorded(cluster, {"name": "bounded-delay", "threshold": threshold, "late": late}, seed)
+        pushes = schedule.rows(Verb.PUSH)
+        assert schedule["staleness"][pushes].max(initial=0) < threshold
+        assert schedule.counts()["updates"] == 40
+
+    def test_its_own_bound_grows_with_the_root_of_the_updates(self):
+        schedule = outcome("ringmaster", {"name": "bounded-delay", "threshold": "sqrt"}, stop={"updates": 300}).schedule
+        staleness = schedule["staleness"][schedule.rows(Verb.PUSH)]
+        assert all(each < max(1, math.isqrt(number)) for number, each in enumerate(staleness))
+        assert staleness.max() >= 5
+
+    @given(cluster=CLUSTERS, batch=st.integers(1, 12), late=st.sampled_from(["interrupt", "finish"]), seed=st.integers(0, 9))
+    def test_rennalas_rounds_have_so_many_gradients_and_none_is_stale(self, cluster, batch, late, seed):
+        schedule = recorded(cluster, {"name": "fresh-batch", "batch": batch, "late": late}, seed)
+        assert schedule["staleness"][schedule.rows(Verb.ADD)].max() == 0
+        rounds = np.diff(np.searchsorted(schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)), prepend=0)
+        assert set(rounds.tolist()) == {batch}
+
+    @given(cluster=CLUSTERS, batch=st.integers(0, 20), seed=st.integers(0, 9))
+    def test_malenia_weighs_all_workers_alike_and_ends_no_round_too_early(self, cluster, batch, seed):
+        schedule = recorded(cluster, {"name": "fresh-from-all", "batch": batch}, seed)
+        adds, ends = schedule.rows(Verb.ADD), schedule.rows(Verb.COMMIT)
+        assert schedule["staleness"][adds].max() == 0
+        for own in np.split(adds, np.searchsorted(adds, ends))[: len(ends)]:
+            numbers = Counter(schedule["worker"][own].tolist())
+            shares = np.bincount(schedule["worker"][own], schedule["weight"][own], schedule.workers)
+            assert np.allclose(shares, 1 / schedule.workers)
+            assert schedule.workers / sum(1 / each for each in numbers.values()) > batch / schedule.workers
+
+    def test_who_is_too_old_is_told_at_once_and_its_work_counts_as_lost(self):
+        """Worker 1 takes 1 s; worker 0 makes an update every 0.25 s, so that it is told after the third, again and again."""
+        cluster = {"workers": 2, "speeds": [1.0, 0.25], "compute": {"name": "constant", "seconds": 0.25}}
+        run = make_run(
+            "ringmaster", protocol={"name": "bounded-delay", "threshold": 3}, cluster=cluster, stop={"seconds": 6.1}, task=None
+        )
+        result = execute("run", run, 0)
+        drops = result.schedule.rows(Verb.DROP)
+        assert result.schedule["time_ns"][drops].tolist() == [round(0.75e9 * k) for k in range(1, 9)]
+        assert set(result.schedule["worker"][drops].tolist()) == {1}
+        assert result.summary["workers_time"]["in_vain"] == pytest.approx(6.0 / 12.2)
+
+
+def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
+    run = make_run("asgd", cluster=cluster.model_dump(), protocol=protocol, stop={"updates": 40}, task=None)
+    return execute("run", run, seed).schedule
+
+
+class PlainAdaptive(PlainSGD):
+    """Steps as much shorter as a gradient is staler than there are workers."""
+
+    def __init__(self, params: dict, workers: int, beyond: str):
+        by = {"n / tau": lambda tau: workers / tau, "1 / tau": lambda tau: 1 / tau, "0": lambda tau: 0.0}[beyond]
+        super().__init__(params, 0.1, lambda tau: 1.0 if tau <= workers else by(tau))
+
+
+class PlainClipped(PlainSGD):
+    """No gradient is longer than 0.5."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        length = np.sqrt(sum((g**2).sum() for g in grads.values()))
+        self.clipped = getattr(self, "clipped", 0) + (length > 0.5)
+        super().update({k: min(1.0, 0.5 / length) * g for k, g in grads.items()}, staleness)
+
+
+class PlainCompensated(PlainSGD):
+    """g + lambda g g (w - w_read), lambda divided by the root of a moving average where there is one."""
+
+    def __init__(self, params: dict, adaptive: bool):
+        super().__init__(params, 0.1)
+        self.squares = dict.fromkeys(params, 0.0) if adaptive else None
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        factor: Any = dict.fromkeys(self.params, 0.4)
+        if self.squares is not None:
+            self.squares = {k: 0.95 * m + 0.05 * grads[k] ** 2 for k, m in self.squares.items()}
+            factor = {k: 0.4 / np.sqrt(m + 1e-7) for k, m in self.squares.items()}
+        self.params = {
+            k: w - self.rate * (grads[k] + factor[k] * grads[k] ** 2 * (w - grads[f"read {k}"])) for k, w in self.params.items()
+        }
+
+
+class PlainPicky(PlainSGD):
+    """Nothing is learned from farther away than 0.3."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        distance = np.sqrt(sum(((w - grads[f"read {k}"]) ** 2).sum() for k, w in self.params.items()))
+        self.unused = getattr(self, "unused", 0) + (distance > 0.3)
+        if distance <= 0.3:
+            super().update({k: grads[k] for k in self.params}, staleness)
+
+
+PLAIN: dict[str, tuple[dict[str, Any], Any]] = {
+    **{
+        f"delay-adaptive, {beyond}": ({"beyond": beyond}, lambda p, beyond=beyond: PlainAdaptive(p, 5, beyond))
+        for beyond in ("n / tau", "1 / tau", "0")
+    },
+    "clipped-asgd": ({"length": 0.5}, PlainClipped),
+    "dc-asgd": ({"compensation": 0.4}, lambda p: PlainCompensated(p, False)),
+    "dc-asgd, adaptive": ({"compensation": 0.4, "adaptive": True}, lambda p: PlainCompensated(p, True)),
+    "picky-sgd": ({"distance": 0.3}, PlainPicky),
+}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("name", PLAIN)
+def test_servers_are_what_they_say(name, inline):
+    options, plain = PLAIN[name]
+    found = outcome({"name": name.split(",")[0], **options}, inline=inline, stop={"updates": 150})
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    server = plain(initial) if plain not in (PlainClipped, PlainPicky) else plain(initial, 0.1)
+    assert found.run.task is not None
+    data = found.run.task.data.load(3).train
+    (params,) = recompute(
+        found.schedule.frame(),
+        [server],
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
+        send=with_what_was_read if name.startswith(("dc", "picky")) else lambda worker, params, message: message,
+    )
+    assert largest_relative_error(found.final, params) < 1e-4
+    assert largest_relative_error(found.final, initial) > 0.1
+    assert found.schedule["staleness"].max() > 5, "nothing was hard about it"
+    assert 0 < getattr(server, "clipped", getattr(server, "unused", 1)) < 150
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("name", ["rennala", "malenia", "ringmaster", "k-async", "k-batch-async"])
+def test_protocols_are_what_their_schedules_say(name, inline):
+    protocol = {"k-async": {"gradients": 3, "afterwards": "wait"}, "k-batch-async": {"gradients": 3}}.get(name, {})
+    found = outcome(name, protocol, UNEQUAL | {"network": NETWORK}, inline, stop={"gradients": 150})
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    assert found.run.task is not None
+    data = found.run.task.data.load(3).train
+    (params,) = recompute(
+        found.schedule.frame(),
+        [PlainSGD(initial, 0.1)],
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
+    )
+    assert largest_relative_error(found.final, params) < 1e-4
+    assert largest_relative_error(found.final, initial) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"n": 2, "gradients": 3}, "`n` and `gradients` both say"),
+        ({"gradients": 6, "afterwards": "wait"}, r"`gradients` \(6\) must not exceed the number of workers \(5\)"),
+        ({"name": "bounded-delay", "threshold": 0}, "threshold"),
+        ({"name": "fresh-batch", "batch": 0}, "batch"),
+    ],
+)
+def test_what_cannot_be_is_refused(protocol, said):
+    with pytest.raises(FredError, match=said):
+        outcome("k-async", {"name": "softsync", **protocol})

@@ -1,0 +1,213 @@
+"""Paired differences between runs: by hand, what is missing, what pairing saves, how often intervals hold the truth."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import stdtrit
+
+import fred
+from fred.commands.paired_table import ONE_SEED, said
+from fred.commands.printing import print_summary
+from fred.errors import FredError
+from fred.outcomes.paired import compared, interval
+from fred.outcomes.tables import Tables
+from fred.views import paired_figure
+
+NAN = math.nan
+
+
+class Written:
+    """Tables whose summary is written down: all that is compared."""
+
+    def __init__(self, **runs: dict[str, list[float]]):
+        frames = [pd.DataFrame(own).assign(name=name, seed=range(1, 1 + len(pd.DataFrame(own)))) for name, own in runs.items()]
+        self.summary = pd.concat(frames, ignore_index=True)
+        self.scenario = SimpleNamespace(baseline=None)
+        self.outcomes = list(self.summary[["name", "seed"]].itertuples())
+
+    def with_its_best(self) -> "Written":
+        return self
+
+    def called(self, run: str) -> str:
+        return run
+
+
+def rows(baseline: str | None = None, **runs: dict[str, list[float]]) -> dict[Any, dict[Any, Any]]:
+    """Rows of the comparison by run and quantity."""
+    found = compared(cast(Tables, Written(**runs)), baseline)
+    return {(each["run"], each["quantity"]): each for each in found.to_dict("records")}
+
+
+class TestByHand:
+    def test_losses_are_subtracted_and_throughputs_divided_seed_by_seed(self):
+        found = rows(a={"loss": [1.0, 2.0], "throughput": [10.0, 20.0]}, b={"loss": [1.5, 3.5], "throughput": [20.0, 160.0]})
+        loss, throughput = found["b", "loss"], found["b", "throughput"]
+        assert (loss["baseline"], loss["way"], throughput["way"]) == ("a", "difference", "ratio")
+        assert (loss["mean"], loss["least"], loss["largest"]) == (1.0, 0.5, 1.5)
+        np.testing.assert_allclose([throughput[name] for name in ("mean", "least", "largest")], [4, 2, 8])  # sqrt(2 x 8)
+        assert loss["seeds"] == throughput["seeds"] == 2
+
+    def test_the_other_run_as_the_baseline_turns_all_of_it_round(self):
+        runs = {"a": {"loss": [1.0, 2.0, 2.5, 3.0, 3.1], "throughput": [1.0, 2.0, 3.0, 4.0, 6.0]}}
+        runs["b"] = {"loss": [1.5, 3.5, 2.0, 2.0, 3.0], "throughput": [2.0, 1.0, 5.0, 9.0, 5.0]}
+        one, other = rows("a", **runs), rows("b", **runs)
+        np.testing.assert_allclose(one["b", "loss"]["mean"], -other["a", "loss"]["mean"])
+        np.testing.assert_allclose(one["b", "throughput"]["mean"], 1 / other["a", "throughput"]["mean"])
+        for mine, their in zip(one.values(), other.values(), strict=True):
+            assert mine["variance_saved"] == pytest.approx(their["variance_saved"])
+
+    def test_seeds_in_which_one_does_not_reach_the_target_are_left_out_and_counted(self):
+        found = rows(
+            a={"target_seconds": [1.0, NAN, 2.0, 4.0], "target_updates": [1.0, NAN, 2.0, 4.0]},
+            b={"target_seconds": [2.0, 3.0, NAN, 8.0], "target_updates": [1.0, 2.0, NAN, 4.0]},
+        )["b", "to_target"]
+        assert (found["mean"], found["seeds"], found["missing"]) == (pytest.approx(2), 2, 2)
+
+    def test_updates_are_compared_where_one_has_no_clock(self):
+        found = rows(
+            a={"target_seconds": [NAN, NAN], "target_updates": [10.0, 20.0]},
+            b={"target_seconds": [9.0, 9.0], "target_updates": [30.0, 60.0]},
+        )
+        assert found["b", "to_target"]["mean"] == pytest.approx(3)
+
+    def test_a_run_that_never_reaches_it_has_a_row_that_says_so(self):
+        found = rows(a={"target_seconds": [1.0, 2.0]}, b={"target_seconds": [NAN, NAN]})["b", "to_target"]
+        assert (found["seeds"], found["missing"]) == (0, 2)
+        assert math.isnan(found["mean"])
+
+    def test_what_is_not_measured_has_no_row_and_what_is_infinite_is_missing(self):
+        found = rows(a={"loss": [1.0, 2.0], "error": [NAN, NAN]}, b={"loss": [math.inf, 3.0], "error": [NAN, NAN]})
+        assert list(found) == [("b", "loss")]
+        (loss,) = found.values()
+        assert (loss["mean"], loss["seeds"], loss["missing"]) == (1, 1, 1)
+
+    def test_an_unknown_baseline_is_refused_with_those_that_there_are(self):
+        with pytest.raises(FredError, match=r"no run `c` to compare with.*there are a, b"):
+            rows("c", a={"loss": [1.0]}, b={"loss": [1.0]})
+
+
+class TestPairing:
+    def test_what_the_seeds_do_to_both_cancels(self):
+        common, own = np.random.default_rng(0).normal(0, 10, 12), np.random.default_rng(1).normal(0, 0.1, (2, 12))
+        a, b = common + own[0], common + own[1] + 1
+        found = rows(a={"loss": a.tolist()}, b={"loss": b.tolist()})["b", "loss"]
+        assert 0.8 < found["low"] < found["mean"] < found["high"] < 1.2
+        apart = stdtrit(22, 0.975) * math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 12)  # Student's, of what is not paired
+        assert found["high"] - found["low"] < 0.05 * 2 * apart
+        assert found["variance_saved"] == pytest.approx(1 - np.var(b - a) / (np.var(a) + np.var(b)))
+        assert found["variance_saved"] > 0.999
+
+    def test_nothing_is_saved_where_nothing_is_common(self):
+        a, b = [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]
+        assert rows(a={"loss": a}, b={"loss": b})["b", "loss"]["variance_saved"] == 0
+
+
+class TestInterval:
+    def test_it_is_said_of_five_seeds_and_not_of_fewer(self):
+        assert all(math.isnan(end) for end in interval(np.arange(4.0)))
+        assert all(math.isfinite(end) for end in interval(np.arange(5.0)))
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("values", [[0.1] * 6, [1.1 / 3.3, 2.2 / 6.6, 4.4 / 13.2] * 2, [0.0] * 5])
+    def test_equal_values_are_their_own_interval_without_a_word(self, values, capfd):
+        assert interval(np.array(values)) == (values[0], values[0])
+        assert capfd.readouterr() == ("", "")
+
+    @pytest.mark.filterwarnings("error")
+    @pytest.mark.parametrize("values", [[0.0] * 9 + [1.0], [0.0] * 5 + [1e300], [1.0, 1 + 1e-9, 1.0, 1.0, 1.0]])
+    def test_hardly_any_spread_is_no_reason_to_warn(self, values, capfd):
+        low, high = interval(np.array(values))
+        assert math.isnan(low) or min(values) <= low <= high <= max(values)
+        assert capfd.readouterr() == ("", "")
+
+    def test_it_is_the_same_each_time_and_moves_with_the_values(self):
+        values = np.random.default_rng(5).exponential(size=10)
+        assert interval(values) == interval(values)
+        np.testing.assert_allclose(interval(3 * values + 1), 3 * np.array(interval(values)) + 1, rtol=1e-3)
+
+    @pytest.mark.parametrize("draw", ["normal", "exponential"])
+    def test_nominal_95_percent_hold_the_truth(self, draw):
+        values = (
+            np.random.default_rng(1).normal(1, 1, (500, 10))
+            if draw == "normal"
+            else np.random.default_rng(2).exponential(1, (500, 10))
+        )
+        ends = np.array([interval(own) for own in values])
+        held = np.mean((ends[:, 0] <= 1) & (ends[:, 1] >= 1))
+        assert 0.90 <= held <= 0.98
+
+
+def test_runs_with_the_same_seeds_are_compared_of_a_sweep_the_best_points():
+    scenario = fred.scenario(
+        cluster={"workers": 2, "compute": {"name": "exponential", "scale": 0.5}},
+        algorithm={"learning_rate": 0.1},
+        stop={"updates": 20},
+        seeds=[1, 2],
+        runs={
+            "asgd": {"algorithm": {"name": "asgd"}, "sweep": {"over": {"cluster.workers": [2, 4]}}},
+            "ssgd": {"algorithm": {"name": "ssgd"}},
+        },
+    )
+    result = fred.run(scenario)
+    found = compared(result, "ssgd")
+    assert compared(result, "asgd")["baseline"].tolist() == ["asgd,workers=4"]
+    assert found[["run", "quantity", "seeds"]].to_numpy().tolist() == [["asgd,workers=4", "throughput", 2]]
+    own = result.summary.set_index(["name", "seed"])["throughput"]
+    ratios = (own["asgd,workers=4"] / own["ssgd"]).to_numpy()
+    np.testing.assert_allclose(found["mean"], np.exp(np.log(ratios).mean()))
+
+
+PAIRS = rows(
+    "base",
+    base={
+        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
+        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
+        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
+    },
+    same={
+        "loss": [1.0, 2.0, 3.0, 4.0, 5.0],
+        "throughput": [1.0, 1.0, 1.0, 1.0, 1.0],
+        "target_seconds": [1.0, 1.0, NAN, 1.0, 1.0],
+    },
+    other={"loss": [1.5, 2.7, 3.5, 4.4, 5.5], "throughput": [2.0] * 5, "target_seconds": [1.0, 2.0, 1.0, 8.0, 2.0]},
+)
+
+
+class TestWhatIsShown:
+    def test_a_cell_says_the_mean_the_interval_and_what_is_missing(self):
+        assert said(PAIRS["same", "loss"]) == said(PAIRS["same", "throughput"]) == "equal"
+        loss = PAIRS["other", "loss"]
+        assert said(loss) == f"+0.52 (+{loss['low']:.2f} to +{loss['high']:.2f})"
+        assert said(PAIRS["other", "throughput"]) == "× 2.000"
+        assert said(PAIRS["other", "to_target"]) == "× 2.4 (1.0 to 8.0), 4 of 5 seeds"  # the fourth root of 32; too few
+        assert said({**loss, "seeds": 0, "missing": 5}) == "–"
+
+    def test_the_picture_has_the_means_the_intervals_and_the_ranges(self):
+        pairs = pd.DataFrame([pair for pair in PAIRS.values() if pair["quantity"] != "to_target"])
+        picture = paired_figure.paired(pairs, "title")
+        left, right = picture.axes
+        assert [label.get_text() for label in left.get_yticklabels()] == ["same", "other"]
+        assert [axis.get_xlabel() for axis in picture.axes] == ["loss, difference", "gradients per second, ratio"]
+        for axis, quantity, neutral in ((left, "loss", 0), (right, "throughput", 1)):
+            drawn = [list(map(float, np.asarray(line.get_xdata(), float))) for line in axis.get_lines()]
+            pair = PAIRS["other", quantity]
+            assert drawn[-1] == [neutral] * 2, "dotted: no difference"
+            assert drawn[3:6] == [[pair["least"], pair["largest"]], [pair["low"], pair["high"]], [pair["mean"]]]
+
+    def test_one_seed_has_no_picture_and_a_line_that_says_why(self, capsys):
+        runs = {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")}
+        scenario = fred.scenario(cluster={"workers": 2}, stop={"updates": 4}, runs=runs)
+        result = fred.run(scenario)
+        assert "paired" not in result.pictures()
+        print_summary(result, Path("results/here"))
+        assert ONE_SEED in " ".join(capsys.readouterr().out.split())
+        several = fred.run(scenario.replace({"seeds": [1, 2]}))
+        assert "paired" in several.pictures()
+        print_summary(several, Path("results/here"))
+        assert ONE_SEED not in " ".join(capsys.readouterr().out.split())
+        assert "paired" not in fred.run(scenario.replace({"seeds": [1, 2]}), only="asgd").pictures()
