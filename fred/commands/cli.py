@@ -20,6 +20,7 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
     "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
@@ -112,6 +113,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print a result folder's table again")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
+    show.add_argument("--latex", action="store_true", help="for a paper: tabulars, with booktabs' rules")
     registry.add_import_option(show, "the result")
 
     compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
@@ -238,7 +240,13 @@ def _show(options: argparse.Namespace) -> int:
     from fred.results.folder import load_result
 
     registry.allow_import(options.imports)
-    printing.print_summary(load_result(options.folder), options.folder)
+    result = load_result(options.folder)
+    if options.latex:
+        from fred.commands.latex import tabular
+
+        print("\n\n".join(map(tabular, printing.tables(result, options.folder))))
+    else:
+        printing.print_summary(result, options.folder)
     return 0
 
 

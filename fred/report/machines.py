@@ -11,7 +11,7 @@ from fred.cluster.network import Network
 from fred.components import registry
 from fred.components.component import Component
 from fred.specification.shape import Run
-from fred.views.figures import COLOURS
+from fred.views.view import COLOURS
 
 _WIDTH, _SIDE, _GAP = 360, 14, 4  # of the drawing, of a worker, between workers; units of the drawing
 _SPINE, _LEFT = 8, 18  # where the line to the nodes is, and where they begin

@@ -16,7 +16,7 @@ from fred.report import curves, machines, replay, rows
 from fred.report.answer import answer
 from fred.report.writing import as_yaml
 from fred.version import __version__
-from fred.views.figures import COLOURS, OF_TIME
+from fred.views.view import COLOURS, OF_TIME
 
 NAME = "report.html"  # of the file in a result folder
 _YAML = 30_000  # letters of a scenario

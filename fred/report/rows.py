@@ -14,7 +14,7 @@ from fred.outcomes.measures import WAYS
 from fred.outcomes.paired import compared
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
-from fred.views.figures import OF_TIME
+from fred.views.view import OF_TIME
 
 _MOST, _BARS = 200, 60  # rows of a table on the page, and of a picture
 
