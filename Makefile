@@ -1,4 +1,5 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
+# make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not).
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
@@ -11,10 +12,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNTIME := .venv/runtime.installed
 TEST := .venv/test.installed
+DOCS := .venv/docs.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test slow bench fuzz kills portable pythons golden house reproduce lock clean
+.PHONY: install quickstart lint format test docs slow bench fuzz kills portable pythons golden house reproduce lock clean
 
 install: $(RUNTIME)
 
@@ -35,6 +37,9 @@ test: $(TEST)
 
 slow: $(TEST)
 	$(BIN)/python -m pytest -n 2 --dist load -m slow
+
+docs: $(DOCS)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks
@@ -65,6 +70,7 @@ reproduce: $(RUNTIME)
 lock:
 	uv pip compile setup.cfg --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements.lock
 	uv pip compile setup.cfg --extra test -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-test.lock
+	uv pip compile setup.cfg --extra docs -c requirements-test.lock --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-docs.lock
 
 clean:
 	rm -rf .venv
@@ -80,4 +86,8 @@ $(RUNTIME): $(BIN)/python requirements.lock setup.cfg pyproject.toml
 
 $(TEST): $(RUNTIME) requirements-test.lock
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-test.lock
+	touch $@
+
+$(DOCS): $(TEST) requirements-docs.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-docs.lock
 	touch $@

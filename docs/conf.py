@@ -1,6 +1,7 @@
 """The site: Sphinx with furo; MyST reads the pages, MyST-NB executes their examples. `make docs` builds it."""
 
 import contextlib
+import hashlib
 import inspect
 import io
 import os
@@ -33,8 +34,10 @@ myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no language
 
 # examples: executed when their page or FRED has changed, each page in a folder of its own
+SOURCES = sorted(path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".yaml", ".npz", ".csv"))
+DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / "executed")
+nb_execution_cache_path = str(HERE / "_build" / "executed" / DIGEST[:16])
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
@@ -96,7 +99,7 @@ def _no_signature(app, what, name, thing, options, signature, returned):
     return ("", None) if what == "class" and issubclass(thing, Component) else None
 
 
-def _no_emphasis(app, what, name, thing, options, lines):  # noqa: ANN001, ANN202
+def _no_emphasis(app, what, name, thing, options, lines):
     """Docstrings are plain text with `code`: a star outside of it is a star."""
     lines[:] = [line if line.lstrip().startswith((">>>", "...")) else _STAR.sub(r"\*", line) for line in lines]
 

@@ -1,0 +1,107 @@
+"""The site is whole: every page can be reached, every link leads somewhere, every example is one that the build executes."""
+
+import re
+import runpy
+import shutil
+from functools import cache
+from typing import Any
+
+import pytest
+
+import fred
+from fred.components import registry
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+GENERATED = {*registry.REGISTRY, "command-line", "python"}  # pages of the reference, by conf.py
+PAGES = sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+WRITTEN = [page for page in PAGES if page != "pypi" and page.removeprefix("reference/") not in GENERATED]
+BUILT = DOCS / "_build" / "html"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def text(page: str) -> str:
+    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+
+
+def contents(page: str) -> list[str]:
+    """What the tables of contents of a page lead to."""
+    found = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", text(page), re.S) for line in block.split("\n")]
+    folder = (DOCS / page).parent
+    return [(folder / line).resolve().relative_to(DOCS).as_posix() for line in found if line and not line.startswith(":")]
+
+
+def test_every_page_can_be_reached_from_the_first_and_once():
+    reached, new = ["index"], ["index"]
+    while new:
+        new = [each for page in new if page in WRITTEN for each in contents(page)]
+        reached += new
+    assert sorted(reached) == sorted([*WRITTEN, *(f"reference/{name}" for name in GENERATED)])
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_links_lead_somewhere(page):
+    folder = (DOCS / page).parent
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```", "", text(page), flags=re.S)):
+        if not target.startswith("http"):
+            place = (folder / target).resolve()
+            assert place.exists() or place.relative_to(DOCS).with_suffix("").as_posix().removeprefix("reference/") in GENERATED
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith(("tutorial/", "how-to/"))])
+def test_what_looks_like_an_example_is_executed(page):
+    languages = set(re.findall(r"^```(\S*)\n.*?^```$", text(page), re.M | re.S))
+    assert languages <= {"{code-cell}", "{toctree}", "sh"}
+    assert ("{code-cell}" in languages) == text(page).startswith("---\nfile_format: mystnb\n")
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.startswith("tutorial/")])
+def test_examples_import_from_the_face_alone(page):
+    assert not re.findall(r"^(?:from|import) fred\.", text(page), re.M)
+
+
+@cache
+def configuration() -> dict[str, Any]:
+    pytest.importorskip("sphinx", reason="needs sphinx, as the extra `docs` has it")
+    return runpy.run_path(str(DOCS / "conf.py"))
+
+
+def test_the_pages_of_the_command_line_and_of_python_are_complete(monkeypatch):
+    for name in ("PATH", "COLUMNS", "BASH_ENV"):
+        monkeypatch.setenv(name, "")  # set by conf.py: put back afterwards
+    made = configuration()
+    sections = re.findall(r"^## fred (\S+)\n\n```text\nusage: fred \1 ", made["_command_line"](), re.M)
+    assert {"run", "verify", "list", "fit", "schema"} <= set(sections)
+    assert re.findall(r"^## (\S+)$", made["_python"](), re.M) == sorted(fred.__all__, key=str.lower)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"needs one of the browsers {', '.join(BROWSERS)}")
+    if not (BUILT / "index.html").is_file():
+        pytest.skip("needs the site: `make docs`")
+    with playwright.sync_playwright() as started:
+        one = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield one
+        one.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(
+    "page", ["index", "tutorial/first-run", "tutorial/comparison", "reference/latency", "reference/python"]
+)
+def test_a_built_page_opens_from_disk_and_fits(page, width, browser):
+    said, asked = list[str](), list[str]()
+    view = browser.new_page(viewport={"width": width, "height": 800})
+    view.on("console", lambda message: said.append(message.text))
+    view.on("request", lambda request: asked.append(request.url))
+    view.goto((BUILT / f"{page}.html").as_uri())
+    assert view.locator("h1").count() == 1
+    assert view.evaluate("document.documentElement.scrollWidth") == width
+    assert not said
+    assert all(url.startswith("file:") for url in asked), asked
+    view.close()
