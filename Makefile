@@ -1,5 +1,6 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not).
+# make images: the pictures in docs/images that FRED draws, anew.
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
@@ -16,7 +17,7 @@ DOCS := .venv/docs.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test docs slow bench fuzz kills portable pythons golden house reproduce lock clean
+.PHONY: install quickstart lint format test docs images slow bench fuzz kills portable pythons golden house reproduce lock clean
 
 install: $(RUNTIME)
 
@@ -40,6 +41,14 @@ slow: $(TEST)
 
 docs: $(DOCS)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+images: $(RUNTIME)
+	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart
+	$(BIN)/python -m fred run learning-rates --no-report --out results/images-sweep
+	$(BIN)/python -m fred fit example --out results/images-trace
+	cp results/images-quickstart/figures/error.svg docs/images/quickstart.svg
+	cp results/images-sweep/figures/sweep.svg docs/images/sweep.svg
+	cp results/images-trace/trace.svg docs/images/trace.svg
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks

@@ -84,3 +84,17 @@ def test_the_scenario_in_python_runs(folder):
     text = block("python", "fred.arrays").replace("2000", "20").replace("jobs=2", "jobs=1")
     exec(compile(text.replace("fred.load_result", "same = fred.load_result"), "README.md", "exec"), names)
     assert names["same"] is True
+
+
+def test_each_figure_is_made_by_a_command_that_is_named():
+    made = (ROOT / "docs" / "background" / "claims.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for image, command, file in (
+        ("quickstart", "fred quickstart", "figures/error.svg"),
+        ("sweep", "fred run learning-rates", "figures/sweep.svg"),
+        ("trace", "fred fit example --out results/fit", "trace.svg"),
+    ):
+        assert command in README
+        assert re.search(rf"`{command}`: `results/[\w-]+/{file}`", made)
+        assert f"/{file} docs/images/{image}.svg" in makefile
+    assert set(re.findall(r"docs/images/(\w+).svg", README)) == {"quickstart", "sweep", "trace"}
