@@ -52,8 +52,8 @@ def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> in
 class _Expected(BaseCompleter):
     """Files; where they are asked for, the scenarios that come with FRED, and what a scenario can name."""
 
-    def __call__(self, *, prefix: str, action: argparse.Action, **_: Any) -> list[str]:
+    def __call__(self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))
-        components = [name for names in registry.REGISTRY.values() for name in names]
+        components = list(registry.REGISTRY.get(getattr(parsed_args, "kind", ""), ()))
         known = {"scenario": [*files, *shipped.names()], "name": shipped.names(), "kind": list(registry.REGISTRY)}
         return {**known, "component": components}.get(action.dest, files)
