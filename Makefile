@@ -40,7 +40,7 @@ slow: $(TEST)
 	$(BIN)/python -m pytest -n 2 --dist load -m slow
 
 docs: $(DOCS)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html docs docs/_build/html
 
 images: $(RUNTIME)
 	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart
