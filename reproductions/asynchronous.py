@@ -43,7 +43,7 @@ REFERENCE = {  # f - min f at the two moments, by the other program, with one se
     "m-sync, rate 1, m = 1": (m_sync(1.0, 1, _WORKERS), (0.0567, 0.0065)),
     "m-sync, rate 1, m = 6": (m_sync(1.0, 6, _WORKERS), (0.323, 0.0195)),
 }
-_LAWS = {  # seconds of a gradient of each of 100 workers; deviation of a gradient's noise; accuracy; the other program's seconds
+_LAWS = {  # each worker's seconds for a gradient; deviation of its noise; accuracy; the other program's seconds
     "worker i takes i s": ([i + 1.0 for i in range(100)], 0.01, 1e-3, {"m-sync": 53, "Rennala": 53, "Ringmaster": 54}),
     "all take 1 s": ([1.0] * 100, 0.01, 1e-3, {"m-sync": 12, "Rennala": 16, "Ringmaster": 18}),
 }
@@ -86,7 +86,7 @@ def _measure_tuned() -> None:
         tuned = (
             _times(seconds, deviation, accuracy, _grid(len(seconds)), _TUNING).groupby(["method", "run"])["seconds"].median()
         )
-        best = {method: own.idxmin()[1] for method, own in tuned.groupby(level="method")}
+        best = {method: own.droplevel("method").idxmin() for method, own in tuned.groupby(level="method")}
         chosen = {key: run for key, run in _grid(len(seconds)).items() if best[key[0]] == key[1]}
         found = _times(seconds, deviation, accuracy, chosen, _REPORTED)
         rows.append(found.assign(law=law))
@@ -121,7 +121,7 @@ def _times(
     )
     summary = fred.run(scenario).summary
     names = dict(zip(scenario.runs, runs, strict=True))
-    reached = summary["target_virtual_seconds"].fillna(np.inf)
+    reached = summary["target_seconds"].fillna(np.inf)
     return pd.DataFrame(
         [(*names[name], seed, time) for name, seed, time in zip(summary["name"], summary["seed"], reached, strict=True)],
         columns=["method", "run", "seed", "seconds"],
@@ -165,27 +165,27 @@ def _tuned_rows(tuned: pd.DataFrame) -> Iterable[tuple[object, ...]]:
 
 _TEXT = """# Asynchronous methods on a quadratic
 
-Made by `python -m reproductions asynchronous` from the CSV files beside this page. The function is the worst case that the authors of
-Rennala and Ringmaster compare on: f(x) = x'Ax / 2 - b'x with A = tridiag(-1, 2, -1) / 4. The numbers of the other program were made
-by one that shares no code with FRED, after the authors' published scripts, with one seed.
+Made by `python -m reproductions asynchronous` from the CSV files beside this page. The function is the worst case by which
+the authors of Rennala and Ringmaster compare: f(x) = x'Ax / 2 - b'x with A = tridiag(-1, 2, -1) / 4. The numbers of the
+other program were made by one that shares no code with FRED, after the authors' published scripts, with one seed.
 
 ## 6,174 workers
 
-d = 1,729. A gradient of worker i takes 1 + sqrt(i) + sqrt(i + 1) |N(0, 1)| s, drawn anew each time; to all of its coordinates the
-same N(0, 0.01^2) is added. f - min f after 100 and 500 s of virtual time, {seeds} seeds:
+d = 1,729. A gradient of worker i takes 1 + sqrt(i) + sqrt(i + 1) |N(0, 1)| s, drawn anew each time; to all of its
+coordinates the same N(0, 0.01^2) is added. f - min f after 100 and 500 s of virtual time, {seeds} seeds:
 
 {large}
 
-"In range": not within 10 % on the mean, but the other program's number lies between FRED's seeds. Where one gradient makes an update
-(m = 1) its noise decides, and seeds differ by more than that.
+"In range": not within 10 % on the mean, but the other program's number lies between FRED's seeds. Where one gradient makes
+an update (m = 1) its noise decides, and seeds differ by more than that.
 
 ## Tuned
 
-100 workers, d = 32, noise of 0.01 in each coordinate: seconds until the squared gradient is first at most 0.001. Each method had the
-same grid of {grid} points; the best on seeds 1 to 3, by the median, is reported on five other seeds.
+100 workers, d = 32, noise of 0.01 in each coordinate: seconds until the squared gradient is first at most 0.001. Each
+method had the same grid of {grid} points; the best on seeds 1 to 3, by the median, is reported on five other seeds.
 
 {tuned}
 
-m-synchronous SGD, which gives up all but the first m gradients, is as fast as the others where workers differ, and faster where they
-do not: as arXiv:2602.03802 says. The accuracy is looked at after each update.
+m-synchronous SGD, which gives up all but the first m gradients, is as fast as the others where workers differ, and faster
+where they do not: as arXiv:2602.03802 says. The accuracy is looked at after each update.
 """

@@ -1,4 +1,4 @@
-"""The quadratic on which asynchronous methods are compared [Tyurin, Richtarik 2023, arXiv:2305.12387, section 9]: a worst case."""
+"""A quadratic by which asynchronous methods are compared [Tyurin, Richtarik 2023, arXiv:2305.12387]: a worst case."""
 
 import math
 
