@@ -104,6 +104,23 @@ class SquaredError(LossFunction):
         return jnp.square(outputs - answers).mean(-1)
 
 
+class Value(LossFunction):
+    """The first of a model's outputs, whatever the answers are; the error is the last one. For models that are their own loss.
+
+    >>> import jax.numpy as jnp
+    >>> from fred.learning.loss_functions import Value
+    >>> outputs, answers = jnp.array([[3.0, 5.0], [1.0, 5.0]]), jnp.zeros((2, 2))
+    >>> Value().losses(outputs, answers).tolist(), float(Value().error(outputs, answers))
+    ([3.0, 1.0], 5.0)
+    """
+
+    def losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
+        return outputs[:, 0]
+
+    def error(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
+        return outputs[:, -1].mean()
+
+
 def usual(classifies: bool) -> LossFunction:
     """What is minimised where a task names no loss.
 

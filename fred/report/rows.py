@@ -115,7 +115,7 @@ def _mean(values: NDArray[np.float64], shown: _Column) -> Cell:
         return Cell("–", np.nan)
     mean, half = shown.factor * values.mean(), shown.factor * (values.max() - values.min()) / 2
     return Cell(
-        f"{mean:{shown.form}}" + (f" ± {half:,.2g}" if half > 0 and half < 1000 else f" ± {half:,.0f}" if half else ""), mean
+        f"{mean:{shown.form}}" + (f" ± {half:,.2g}" if half > 0 and half < 99.5 else f" ± {half:,.0f}" if half else ""), mean
     )
 
 

@@ -58,8 +58,8 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
     """Examples that are divided are enough for all workers, and have the labels that they are divided by. Raises FredError."""
     if task.division != "shared" and len(data.train) < workers:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
-    if task.division == "by-label" and not data.classifies:
-        raise FredError("`division: by-label` needs classes, and these data are values to predict: take `divided`")
+    if task.division in ("by-label", "dirichlet") and not data.classifies:
+        raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
 
 
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:

@@ -10,7 +10,7 @@ from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_d
 from fred.learning.server import State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
-from fred.schedule.minibatches import Minibatches, Parts, divide
+from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_shares
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point
@@ -71,6 +71,8 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
     """Each worker's part of the examples, if they are divided."""
     if task.division == "shared":
         return None
+    if task.division == "dirichlet":
+        return divide_by_shares(seed, data.train.answers, workers, task.concentration)
     return divide(seed, len(data.train), workers, data.train.answers if task.division == "by-label" else None)
 
 

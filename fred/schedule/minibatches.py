@@ -5,11 +5,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from fred import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
-Division = Literal["shared", "divided", "by-label"]
+Division = Literal["shared", "divided", "by-label", "dirichlet"]
 KEY_WORDS = 2  # of 32 bits, in a key of jax's
 
 
@@ -33,6 +34,41 @@ def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = No
     if labels is not None:
         order = order[np.argsort(np.asarray(labels)[order], kind="stable")]
     return Parts(order.astype(np.int32), np.arange(workers + 1) * examples // workers)
+
+
+def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: float) -> Parts:
+    """Disjoint parts in which each class is spread over the workers by shares that a Dirichlet distribution draws.
+
+    The smaller the concentration, the fewer workers have most of a class [Hsu, Qi, Brown 2019, arXiv:1909.06335]. Whoever
+    would have nothing gets an example of whoever has most.
+
+    Args:
+        seed: of the run.
+        labels: class numbers [examples].
+        workers: how many, at most as many as there are examples.
+        concentration: alpha, the same for all workers.
+
+    Example: a hundred examples of each of two classes, among three workers.
+        >>> labels = np.arange(200) % 2
+        >>> for concentration in (0.1, 100.0):
+        ...     order, begins = divide_by_shares(0, labels, 3, concentration)
+        ...     print([np.bincount(labels[part], minlength=2).tolist() for part in np.split(order, begins[1:-1])])
+        [[1, 0], [0, 99], [99, 1]]
+        [[34, 30], [31, 38], [35, 32]]
+    """
+    labels = np.asarray(labels)
+    mixed, _ = divide(seed, len(labels), 1)
+    parts: list[list[int]] = [[] for _ in range(workers)]
+    for label in np.unique(labels):
+        draws = special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
+        own, upto = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
+        for part, chosen in zip(parts, np.split(own, np.rint(upto[:-1] * len(own)).astype(np.int64)), strict=True):
+            part.extend(chosen.tolist())
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    order = np.array([example for part in parts for example in part], np.int32)
+    return Parts(order, np.cumsum([0, *map(len, parts)]))
 
 
 def batch_indices(
