@@ -35,13 +35,12 @@ suppress_warnings = ["misc.highlighting_failure"]  # of rules, which are no lang
 
 # examples: executed when their page or FRED has changed, each page in a folder of its own
 SOURCES = sorted(path for path in Path(fred.__file__).parent.rglob("*") if path.suffix in (".py", ".yaml", ".npz", ".csv"))
-DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
+DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in [HERE / "examples.py", *SOURCES])).hexdigest()
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "executed" / DIGEST[:16])
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
-nb_merge_streams = True
 nb_output_stderr = "remove"  # progress
 
 # the face of Python
@@ -51,7 +50,10 @@ autodoc_typehints = "none"
 napoleon_google_docstring = True
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # so that examples find `fred`
-os.environ["BASH_ENV"] = str(HERE / "shell.sh")
+os.environ["IPYTHONDIR"] = str(HERE / "_build" / "ipython")  # where kernels look for what they begin with
+_begins = HERE / "_build" / "ipython" / "profile_default" / "startup" / "examples.py"
+_begins.parent.mkdir(parents=True, exist_ok=True)
+_begins.write_bytes((HERE / "examples.py").read_bytes())
 os.environ["COLUMNS"] = "110"  # of tables in examples
 
 

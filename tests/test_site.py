@@ -67,7 +67,7 @@ def configuration() -> dict[str, Any]:
 
 
 def test_the_pages_of_the_command_line_and_of_python_are_complete(monkeypatch):
-    for name in ("PATH", "COLUMNS", "BASH_ENV"):
+    for name in ("PATH", "COLUMNS", "IPYTHONDIR"):
         monkeypatch.setenv(name, "")  # set by conf.py: put back afterwards
     made = configuration()
     sections = re.findall(r"^## fred (\S+)\n\n```text\nusage: fred \1 ", made["_command_line"](), re.M)
