@@ -219,7 +219,7 @@ def test_every_run_is_in_the_legend():
 
 
 def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_list", lambda _: np.zeros(2**62, np.int8))
+    monkeypatch.setattr("fred.commands.listing.run", lambda _: np.zeros(2**62, np.int8))
     assert cli.main(["list"]) == 2
     assert capsys.readouterr().err.startswith("fred: not enough memory: Unable to allocate")
 

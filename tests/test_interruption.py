@@ -99,7 +99,7 @@ runpy.run_module("fred", run_name="__main__")
         ("fred.results.experiment", ["run", "x.yaml"], "nothing was begun"),
         ("numpy", ["run", "x.yaml"], "nothing was begun"),
         ("the end", ["--version"], "nothing was begun"),
-        ("the end", ["list", "kinds"], "nothing was begun"),
+        ("the end", ["list", "--kinds"], "nothing was begun"),
         ("the end", ["list", "algorithm"], "it was at its end"),
     ],
 )
@@ -175,7 +175,7 @@ def test_what_an_interrupt_has_become_on_its_way_is_one(capsys, monkeypatch):
         except KeyboardInterrupt:
             raise ImportError("cannot import name") from None
 
-    monkeypatch.setattr(cli, "_list", disturbed)
+    monkeypatch.setattr("fred.commands.listing.run", disturbed)
     assert cli.main(["list"]) == 143
     assert capsys.readouterr().err == "\nfred: interrupted\n"
 
@@ -189,7 +189,7 @@ def test_what_is_said_in_the_end_is_what_the_first_one_had_to_say(capsys, monkey
             with interruption.saying(lambda: "nothing was written"):
                 raise KeyboardInterrupt  # once more, while it is being dealt with
 
-    monkeypatch.setattr(cli, "_list", disturbed)
+    monkeypatch.setattr("fred.commands.listing.run", disturbed)
     assert cli.main(["list"]) == 130
     assert capsys.readouterr().err == "\nfred: interrupted; 2 units are kept\n"
 
