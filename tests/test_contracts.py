@@ -195,7 +195,19 @@ def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path, kind,
 
 
 ROOMS = (  # from the top: each imports only from those below it
-    *("commands", "results", "views", "running", "replay", "outcomes", "fitting", "specification", "protocols", "prediction"),
+    *(
+        "commands",
+        "results",
+        "views",
+        "running",
+        "replay",
+        "planning",
+        "outcomes",
+        "fitting",
+        "specification",
+        "protocols",
+        "prediction",
+    ),
     *("learning", "timing", "cluster", "traces", "schedule", "files", "components", "process", "portable"),
     *("streams", "version", "errors"),
 )
