@@ -20,8 +20,9 @@ from fred.planning.ranking import Place, Ranking
 
 _SHOWN = 4  # workers, and nodes, with the largest slowdowns
 _OF_THE_LOST = (
-    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only that\n"
-    "one were as it is; share: of what the slowdown costs, what goes if that one were as the median; they need not make up 100 %"
+    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only\n"
+    "that one were as it is; share: of what the slowdown costs, what goes if that one were as the median worker; they may\n"
+    "make up more or less than 100 %"
 )
 
 
