@@ -63,7 +63,7 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
         Candidate("local-sgd", "local-sgd", "protocol.period", (1, 4, 16), (1,)),
         Candidate("d-psgd", "d-psgd", "protocol.topology", ("ring", "exponential")),
         Candidate("ad-psgd", "ad-psgd"),
-        Candidate("wagma-sgd", "wagma-sgd", "protocol.group_size", groups, (2,)),
+        Candidate("wagma-sgd", "wagma-sgd", "protocol.group_size", groups, groups),
     ]
     own = [Candidate(SYNC, "ssgd"), *([Candidate("allreduce", "allreduce-sgd")] if cluster.network else [])]
     return own + [each for each in several if not each.knob or each.values]

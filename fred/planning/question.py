@@ -21,7 +21,7 @@ TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> the tas
     "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
 }
 LOOKS = 200  # at the error on the way
-GRADIENTS = 300  # of each worker, that the budget is long enough for if none is said
+GRADIENTS = 200  # of each worker, that the budget is long enough for if none is said
 _TUNING, _REPORTED = 1, 101  # the first seeds
 _STUB: dict[str, Any] = {  # what a file that has a task alone lacks
     "algorithm": {"name": "ssgd", "learning_rate": 0.1},
