@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     ranking = ranked(result, can, measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = given.lost or _lost(result, asking.cluster)
-    answer = Answer(given.about, asking, ranking, lost, cannot, not_considered(can), said, given.names)
+    answer = Answer(given.about, asking, ranking, lost, cannot, not_considered(asking.cluster), said, given.names)
     if options.json:
         print(as_json(answer))
     else:

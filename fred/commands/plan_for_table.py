@@ -58,15 +58,11 @@ class Answer:
             return f"No system reached {aim} within {self.question.budget:,.4g} s."
         first, *others = self.ranking.places
         words = f"{first.run} ({_settings(first)}) reached {aim} first, after {first.median:,.4g} s"
-        apart = [place for place in others if place.told_apart]
-        after = (
-            f"; {said(dict(apart[0].against or {}))} for {apart[0].run}, the next that is surely later" if _pairs(apart) else ""
-        )
-        return f"{words[0].upper()}{words[1:]}{after}."
-
-
-def _pairs(places: Sequence[Place]) -> bool:
-    return bool(places and places[0].against and places[0].against["seeds"])
+        later = next((place for place in others if place.told_apart), None)
+        if later and later.against and later.against["low"] > 1:
+            mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
+            words += f"; {later.run}, the next that is surely later, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
+        return f"{words[0].upper()}{words[1:]}."
 
 
 def print_answer(answer: Answer, out: Path) -> None:
@@ -88,7 +84,7 @@ def print_answer(answer: Answer, out: Path) -> None:
     lines = [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts)]
     measure = "loss" if "target_loss" in answer.question.target else "error"
     unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
-    lines += [f"Not reached, with both seeds that choose, at any of its points: {unreached}."] if unreached else []
+    lines += [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
     lines += [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
     lines += [f"Not considered: {', '.join(answer.others)}.", f"Scenario and results: {out}; go on from {out}/scenario.yaml."]
     for line in lines:
@@ -193,10 +189,11 @@ def _ranking(answer: Answer) -> Table:
 
 def _of_the_ranking(answer: Answer) -> str:
     """What the columns mean."""
-    tuning, seeds = answer.question.seeds
-    brackets = f"95 % interval over {seeds} seeds" if seeds >= FEWEST else f"range of {seeds} seeds, too few for an interval"
+    choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
+    number = answer.question.seeds[1]
+    brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
     return (
-        f"each with the best of its points on {tuning} seeds, reported on {seeds} others; * at the edge of what was tried;\n"
+        f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried;\n"
         f"relative to the first, seed by seed, geometric mean; in brackets: {brackets}"
     )
 

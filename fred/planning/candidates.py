@@ -90,10 +90,10 @@ def that_apply(cluster: Cluster, parts: dict[str, Any], rate: float) -> tuple[li
     return can, cannot
 
 
-def not_considered(tried: list[Candidate]) -> list[str]:
+def not_considered(cluster: Cluster) -> list[str]:
     """The algorithms that FRED has and no candidate names.
 
     Args:
-        tried: the candidates.
+        cluster: on which those are tried.
     """
-    return sorted(set(registry.REGISTRY["algorithm"]) - {each.algorithm for each in tried})
+    return sorted(set(registry.REGISTRY["algorithm"]) - {each.algorithm for each in of_cluster(cluster)})
