@@ -1,5 +1,6 @@
 """Which protocol reaches a target first: time lost against closed forms, rankings where the answer is known."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from fred.cluster.cluster import Cluster
+from fred.commands import plan as plan_command
+from fred.commands import plan_for
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.planning import question
@@ -246,6 +249,18 @@ def test_a_scenario_that_somebody_changed_is_not_overwritten(tmp_path, capsys, m
     assert main(["plan", "example", "--for", "digits", "--out", str(out)]) == 2
     assert "exists and is not overwritten" in capsys.readouterr().err
     assert (out / "scenario.yaml").read_text() == "title: mine\n"
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"), [(16, "are more than the trace's 8"), (4, "of the trace's 8"), (8, "no network")]
+)
+def test_another_number_of_workers_than_the_traces_is_told(workers, words):
+    parser = argparse.ArgumentParser()
+    plan_command.add_options(parser)
+    given = plan_for._of_trace(parser.parse_args(["example", "--for", "digits", "--workers", str(workers)]))
+    assert given.cluster.size == workers
+    assert words in given.doubts[-1]
+    assert given.lost.slowdown == pytest.approx(1.548, abs=1e-3)  # always of the whole trace
 
 
 def test_a_task_is_a_name_a_block_or_a_scenario(tmp_path):

@@ -11,7 +11,6 @@ import numpy as np
 from fred.cluster.cluster import Cluster
 from fred.commands import trace_options
 from fred.commands.plan_for_table import Answer, as_json, print_answer
-from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_places
 from fred.outcomes.tables import Tables
@@ -122,7 +121,6 @@ def _is_scenario(path: Path) -> bool:
 
 def _of_scenario(options: argparse.Namespace) -> _Given:
     path = shipped.located(options.trace).resolve()
-    registry.allow_import(options.imports)
     if options.workers or options.nodes:
         raise FredError("--workers and --nodes are for traces: a scenario's `cluster` says them")
     runs = question.runs_of(path)
