@@ -62,7 +62,7 @@ class Answer:
         if later and later.against and later.against["low"] > 1:
             mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
             words += f"; {later.run}, the next that is surely later, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
-        return f"{words[0].upper()}{words[1:]}."
+        return f"{words}."
 
 
 def print_answer(answer: Answer, out: Path) -> None:
