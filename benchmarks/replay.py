@@ -14,6 +14,7 @@ from benchmarks.common import Row, medians
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import RandomDelays
 from fred.learning.loss import Loss
+from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.mlp import MLP
 from fred.learning.server import Server, State
 from fred.learning.servers.bfasgd import BFASGD
@@ -61,7 +62,7 @@ class Case:
         rng = np.random.default_rng(0)
         self.server, self.gradients, self.cluster, self.protocol = server, gradients, cluster, protocol or Asynchronous()
         self.layout = self.protocol.layout(cluster)
-        loss = Loss(MLP(hidden=widths[1:-1]), classifies=True)
+        loss = Loss(MLP(hidden=widths[1:-1]), CrossEntropy())
         self.params = loss.model.init(jax.random.key(0), widths[:1], widths[-1])
         self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size)
         inputs = jnp.asarray(rng.normal(size=(EXAMPLES, widths[0])), jnp.float32)

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from fred.learning.data.dataset import Data as Data
     from fred.learning.data.dataset import Dataset as Dataset
     from fred.learning.data.dataset import Examples as Examples
+    from fred.learning.loss_functions import LossFunction as LossFunction
     from fred.learning.models.adapters import EquinoxModel as EquinoxModel
     from fred.learning.models.adapters import FlaxModel as FlaxModel
+    from fred.learning.models.adapters import NNXModel as NNXModel
     from fred.learning.models.model import Model as Model
     from fred.learning.models.model import Params as Params
     from fred.learning.server import Message as Message
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from fred.results.result import Result as Result
     from fred.schedule.layout import Layout as Layout
     from fred.schedule.minibatches import batch_indices as batch_indices
+    from fred.schedule.minibatches import key_words as key_words
     from fred.schedule.schedule import Schedule as Schedule
     from fred.schedule.schedule import Verb as Verb
     from fred.specification.loading import load as load
@@ -103,10 +106,11 @@ _PUBLIC = {  # module -> what of it is public
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),
     "fred.learning.servers.plain": ("ASGD",),
     "fred.learning.models.model": ("Model", "Params"),
-    "fred.learning.models.adapters": ("FlaxModel", "EquinoxModel"),
+    "fred.learning.models.adapters": ("FlaxModel", "NNXModel", "EquinoxModel"),
+    "fred.learning.loss_functions": ("LossFunction",),
     "fred.learning.data.dataset": ("Data", "Dataset", "Examples"),
     "fred.learning.data.arrays": ("arrays",),
-    "fred.schedule.minibatches": ("batch_indices",),
+    "fred.schedule.minibatches": ("batch_indices", "key_words"),
 }
 _PLACES = {name: module for module, names in _PUBLIC.items() for name in names}
 __all__ = list(_PLACES)

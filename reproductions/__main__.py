@@ -13,6 +13,7 @@ PAGES = {  # quick ones first
     "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
     "cutoff": "Cutoff SGD: figures 2 to 4",
     "predictors": "every rule for the cutoff, on synthetic clusters and recorded traces",
+    "asynchronous": "Ringmaster, Rennala, m-sync: a quadratic with 6,174 workers, and tuned",
     "fasgd": "FASGD: figures 1 to 3, and what else it says",
 }
 

@@ -38,7 +38,7 @@ RECORDED_RULES = (*(rule for rule in RULES if rule != "dmm"), "oracle-throughput
 _EVEN = 0.003  # less is no difference
 _BELOW = 0.002  # of the oracle: who is so much worse than the best static cutoff is worse
 KINDS = {158: ("paper", "bursty", "rotate", "iid"), 2175: ("paper", "bursty", "rotate")}
-FRESH = {158: tuple(range(40, 50)), 2175: (40, 41)}  # seeds that nothing was developed or chosen on
+FRESH = {158: tuple(range(40, 50)), 2175: (40, 41, 42, 43)}  # seeds that nothing was developed or chosen on
 BURNT = {158: (0, 1, 2), 2175: (0,)}  # seeds that rules were developed on
 AGAIN, TRAININGS = ("rotate", 158, 20), 10  # the trace that a deep model is trained on so many times
 TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read

@@ -25,8 +25,9 @@ SHARED = ROOT.parent / "shared" / "data"
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Result folders without figures, which take longer than a small run."""
+    """Result folders without figures and without what is on the page, which take longer than a small run."""
     monkeypatch.setattr("fred.results.folder._save_figures", lambda *_: None)
+    monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ def seen(draws: Draws) -> dict[str, Any]:
     """Which examples workers see."""
     if not draws.has("examples"):
         return {}
-    divided = {"division": draws.one("divided", "by-label"), "sampling": draws.one("replacement", "shuffled")}
+    divided = {"division": draws.one("divided", "by-label", "dirichlet"), "sampling": draws.one("replacement", "shuffled")}
     return draws.one(divided, {"sampling": draws.one("replacement", "shuffled", "sequential")})
 
 

@@ -60,7 +60,7 @@ def _tiny_task(draws: Draws) -> Document:
     data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
     model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
     task = {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
-    return task | ({"division": "divided"} if data is values and task.get("division") == "by-label" else {})
+    return task | ({"division": "divided"} if data is values and task.get("division") in ("by-label", "dirichlet") else {})
 
 
 def _write_files(folder: Path) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field
 from fred import batch_indices
 from fred.components import registry
 from fred.learning.loss import Loss
+from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model, Params
@@ -53,7 +54,7 @@ def params_of(model: Model, shape: tuple[int, ...]) -> Params:
 def arithmetic(
     server: Server, model: Model, params: Params, batch: int = 4, layout: Layout = WHOLE, classifies: bool = True
 ) -> Arithmetic:
-    return Arithmetic.of(server, Loss(model, classifies), params, layout, 4, batch)
+    return Arithmetic.of(server, Loss(model, usual(classifies)), params, layout, 4, batch)
 
 
 def sources(do: Arithmetic, params: Params) -> list[Params]:

@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from fred import batch_indices
 from fred.errors import FredError
+from fred.learning.data.synthetic import Noise
+from fred.learning.models.quadratic import Quadratic
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
@@ -245,3 +249,42 @@ def test_protocols_are_what_their_schedules_say(name, inline):
 def test_what_cannot_be_is_refused(protocol, said):
     with pytest.raises(FredError, match=said):
         outcome("k-async", {"name": "softsync", **protocol})
+
+
+class TestQuadratic:
+    """f(x) - min f, of which all is known."""
+
+    def test_its_value_and_gradient_are_those_of_the_matrix(self):
+        d = 7
+        matrix = (2 * np.eye(d) - np.eye(d, k=1) - np.eye(d, k=-1)) / 4
+        b = np.zeros(d)
+        b[0] = -1 / 4
+        least = -b @ np.linalg.solve(matrix, b) / 2
+        x = np.random.default_rng(0).normal(size=d)
+        noise = np.array([[0.5], [0.0]])
+        found = Quadratic(dimension=d).apply({"x": jnp.float32(x)}, jnp.float32(noise))
+        value, gradient = x @ matrix @ x / 2 - b @ x - least, matrix @ x - b
+        np.testing.assert_allclose(
+            found, [[value + 0.5 * x.sum(), gradient @ gradient], [value, gradient @ gradient]], rtol=1e-5
+        )
+        slope = jax.grad(lambda params: Quadratic(dimension=d).apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
+        np.testing.assert_allclose(slope["x"], gradient + 0.5, rtol=1e-5, atol=1e-6)
+
+    def test_gradient_descent_goes_as_numpys_and_asynchronous_sgd_as_its_schedule_says(self):
+        task = {"data": {"name": "noise", "features": 6}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
+        found = outcome(
+            "ringmaster", {"name": "bounded-delay", "threshold": 4}, task=task | {"batch_size": 2}, stop={"updates": 40}
+        )
+        matrix = (2 * np.eye(6) - np.eye(6, k=1) - np.eye(6, k=-1)) / 4
+        x, read, noise = found.initial["x"].astype(float), {}, Noise(features=6).load(3).train.inputs
+        row: Any
+        for row in found.schedule.frame().itertuples():
+            if row.verb == "PULL":
+                read[row.mailbox] = x
+            elif row.verb == "PUSH":
+                seen = noise[batch_indices(3, row.worker, row.step, batch_size=2, examples=len(noise))]
+                x = x - 0.1 * (matrix @ read[row.mailbox] + np.eye(6)[0] / 4 + seen.mean(axis=0))
+        np.testing.assert_allclose(found.final["x"], x, rtol=1e-4)
+        lengths = np.array([found.metrics["error"].iloc[0], found.metrics["error"].iloc[-1]])
+        ends = [matrix @ each + np.eye(6)[0] / 4 for each in (found.initial["x"].astype(float), x)]
+        np.testing.assert_allclose(lengths, [each @ each for each in ends], rtol=1e-3)

@@ -23,7 +23,7 @@ from fred.results.experiment import run as fred_run
 from fred.running import work
 from fred.schedule.schedule import Schedule
 from fred.specification.loading import load
-from fred.views import figures
+from fred.views import curves
 from tests.conftest import ROOT
 from tests.folders import resigned
 
@@ -67,6 +67,7 @@ def test_result_folder_has_the_stable_format(done):
         "figures",
         "manifest.json",
         "paired.csv",
+        "report.html",
         "ssgd",
         "summary.csv",
         "summary.json",
@@ -89,15 +90,8 @@ def test_result_folder_has_the_stable_format(done):
         with np.load(files / "params.npz", allow_pickle=False) as params:
             assert {name.split("/")[0] for name in params.files} == {"initial", "final"}
     figures = {path.name for path in (out / "figures").iterdir()}
-    assert figures == {
-        "loss.svg",
-        "error.svg",
-        "paired.svg",
-        "staleness.svg",
-        "timeline.svg",
-        "traffic.svg",
-        "workers-time.svg",
-    }
+    drawn = ("loss", "error", "paired", "staleness", "throughput", "timeline", "traffic", "workers-time")
+    assert figures == {f"{name}.svg" for name in drawn}
     environment = json.loads((out / "manifest.json").read_text())["environment"]
     assert {"jax", "numpy", "PJRT_NPROC", "XLA_FLAGS", "backend"} <= environment.keys()
 
@@ -220,7 +214,7 @@ def test_one_run_can_be_asked_for_by_its_name_and_a_loss_needs_a_task(tmp_path):
 
 def test_every_run_is_in_the_legend():
     frame = pd.DataFrame({"run": "_odd", "seed": 0, "virtual_seconds": [0.0, 1.0], "updates": [0, 1], "loss": [2.0, 1.0]})
-    (legend,) = figures.learning(frame, "loss", "").legends
+    (legend,) = curves.learning(frame, "loss", "").legends
     assert [text.get_text() for text in legend.get_texts()] == ["_odd"]
 
 

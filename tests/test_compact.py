@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fred.learning.loss import Loss
+from fred.learning.loss_functions import usual
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model
@@ -34,7 +35,7 @@ def words(parts: Split) -> int:
 def of_gradient(model: Model, shape: tuple[int, ...], batch: int, classifies: bool = True) -> Split:
     params = jax.eval_shape(lambda: model.init(jax.random.key(0), shape, 10))
     answers = shaped(EXAMPLES, kind="int32") if classifies else shaped(EXAMPLES, 10)
-    loss = Loss(model, classifies)
+    loss = Loss(model, usual(classifies))
     first = params, shaped(batch, kind="int32")
     return split(
         lambda first, always, _: loss.gradient(first[0], always, first[1]), first, (shaped(EXAMPLES, *shape), answers), ()
@@ -218,7 +219,7 @@ def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch,
             expected = update(expected, finish(store[step % SLOTS], examples))
         store[step % SLOTS] = begin((expected, indices[step]), examples)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    whole = jax.jit(Loss(model, classifies).gradient)(params, examples, indices[0])
+    whole = jax.jit(Loss(model, usual(classifies)).gradient)(params, examples, indices[0])
     both = finish(begin((params, indices[0]), examples), examples)
     for one, other in zip(jax.tree.leaves(both), map(np.asarray, jax.tree.leaves(whole)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * abs(other).max())

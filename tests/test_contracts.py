@@ -198,6 +198,7 @@ ROOMS = (  # from the top: each imports only from those below it
     *(
         "commands",
         "results",
+        "report",
         "views",
         "running",
         "replay",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fred.errors import FredError
 from fred.running.execution import check, execute
-from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide
+from fred.schedule.minibatches import Minibatches, Parts, Sampling, batch_indices, divide, divide_by_shares
 from tests.philox import plain_word
 from tests.recompute import PlainSGD, largest_relative_error, recompute
 from tests.worlds import TASK, make_run
@@ -44,6 +44,29 @@ def test_parts_are_equal_disjoint_and_all_there_is(workers, more, seed, labelled
     if labels is not None:
         ranges = [sorted(labels[example] for example in part) for part in own]
         assert all(one[-1] <= other[0] for one, other in pairwise(ranges)), "in the order of the labels"
+
+
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=9, max_size=60),
+    workers=st.integers(1, 9),
+    concentration=st.sampled_from([0.01, 0.3, 5.0, 1e6]),
+    seed=st.integers(0, 99),
+)
+def test_shares_are_disjoint_all_there_is_and_nobody_has_nothing(labels, workers, concentration, seed):
+    parts = divide_by_shares(seed, labels, workers, concentration)
+    own = [part_of(parts, worker) for worker in range(workers)]
+    assert sorted(chain.from_iterable(own)) == list(range(len(labels)))
+    assert all(own)
+
+
+@pytest.mark.parametrize("concentration", [0.2, 1.0, 10.0])
+def test_shares_are_as_uneven_as_a_dirichlet_distribution_says(concentration):
+    """The expected sum of squared shares of n workers is (alpha + 1) / (n alpha + 1)."""
+    labels, workers = np.repeat(np.arange(400), 200), 5
+    order, begins = divide_by_shares(1, labels, workers, concentration)
+    counts = np.array([np.bincount(labels[part], minlength=400) for part in np.split(order, begins[1:-1])])
+    expected = (concentration + 1) / (workers * concentration + 1)
+    assert np.mean(((counts / 200) ** 2).sum(axis=0)) == pytest.approx(expected, rel=0.05)
 
 
 @given(

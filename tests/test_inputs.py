@@ -37,7 +37,7 @@ from fred.running.execution import Following, execute
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
 from fred.traces.reading import read
-from fred.views import figures
+from fred.views import curves
 from tests.conftest import ROOT
 from tests.worlds import make_run, record
 
@@ -481,5 +481,5 @@ def test_pictures_say_nothing_of_what_their_font_lacks(tmp_path):
     )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        figures.learning(frame, "loss", "データ").save(tmp_path / "a.svg")
+        curves.learning(frame, "loss", "データ").save(tmp_path / "a.svg")
     assert not said

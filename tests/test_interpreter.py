@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fred.learning.loss import Loss
+from fred.learning.loss_functions import SquaredError
 from fred.learning.models.model import Model
 from fred.learning.servers.plain import ASGD
 from fred.replay.arithmetic import Arithmetic
@@ -53,7 +54,7 @@ def table(rows: list[Row], replicas: int) -> Schedule:
 def values(rows: list[Row], replicas: int = 1) -> list[float]:
     """Each replica's number after these rows, if the interpreter and the replay agree on it."""
     layout = Layout.peers(replicas) if replicas > 1 else Layout.central()
-    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), classifies=False), MODEL, layout, 2, 1)
+    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), SquaredError()), MODEL, layout, 2, 1)
     batches = Minibatches(0, 1, 4, "replacement", 2)
     interpreter = Interpreter(do, [MODEL], replicas, EXAMPLES, batches)
     for each in rows:
@@ -118,7 +119,7 @@ def test_a_difference_of_models_is_a_message():
 
 
 def test_what_nobody_holds_is_forgotten():
-    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), classifies=False), MODEL, Layout.central(), 2, 1)
+    do = Arithmetic.of(ASGD(learning_rate=RATE), Loss(Line(), SquaredError()), MODEL, Layout.central(), 2, 1)
     interpreter = Interpreter(do, [MODEL], 1, EXAMPLES, Minibatches(0, 1, 4, "replacement", 2))
     for each in (PULL, row(Verb.PUSH, mailbox=0, step=0)):
         interpreter.execute(each)

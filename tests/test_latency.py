@@ -67,6 +67,7 @@ class TestContract:
         ({"name": "normal", "mu": 1, "sigma": 0.8, "floor": 0.5}, stats.truncnorm(-0.5 / 0.8, np.inf, 1, 0.8)),
         ({"name": "lognormal", "median": 2, "sigma": 0.5}, stats.lognorm(0.5, scale=2)),
         ({"name": "lognormal", "median": 2, "sigma": 0.5, "shift": 3}, stats.lognorm(0.5, 3, 2)),
+        ({"name": "half-normal", "shift": 1, "scale": 0.2}, stats.halfnorm(1, 0.2)),
         ({"name": "gamma", "shape": 2.5, "scale": 0.3}, stats.gamma(2.5, scale=0.3)),
         ({"name": "weibull", "shape": 0.7, "scale": 0.3}, stats.weibull_min(0.7, scale=0.3)),
         ({"name": "pareto", "minimum": 0.5, "alpha": 3}, stats.pareto(3, scale=0.5)),

@@ -18,6 +18,7 @@ from fred.learning.data.digits import Digits
 from fred.learning.data.mnist import MNIST
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
 from fred.learning.loss import Loss
+from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
@@ -38,7 +39,7 @@ def test_mlp_gradient_is_backpropagation():
     rng = np.random.default_rng(0)
     inputs, answers = rng.normal(size=(50, 3, 2)).astype(np.float32), rng.integers(0, 4, 50).astype(np.int32)
     indices = np.array([3, 1, 4, 1, 5, 9])
-    loss: Any = Loss(model, classifies=True)  # takes NumPy arrays as well
+    loss: Any = Loss(model, CrossEntropy())  # takes NumPy arrays as well
     ours = named(loss.gradient(params, (inputs, answers), indices))
     reference = gradient({k: v.astype(float) for k, v in named(params).items()}, inputs[indices], answers[indices])
     for path, value in reference.items():
@@ -47,7 +48,7 @@ def test_mlp_gradient_is_backpropagation():
 
 def test_masked_gradient_is_that_of_the_real_examples():
     model = SoftmaxRegression()
-    loss: Any = Loss(model, classifies=True)  # takes NumPy arrays as well
+    loss: Any = Loss(model, CrossEntropy())  # takes NumPy arrays as well
     rng = np.random.default_rng(0)
     examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 4, 20).astype(np.int32)
     params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(jax.random.key(0), (3,), 4))

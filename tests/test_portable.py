@@ -13,6 +13,7 @@ from jax import lax
 from fred.components import registry
 from fred.learning.data.digits import Digits
 from fred.learning.loss import Loss, initial_params, on_device
+from fred.learning.loss_functions import CrossEntropy
 from fred.portable import parts, products
 from tests import users
 
@@ -254,7 +255,7 @@ MODELS = [
 def test_no_product_and_no_sum_escapes(name, batch_size):
     """In what is compiled of a gradient, every product is the portable kernel's, and nothing is added up by XLA itself."""
     cls = getattr(users, name.split(":")[1]) if ":" in name else registry.lookup("model", name)
-    loss, data = Loss(cls.example(), classifies=True), Digits().load(0)
+    loss, data = Loss(cls.example(), CrossEntropy()), Digits().load(0)
     params, examples = initial_params(loss.model, data, 0), on_device(data.train)
     lowered = jax.jit(loss.gradient).lower(params, examples, jnp.zeros(batch_size, jnp.int32))
     text = lowered.as_text()

@@ -195,6 +195,20 @@ class Normal(Latency):
         return self.mu + self.sigma * math.exp(-a * a / 2) / math.sqrt(2 * math.pi) / (1 - self._below)
 
 
+class HalfNormal(Latency):
+    """A fixed minimum plus the size of a normal number: few are much longer than the others."""
+
+    shift: NonNegative = Field(0.0, description="shortest duration, s")
+    scale: Positive = Field(examples=[0.1], description="standard deviation of the normal number, s")
+
+    def sample(self, u: Uniforms) -> Seconds:
+        return self.shift - self.scale * special.ndtri((1 - u) / 2)
+
+    @property
+    def mean(self) -> float:
+        return self.shift + self.scale * math.sqrt(2 / math.pi)
+
+
 class LogNormal(Latency):
     """A fixed minimum plus a rest whose logarithm is normal: what grows with the length of a sentence, or of an episode."""
 

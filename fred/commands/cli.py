@@ -20,10 +20,12 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
     "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
     "plan": ("fred.commands.plan", "which protocol reaches a target first on a cluster; how many of N + b workers to wait for"),
+    "report": ("fred.commands.report", "write a result folder's page, to look at in a browser"),
     "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
 }
@@ -111,6 +113,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print a result folder's table again")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
+    show.add_argument("--latex", action="store_true", help="for a paper: tabulars, with booktabs' rules")
     registry.add_import_option(show, "the result")
 
     compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
@@ -169,6 +172,7 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
         "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
     )
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
+    run.add_argument("--no-report", dest="report", action="store_false", help="without the page to look at, report.html")
     run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
     registry.add_import_option(run, "the scenario")
 
@@ -216,7 +220,9 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
     with of_runs(number_of_units(scenario, only)) as progress:
-        return experiment.run(scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file)
+        return experiment.run(
+            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
+        )
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -234,7 +240,13 @@ def _show(options: argparse.Namespace) -> int:
     from fred.results.folder import load_result
 
     registry.allow_import(options.imports)
-    printing.print_summary(load_result(options.folder), options.folder)
+    result = load_result(options.folder)
+    if options.latex:
+        from fred.commands.latex import tabular
+
+        print("\n\n".join(map(tabular, printing.tables(result, options.folder))))
+    else:
+        printing.print_summary(result, options.folder)
     return 0
 
 

@@ -4,13 +4,11 @@ import math
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.outcomes.paired import FEWEST, shared_seeds
+from fred.outcomes.paired import FEWEST
 from fred.results.compare import Compared
-from fred.results.result import Result
 
 ONE_SEED = (
     f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
@@ -37,20 +35,6 @@ def paired_table(pairs: pd.DataFrame) -> Table:
         cells = {each["quantity"]: said(each) for each in own.to_dict("records")}
         table.add_row(Text(str(run)), *(cells.get(quantity, "–") for quantity in quantities))
     return table
-
-
-def print_pairs(best: Result, console: Console) -> None:
-    """How the reported runs differ from the baseline, if there are several.
-
-    Args:
-        best: without the points of sweeps.
-        console: where it is printed.
-    """
-    shared = shared_seeds(best)
-    if shared == 1:
-        console.print(ONE_SEED, style="dim", highlight=False, markup=False)
-    elif shared:
-        console.print(paired_table(best.paired))
 
 
 def named(compared: Compared) -> pd.DataFrame:

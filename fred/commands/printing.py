@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.commands.paired_table import named, paired_table, print_pairs
+from fred.commands.paired_table import ONE_SEED, named, paired_table
 from fred.errors import FredError
 from fred.files.ownership import ASIDE
 from fred.files.staging import said
 from fred.outcomes import sweeps
+from fred.outcomes.paired import shared_seeds
+from fred.report.page import NAME as REPORT
 from fred.results import result
 from fred.results.compare import Compared
-from fred.views import paired_figure
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -29,19 +30,30 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
     for line in outcome.anew:
         print(line)
-    if outcome.swept:
-        console.print(_sweep_table(outcome))
-    if outcome.chosen:
-        best = outcome.with_its_best()
-        console.print(_summary_table(best, out, outcome))
-        print_pairs(best, console)
-        if best.summary["staleness_by_block"].notna().any():
-            console.print(_blocks_table(best.summary))
+    for table in tables(outcome, out):
+        console.print(table)
+    if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
+        console.print(ONE_SEED, style="dim", highlight=False, markup=False)
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False)
+    if (out / REPORT).is_file():
+        console.print(f"to look at in a browser: {out / REPORT}", highlight=False, markup=False)
     for folder in sorted(out.glob(f"{ASIDE}*")):
         console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
+
+
+def tables(outcome: result.Result, out: Path) -> list[Table]:
+    """What is printed of a result: of a sweep every point, then a line per run, differences, and staleness by block."""
+    found = [_sweep_table(outcome)] if outcome.swept else []
+    if outcome.chosen:
+        best = outcome.with_its_best()
+        found.append(_summary_table(best, out, outcome))
+        if shared_seeds(best) > 1:
+            found.append(paired_table(best.paired))
+        if best.summary["staleness_by_block"].notna().any():
+            found.append(_blocks_table(best.summary))
+    return found
 
 
 def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
@@ -236,6 +248,8 @@ def save_comparison(compared: Compared, out: Path) -> None:
     pictures = compared.together().pictures()
     pictures.pop("paired", None)  # that of folders is another
     if len(pairs := named(compared)):
+        from fred.views import paired_figure
+
         pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    SerializationInfo,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -194,15 +195,18 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_plain_validator_function(
-            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(self._serialized, info_arg=True)
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
 
-    def dump(self, component: Component) -> dict[str, Any]:
-        """The `component` as a scenario writes it: its options, all of them, beside its name."""
-        return {"name": registry.name_of(self.kind, component), **component.model_dump()}
+    def dump(self, component: Component, briefly: bool = False) -> dict[str, Any]:
+        """The `component` as a scenario writes it: its options, all of them or (`briefly`) the unusual, beside its name."""
+        return {"name": registry.name_of(self.kind, component), **component.model_dump(exclude_defaults=briefly)}
+
+    def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
+        return self.dump(component, info.exclude_defaults)
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):

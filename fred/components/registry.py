@@ -118,6 +118,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "exponential": "fred.cluster.latency:Exponential",
         "shifted-exponential": "fred.cluster.latency:ShiftedExponential",
         "normal": "fred.cluster.latency:Normal",
+        "half-normal": "fred.cluster.latency:HalfNormal",
         "lognormal": "fred.cluster.latency:LogNormal",
         "gamma": "fred.cluster.latency:Gamma",
         "weibull": "fred.cluster.latency:Weibull",
@@ -131,6 +132,12 @@ REGISTRY: dict[str, dict[str, str]] = {
         "softmax": "fred.learning.models.softmax:SoftmaxRegression",
         "mlp": "fred.learning.models.mlp:MLP",
         "cnn": "fred.learning.models.cnn:CNN",
+        "quadratic": "fred.learning.models.quadratic:Quadratic",
+    },
+    "loss": {
+        "cross-entropy": "fred.learning.loss_functions:CrossEntropy",
+        "squared-error": "fred.learning.loss_functions:SquaredError",
+        "value": "fred.learning.loss_functions:Value",
     },
     "data": {
         "digits": "fred.learning.data.digits:Digits",
@@ -139,6 +146,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "arrays": "fred.learning.data.arrays:Arrays",
         "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
         "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",
+        "noise": "fred.learning.data.synthetic:Noise",
     },
 }
 
@@ -152,6 +160,7 @@ BASES = {  # what a user's own class must be a kind of
     "fault": "fred.cluster.faults:Fault",
     "latency": "fred.cluster.latency:Latency",
     "model": "fred.learning.models.model:Model",
+    "loss": "fred.learning.loss_functions:LossFunction",
     "data": "fred.learning.data.dataset:Data",
 }
 

@@ -13,7 +13,7 @@ from fred.components.registry import nearest
 
 
 class FromOptax(Component):
-    """Something that optax makes: its name in the optax namespace, and its options."""
+    """Something that optax makes: its name in optax, or in `optax.contrib` (with or without `contrib.`), and its options."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -24,7 +24,7 @@ class FromOptax(Component):
     @property
     def factory(self) -> Callable[..., Any]:
         """The function of optax that makes it."""
-        return getattr(optax, self.name)
+        return found(self.name)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -40,6 +40,16 @@ class FromOptax(Component):
                 raise ValueError(f"`{self.name}` has no option `{option}` here{nearest(option, known)}")
             if not np.isfinite([each for each in _numbers(value) if isinstance(each, float)]).all():
                 raise ValueError(f"option `{option}` of `{self.name}`: found {value}; expected a finite number")
+
+
+def found(name: str) -> Any:
+    """What optax has under a `name`; if it has nothing, what `optax.contrib` has under it; else None.
+
+    >>> found("adam") is optax.adam, found("muon") is found("contrib.muon") is optax.contrib.muon, found("adamm")
+    (True, True, None)
+    """
+    own = name.removeprefix("contrib.")
+    return getattr(optax, name, None) or getattr(optax.contrib, own, None)
 
 
 def refused(name: str, error: Exception) -> ValueError:

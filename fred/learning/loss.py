@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,23 +13,28 @@ import numpy as np
 import fred.portable  # noqa: F401  it decides the bits of all that follows
 from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
+from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.process import remembered
+from fred.schedule.minibatches import KEY_WORDS
 
+CALIBRATED_BY = 1024  # training examples
+KEYS = "threefry2x32"  # what jax makes random numbers of keys by
 Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outputs]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Mean cross-entropy for class numbers, mean squared error for values; hashable, so compiled code is shared.
+    """The mean of a loss function of a model's outputs; hashable, so compiled code is shared.
 
     Of a model that knows nothing the cross-entropy is the logarithm of the number of classes:
 
         >>> import fred
         >>> import jax.numpy as jnp
         >>> from fred.learning.loss import Loss
+        >>> from fred.learning.loss_functions import CrossEntropy
         >>> from fred.learning.models.softmax import SoftmaxRegression
-        >>> loss = Loss(SoftmaxRegression(), classifies=True)
+        >>> loss = Loss(SoftmaxRegression(), CrossEntropy())
         >>> params = {"weights": jnp.zeros((2, 4)), "biases": jnp.zeros(4)}
         >>> examples = jnp.eye(2), jnp.array([1, 3])
         >>> [round(float(value), 4) for value in loss.evaluate(params, examples)]  # log 4, and all are wrong: it says 0
@@ -38,24 +44,44 @@ class Loss:
     """
 
     model: Model
-    classifies: bool
+    function: LossFunction
 
-    def gradient(self, params: Params, examples: Arrays, indices: jax.Array, count: jax.Array | None = None) -> Params:
-        """Gradient of the mean loss over examples[indices]; with `count`, over the first `count` indices only.
+    @classmethod
+    def of(cls, model: Model, function: LossFunction | None, data: Dataset) -> "Loss":
+        """What a task says, or leaves to its data.
+
+        Args:
+            model: which is fitted.
+            function: which is minimised; None: what is usual for such data.
+            data: classes, or values to predict.
+        """
+        return cls(model, function or usual(data.classifies))
+
+    def width(self, batch_size: int) -> int:
+        """Numbers in a minibatch of so many examples: their indices, and the words of its key where the model draws."""
+        return batch_size + KEY_WORDS * self.model.draws
+
+    def gradient(
+        self, params: Params, examples: Arrays, minibatch: jax.Array, count: jax.Array | None = None, members: int = 1
+    ) -> Params:
+        """Gradient of the mean loss over a minibatch's examples; with `count`, over the first `count` of them only.
 
         Args:
             params: of the model, where the gradient is taken.
             examples: inputs [n, ...] and answers.
-            indices: of a minibatch [members], from 0 to n - 1.
-            count: of these that are real [].
+            minibatch: indices of examples, from 0 to n - 1, of several `members` one after the other; where the model
+                draws, behind each member's indices the two words of its key.
+            count: of the examples that are real [].
+            members: how many minibatches these are.
 
         Returns:
             A pytree like `params`.
         """
+        indices, outputs = self._trained(minibatch, members)
         inputs, answers = examples[0][indices], examples[1][indices]
 
         def mean(params: Params) -> jax.Array:
-            losses = self._losses(self.model.apply(params, inputs), answers)
+            losses = self.function.losses(outputs(params, inputs), answers)
             if count is None:
                 return losses.mean()
             return jnp.where(jnp.arange(len(losses)) < count, losses, 0.0).sum() / count
@@ -63,23 +89,35 @@ class Loss:
         return jax.grad(mean)(params)
 
     @partial(jax.jit, static_argnums=0)
-    def evaluate(self, params: Params, examples: Arrays) -> jax.Array:
-        """[loss, error]: error is the fraction misclassified, or the root mean square.
+    def evaluate(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
+        """[loss, error]: error is the fraction misclassified, or the root mean square, if the loss function has no other.
 
         Args:
             params: of the model.
             examples: inputs [n, ...] and answers, all of which are evaluated on at once.
+            seen: inputs of training examples, at which a model that calibrates does so; None for others.
         """
+        if seen is not None:
+            params = self.model.calibrated(params, seen)
         outputs = self.model.apply(params, examples[0])
-        loss = self._losses(outputs, examples[1]).mean()
-        error = (outputs.argmax(-1) != examples[1]).mean() if self.classifies else jnp.sqrt(loss)
-        return jnp.stack((loss, error))
+        loss = self.function.losses(outputs, examples[1]).mean()
+        return jnp.stack((loss, self.function.error(outputs, examples[1])))
 
-    def _losses(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
-        if not self.classifies:
-            return jnp.square(outputs - answers).mean(-1)
-        chosen = jax.nn.one_hot(answers, outputs.shape[-1])
-        return jax.nn.logsumexp(outputs, axis=-1) - (chosen * outputs).sum(-1)
+    def _trained(self, minibatch: jax.Array, members: int) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
+        """The examples' indices, and what makes outputs [examples, outputs] of parameters and their inputs in training."""
+        if not self.model.draws:
+            return minibatch, self.model.apply
+        each = minibatch.reshape(members, -1)
+        keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(each[:, -KEY_WORDS:], jnp.uint32), impl=KEYS)
+
+        def outputs(params: Params, inputs: jax.Array) -> jax.Array:
+            if members == 1:
+                return self.model.training(params, inputs, keys[0])
+            parts = inputs.reshape(members, -1, *inputs.shape[1:])
+            made = jax.vmap(self.model.training, in_axes=(None, 0, 0))(params, parts, keys)
+            return made.reshape(-1, *made.shape[2:])
+
+        return each[:, :-KEY_WORDS].reshape(-1), outputs
 
 
 def on_device(examples: Examples) -> Arrays:

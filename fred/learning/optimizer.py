@@ -9,9 +9,20 @@ import optax
 from pydantic import model_validator
 
 from fred.components.registry import nearest
-from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, refused
+from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, refused
 
 _TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
+
+
+_OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
+_NOT_ANNOTATED = (optax.contrib.dog, optax.contrib.dowg, optax.contrib.hutchinson_estimator_diag_hessian)
+_NEEDS_VALUES = "it needs the loss, or a function of the parameters, at each update, and servers get gradients alone"
+_ELSEWHERE = "the parameters to be evaluated lie in its memory, where averaging and modulated steps do not reach them"
+_REFUSED = {
+    **dict.fromkeys(("momo", "momo_adam", "reduce_on_plateau", "lbfgs", "scale_by_polyak", "polyak_sgd"), _NEEDS_VALUES),
+    **dict.fromkeys(("sophia", "hutchinson_estimator_diag_hessian", "sam", "scale_by_backtracking_linesearch"), _NEEDS_VALUES),
+    **dict.fromkeys(("schedule_free", "schedule_free_adamw", "schedule_free_sgd"), _ELSEWHERE),
+}
 
 
 class Transformation(FromOptax):
@@ -33,22 +44,36 @@ class Transformation(FromOptax):
 
     @model_validator(mode="after")
     def _known(self) -> "Transformation":
-        factory = getattr(optax, self.name, None)
-        if not callable(factory) or "GradientTransformation" not in str(inspect.signature(factory).return_annotation):
-            raise ValueError(f"optax has no gradient transformation `{self.name}`{nearest(self.name, dir(optax))}")
+        if not _transforms(found(self.name)):
+            hint = nearest(self.name, [*dir(optax), *dir(optax.contrib)])
+            raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
+        if reason := _REFUSED.get(self.name.removeprefix("contrib.")):
+            raise ValueError(f"optax.{self.name} cannot be used: {reason}")
         if "learning_rate" in self.given:
             raise ValueError(f"the learning rate is the algorithm's own option `learning_rate`, not one of `{self.name}`")
         self.check_options()
         try:
-            jax.eval_shape(self._step, _TINY)
+            self.build(0.1)
+            updates, before, after = jax.eval_shape(self._step, _TINY, jax.ShapeDtypeStruct((), np.float32))
         except Exception as error:
             raise refused(self.name, error) from error
+        if _shapes(updates) != _shapes(_TINY):
+            raise ValueError(f"optax.{self.name} cannot be used: it needs each example's gradient, and servers get the mean")
+        if _shapes(before) != _shapes(after):
+            raise ValueError(f"optax.{self.name} cannot be used: what it remembers changes its shapes or types")
         return self
 
-    def _step(self, params: Any) -> Any:
-        """A first step, traced to see whether it works."""
-        transformation = self.build(0.1)
-        return transformation.update(params, transformation.init(params), params)
+    def _step(self, params: Any, rate: Any) -> Any:
+        """A first step, traced to see whether it works: updates, memory before and after."""
+        transformation = self.build(rate)
+        before = transformation.init(params)
+        updates, after = transformation.update(params, before, params)
+        return updates, before, after
+
+    @property
+    def of_matrices(self) -> bool:
+        """Whether arrays of two dimensions are matrices to it, of which it must see the whole."""
+        return self.name.removeprefix("contrib.") in _OF_MATRICES
 
     def build(self, learning_rate: Any) -> optax.GradientTransformation:
         """The transformation, given the learning rate if it takes one.
@@ -66,6 +91,18 @@ class Transformation(FromOptax):
 
 
 Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
+
+
+def _transforms(factory: Any) -> bool:
+    """Whether it makes a gradient transformation."""
+    if not inspect.isfunction(factory):
+        return False
+    made = inspect.signature(factory).return_annotation
+    return "GradientTransformation" in str(made) or factory in _NOT_ANNOTATED
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.structure(tree), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree)]
 
 
 def build(optimizer: Optimizer, learning_rate: Any) -> optax.GradientTransformation:

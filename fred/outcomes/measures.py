@@ -126,6 +126,26 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
+    """Gradients used per second of virtual time in equal parts of a run: virtual_seconds (the middle), gradients per second.
+
+    Args:
+        metrics: a run's evaluations, with columns virtual_seconds and gradients; between two of them the pace is constant.
+        parts: how many, if there are as many evaluations.
+
+    >>> pace(pd.DataFrame({"virtual_seconds": [0.0, 1.0, 4.0], "gradients": [0, 4, 10]}), parts=2)
+       virtual_seconds  gradients per second
+    0              1.0                   3.0
+    1              3.0                   2.0
+    """
+    seconds = metrics["virtual_seconds"].to_numpy(float)
+    edges = np.linspace(0.0, seconds.max(), min(parts, max(1, len(seconds) - 1)) + 1)
+    used = np.diff(np.interp(edges, seconds, metrics["gradients"].to_numpy(float)))
+    lengths = np.diff(edges)
+    rate = np.divide(used, lengths, out=np.zeros_like(used), where=lengths > 0)
+    return pd.DataFrame({"virtual_seconds": edges[:-1] + lengths / 2, "gradients per second": rate})
+
+
 def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
     """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers.
 

@@ -76,6 +76,11 @@ class Arithmetic:
         return self.server.memory(model)
 
     @property
+    def width(self) -> int:
+        """Numbers in a minibatch, by which its gradient is told."""
+        return self.loss.width(self.batch_size)
+
+    @property
     def small(self) -> bool:
         """Whether a whole gradient is so small that making it in two steps would cost more than keeping it."""
         return self.blocks.size <= _SMALL and not self.hooks.remembers
@@ -134,9 +139,9 @@ class Arithmetic:
     def _whole(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
         """From parameters and a minibatch to a message."""
         sources, indices, count = first
-        real = count * (len(indices) // members) if masked else None
+        real = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
-        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real))
+        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members))
 
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
@@ -194,13 +199,13 @@ class Arithmetic:
         return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
-    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array) -> jax.Array:
+    def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array, seen: jax.Array | None = None) -> jax.Array:
         """Mean of [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
 
         def measured(own: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = own
             model = self.blocks.join([beside.answer(self.server, state) for state in states])
-            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]))
+            return self.loss.evaluate(model, (examples[0][indices], examples[1][indices]), seen)
 
         return jax.lax.map(measured, (list(states), indices)).mean(0)
 
@@ -247,7 +252,7 @@ def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -
     """The way from parameters to a message, split where the least lies between; a small gradient is kept as it is."""
     params = arithmetic.blocks.like
     shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
-    first = shapes, jax.ShapeDtypeStruct((members * arithmetic.batch_size,), np.int32), jax.ShapeDtypeStruct((), np.int32)
+    first = shapes, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
     always = tuple(jax.ShapeDtypeStruct(*each) for each in examples)
     memory = jax.eval_shape(arithmetic.remember, params)
     return split(partial(arithmetic._whole, members, masked), first, always, memory, whole=arithmetic.small)
@@ -264,7 +269,7 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
 
     def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
         states = arithmetic.start([model], 1)
-        sources, indices = [state.params for state in states], jnp.zeros(arithmetic.batch_size, jnp.int32)
+        sources, indices = [state.params for state in states], jnp.zeros(arithmetic.width, jnp.int32)
         message, _ = arithmetic.message(sources, examples, indices, arithmetic.remember(model))
         firsts = [blocks.group_of_each.index(group) for group in range(len(blocks.groups))]
         joining = [arithmetic.server.contribute(states[block], blocks.block(message, block), 0, 0) for block in firsts]

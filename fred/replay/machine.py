@@ -298,7 +298,7 @@ def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
 def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], np.ndarray]:
     """The next phases that fit the compiled loop's fixed sizes: where they end, their operands, their offsets."""
     offsets = program.offsets
-    batch = batches.batch_size
+    batch = batches.width
     widths = [_width(kind, program.operands[kind], batch) for kind in program.kinds]
     capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // width)) for width in widths]
     end = min(mark, phase + 4096)
@@ -315,7 +315,7 @@ def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tup
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:
-    """How many indices, of examples or of registers, come with one instruction."""
+    """How many numbers, of minibatches or registers, come with one instruction."""
     return operands["sources"].shape[1] if kind.op == Op.MIX else kind.members * batch
 
 

@@ -40,6 +40,7 @@ def run(
     dask: str = "",
     fresh: bool = False,
     file: str | Path = "",
+    report: bool = True,
 ) -> Result:
     """Execute a scenario's runs with every seed. Raises FredError for an unknown run.
 
@@ -54,6 +55,7 @@ def run(
         dask: address of a scheduler on whose cluster units are computed; needs `out`.
         fresh: do all of it again, without what is compiled already.
         file: the scenario's, to be noted in the folder, where the result of another one is then refused.
+        report: whether the folder gets a page to look at in a browser, `report.html`.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -72,13 +74,13 @@ def run(
     only = (only,) if isinstance(only, str) else tuple(only)
     if progress is None:
         with _shown(scenario, only) as shown:
-            result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file)
+            result = run(scenario, only, inline, shown, out, jobs, dask, fresh, file, report)
         for line in (*result.anew, *doubts_of(scenario, only)):
             warnings.warn(line, stacklevel=2)
         return result
     if fresh and compiled.folder():
         with compiled.unused():
-            return run(scenario, only, inline, progress, out, jobs, dask, fresh, file)
+            return run(scenario, only, inline, progress, out, jobs, dask, fresh, file, report)
     if jobs > 1 and dask:
         raise FredError("`jobs` are processes on this machine, `dask` is a cluster: take one of them")
     if out is None:
@@ -88,7 +90,7 @@ def run(
         return Result(scenario, done + _in_memory(_reported(scenario, done, inline), progress))
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
-    about = folder.AboutResult(_seen_from(path, file), inline)
+    about = folder.AboutResult(_seen_from(path, file), inline, report)
     _check_same(path, about)
     plan = _Plan(scenario, units_of(scenario, only, inline), about, number_of_units(scenario, only))
     units, kept, anew = _into(path, plan, _Manner(progress, jobs, dask, fresh))

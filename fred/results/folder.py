@@ -18,6 +18,8 @@ from fred.outcomes import stored
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
+from fred.report.page import NAME as REPORT
+from fred.report.page import Circumstances, page
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
@@ -68,6 +70,7 @@ class AboutResult:
 
     file: str = ""  # of the scenario
     inline: bool = False
+    report: bool = True  # whether it has a page
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
@@ -91,7 +94,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
 
 
 def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> None:
-    """What a folder holds beside its units: summary, figures and, last, the manifest.
+    """What a folder holds beside its units: summary, figures, the report and, last, the manifest.
 
     Args:
         stage: the folder, in which the units are already.
@@ -109,6 +112,8 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
     if result.chosen and len(pairs := result.paired):
         pairs.to_csv(stage / "paired.csv", index=False)
     _save_figures(result, stage / "figures")
+    if about.report:
+        (stage / REPORT).write_text(page(result, Circumstances(about.file, environment.describe())), encoding="utf-8")
     write_json(stage / MANIFEST, _manifest(stage, scenario, units, about))
 
 
@@ -163,6 +168,34 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
     ):
         raise FredError(f"{path} is not a whole result folder: manifest.json and summary.json do not name the same runs")
     return recorded, rows
+
+
+def add_report(path: Path, out: Path | None = None) -> Path:
+    """Write a result's page; where it is then. Raises FredError.
+
+    Args:
+        path: the result folder, of whose files it becomes one, if it is not to be elsewhere.
+        out: another place for it.
+    """
+    result, (manifest, _) = load_result(path), read_manifest(path)
+    text = page(result, Circumstances(manifest.file, manifest.environment))
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        return out
+    file = path / REPORT
+    if file.exists() and REPORT not in manifest.files:
+        raise FredError(f"{file} is not FRED's: move it elsewhere, or choose another file with --out")
+    _put(file, text)
+    facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: digest_of(file)}).items()))}
+    _put(path / MANIFEST, json.dumps(facts | {"digest": _digest(facts)}, indent=2, allow_nan=False) + "\n")
+    return file
+
+
+def _put(file: Path, text: str) -> None:
+    """A whole file in a file's place."""
+    spare = file.with_name(f".{file.name}")
+    spare.write_text(text, encoding="utf-8")
+    spare.replace(file)
 
 
 def changed(path: Path, manifest: Manifest) -> str:

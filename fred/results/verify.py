@@ -21,6 +21,7 @@ from fred.outcomes.stored import ABOUT, Stored
 from fred.outcomes.unit import Unit
 from fred.process import environment, remembered
 from fred.process.progress import OfRuns
+from fred.report import page
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running.execution import Following, execute
@@ -85,7 +86,8 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew[unit] = stored.read(scratch / unit.folder, unit.run)
     whole = [anew[unit] for unit in recorded]
-    folder.complete(scratch, result.scenario, whole, folder.AboutResult(manifest.file, manifest.inline))
+    about = folder.AboutResult(manifest.file, manifest.inline, page.NAME in manifest.files)
+    folder.complete(scratch, result.scenario, whole, about)
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)

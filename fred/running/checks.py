@@ -1,5 +1,6 @@
 """What is refused before anything runs: data, models and algorithms that do not fit each other, or do not do what they must."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,12 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.loss import Loss, check_memory, initial_params
+from fred.learning.loss_functions import LossFunction
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
+from fred.schedule.layout import Layout
 from fred.specification.shape import Run, Task
 
 _CLOCK = 7  # any number of updates
@@ -27,12 +30,14 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     """
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
     _check_model(task.model, task.data, seed, layout.replicas)
+    _check_loss(task.model, task.loss, task.data, seed)
     params = initial_params(task.model, data, seed)
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
         check_divisible(run.algorithm, params)
+        check_whole_matrices(run.algorithm, layout)
     check_division(task, data, run.cluster.size)
-    loss = Loss(task.model, data.classifies)
+    loss = Loss.of(task.model, task.loss, data)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
     _ = do.sizes  # as an algorithm says them
 
@@ -44,25 +49,64 @@ def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
     check_outputs(model, initial_params(model, arrays, seed), arrays)
 
 
+@remembered.data(8)
+def _check_loss(model: Model, function: LossFunction | None, data: Data, seed: int) -> None:
+    check_loss(Loss.of(model, function, loaded(data, seed)).function, loaded(data, seed))
+
+
 def check_division(task: Task, data: Dataset, workers: int) -> None:
     """Examples that are divided are enough for all workers, and have the labels that they are divided by. Raises FredError."""
     if task.division != "shared" and len(data.train) < workers:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
-    if task.division == "by-label" and not data.classifies:
-        raise FredError("`division: by-label` needs classes, and these data are values to predict: take `divided`")
+    if task.division in ("by-label", "dirichlet") and not data.classifies:
+        raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
 
 
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     """One number per class, or per value to be predicted, for each example. Raises FredError."""
     inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
-    found = jax.eval_shape(model.apply, params, inputs)
-    if getattr(found, "shape", None) != (2, data.outputs):
-        meant = "classes" if data.classifies else "values to predict"
-        shape = list(found.shape) if hasattr(found, "shape") else type(found).__name__
-        raise FredError(
-            f"model `{registry.name_of('model', model)}` gives {shape} for 2 examples; expected [2, {data.outputs}]: one "
-            f"number for each of the {data.outputs} {meant}"
-        )
+    name, meant = registry.name_of("model", model), "classes" if data.classifies else "values to predict"
+    ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
+    if model.draws:
+        _check_signature(f"`training` of model `{name}`", model.training, "params", "inputs", "key")
+        ways[f"`training` of model `{name}`"] = model.training, (params, inputs, jax.random.key(0))
+    for who, (way, arguments) in ways.items():
+        found = jax.eval_shape(way, *arguments)
+        if getattr(found, "shape", None) != (2, data.outputs):
+            raise FredError(
+                f"{who} gives {_shape(found)} for 2 examples; expected [2, {data.outputs}]: one number for each of the "
+                f"{data.outputs} {meant}"
+            )
+
+
+def check_loss(function: LossFunction, data: Dataset) -> None:
+    """One number per example, which can be differentiated, and one error. Raises FredError."""
+    function.check(data)
+    name = registry.name_of("loss", function)
+    if ":" not in name:
+        return  # FRED's own, which tests check
+    outputs = jax.ShapeDtypeStruct((2, data.outputs), jnp.float32)
+    answers = jax.ShapeDtypeStruct((2, *data.train.answers.shape[1:]), data.train.answers.dtype)
+    for hook, shape, meant in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
+        way = getattr(function, hook)
+        _check_signature(f"`{hook}` of loss `{name}`", way, "outputs", "answers")
+        found = jax.eval_shape(way, outputs, answers)
+        if getattr(found, "shape", None) != shape or not jnp.issubdtype(found.dtype, jnp.floating):
+            kind = f" {found.dtype}" if hasattr(found, "dtype") else ""
+            said = f"gives {_shape(found)}{kind} for 2 examples; expected {list(shape)} float32: {meant}"
+            raise FredError(f"`{hook}` of loss `{name}` {said}")
+
+
+def _check_signature(who: str, function: Callable[..., Any], *names: str) -> None:
+    """A user's function takes what it will be told. Raises FredError."""
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError as error:
+        raise FredError(f"{who} must take ({', '.join(('self', *names))}): {error}") from None
+
+
+def _shape(found: Any) -> Any:
+    return list(found.shape) if hasattr(found, "shape") else type(found).__name__
 
 
 def check_divisible(server: Server, params: Params) -> None:
@@ -74,6 +118,16 @@ def check_divisible(server: Server, params: Params) -> None:
             f"messages of `{registry.name_of('algorithm', server)}` are not shaped like the parameters, so several servers "
             "cannot each get a block of them: `cluster.servers` must be 1"
         )
+
+
+def check_whole_matrices(server: Server, layout: Layout) -> None:
+    """An optimizer to which arrays are matrices is not given parts of them. Raises FredError."""
+    for part in server.optimizer:
+        if part.of_matrices and layout.cut != "layers":
+            raise FredError(
+                f"optimizer `{part.name}` treats arrays of two dimensions as matrices, and blocks are parts of these: "
+                "`cluster.servers` must be 1, or blocks whole layers"
+            )
 
 
 def check_server(server: Server, params: Params, workers: int) -> None:

@@ -6,11 +6,11 @@ from numpy.typing import NDArray
 
 from fred import streams
 from fred.learning.data.dataset import Dataset, loaded
-from fred.learning.loss import Arrays, Loss, initial_params, on_device
+from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
 from fred.learning.server import State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
-from fred.schedule.minibatches import Minibatches, Parts, divide
+from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_shares
 from fred.specification.shape import Run, Task
 
 _JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point
@@ -28,16 +28,18 @@ class Problem:
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)
-        self.loss = Loss(task.model, self.data.classifies)
+        self.loss = Loss.of(task.model, task.loss, self.data)
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
         self.sizes = self.arithmetic.sizes  # bytes of what is sent
         self.examples, self.evaluation = _arrays(self.data)
+        self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
-        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, run.cluster.size, parts)
+        workers, draws = run.cluster.size, task.model.draws
+        self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
     def measure(self, states: list[State]) -> dict[str, float]:
         """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
@@ -46,11 +48,11 @@ class Problem:
             states: of the replicas that are the answer, in order.
         """
         do = self.arithmetic
-        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation)).tolist()
+        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation, self._seen)).tolist()
         if len(self.layout.answer) == 1:
             return {"loss": loss, "error": error}
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
-        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged)).tolist()
+        own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self._seen)).tolist()
         apart = float(plain(do.disagreement(replicas)))
         return {"loss": loss, "error": error, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
 
@@ -69,6 +71,8 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
     """Each worker's part of the examples, if they are divided."""
     if task.division == "shared":
         return None
+    if task.division == "dirichlet":
+        return divide_by_shares(seed, data.train.answers, workers, task.concentration)
     return divide(seed, len(data.train), workers, data.train.answers if task.division == "by-label" else None)
 
 

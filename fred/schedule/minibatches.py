@@ -5,11 +5,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from fred import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
-Division = Literal["shared", "divided", "by-label"]
+Division = Literal["shared", "divided", "by-label", "dirichlet"]
+KEY_WORDS = 2  # of 32 bits, in a key of jax's
 
 
 class Parts(NamedTuple):
@@ -32,6 +34,41 @@ def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = No
     if labels is not None:
         order = order[np.argsort(np.asarray(labels)[order], kind="stable")]
     return Parts(order.astype(np.int32), np.arange(workers + 1) * examples // workers)
+
+
+def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: float) -> Parts:
+    """Disjoint parts in which each class is spread over the workers by shares that a Dirichlet distribution draws.
+
+    The smaller the concentration, the fewer workers have most of a class [Hsu, Qi, Brown 2019, arXiv:1909.06335]. Whoever
+    would have nothing gets an example of whoever has most.
+
+    Args:
+        seed: of the run.
+        labels: class numbers [examples].
+        workers: how many, at most as many as there are examples.
+        concentration: alpha, the same for all workers.
+
+    Example: a hundred examples of each of two classes, among three workers.
+        >>> labels = np.arange(200) % 2
+        >>> for concentration in (0.1, 100.0):
+        ...     order, begins = divide_by_shares(0, labels, 3, concentration)
+        ...     print([np.bincount(labels[part], minlength=2).tolist() for part in np.split(order, begins[1:-1])])
+        [[1, 0], [0, 99], [99, 1]]
+        [[34, 30], [31, 38], [35, 32]]
+    """
+    labels = np.asarray(labels)
+    mixed, _ = divide(seed, len(labels), 1)
+    parts: list[list[int]] = [[] for _ in range(workers)]
+    for label in np.unique(labels):
+        draws = special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
+        own, upto = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
+        for part, chosen in zip(parts, np.split(own, np.rint(upto[:-1] * len(own)).astype(np.int64)), strict=True):
+            part.extend(chosen.tolist())
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    order = np.array([example for part in parts for example in part], np.int32)
+    return Parts(order, np.cumsum([0, *map(len, parts)]))
 
 
 def batch_indices(
@@ -83,24 +120,59 @@ def batch_indices(
     return (word * np.uint64(examples) >> np.uint64(32)).astype(np.int32)
 
 
+def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint32]:
+    """The key by which a model draws while a gradient is computed: shape of worker and step + [2].
+
+    As minibatches, a function of the seed, the worker and its step: whatever happens in which order, and however often a
+    gradient is used, `jax.random.wrap_key_data` of it makes the same masks.
+
+    Args:
+        seed: of the run.
+        worker: its number, from 0.
+        step: the worker's own count of gradients, from 0.
+
+    Example: the first dropout mask of the first worker.
+        >>> import fred
+        >>> import jax
+        >>> key = jax.random.wrap_key_data(fred.key_words(0, worker=0, step=0))
+        >>> jax.random.bernoulli(key, 0.5, (6,)).tolist()
+        [True, True, True, True, True, False]
+    """
+    step = np.asarray(step, np.int64)[..., None] * KEY_WORDS + np.arange(KEY_WORDS)
+    return streams.words(seed, "training", np.asarray(worker)[..., None], step).astype(np.uint32)
+
+
 class Minibatches:
-    """The minibatches of one run."""
+    """The minibatches of one run; with `keys` each is its examples' indices, and behind them the two words of its key."""
 
     _BLOCK = 64  # steps of a worker drawn ahead when minibatches are wanted one at a time
 
-    def __init__(self, seed: int, batch_size: int, examples: int, sampling: Sampling, workers: int, parts: Parts | None = None):
-        self.batch_size = batch_size
+    def __init__(
+        self,
+        seed: int,
+        batch_size: int,
+        examples: int,
+        sampling: Sampling,
+        workers: int,
+        parts: Parts | None = None,
+        keys: bool = False,
+    ):
+        self.width = batch_size + KEY_WORDS * keys  # numbers in a minibatch
+        self._key_words = partial(key_words, seed) if keys else None
         self._sampling = sampling
         how = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)
         self._draw = partial(how, seed, examples=examples)
         self._ahead: dict[int, tuple[int, NDArray[np.int32]]] = {}  # worker -> first step drawn ahead, indices
 
     def indices(self, worker: ArrayLike, step: ArrayLike, ordinal: ArrayLike) -> NDArray[np.int32]:
-        """Example indices of many minibatches at once: shape of the arguments + [batch_size]."""
-        return self._draw(worker, step, ordinal=ordinal)
+        """Example indices of many minibatches at once: shape of the arguments + [width]."""
+        indices = self._draw(worker, step, ordinal=ordinal)
+        if self._key_words is None:
+            return indices
+        return np.concatenate((indices, self._key_words(worker, step).view(np.int32)), axis=-1)
 
     def one(self, worker: int, step: int, ordinal: int) -> NDArray[np.int32]:
-        """Example indices of one minibatch [batch_size], quickly if the worker's steps are asked for in order."""
+        """Example indices of one minibatch [width], quickly if the worker's steps are asked for in order."""
         if self._sampling == "sequential":
             return self.indices(worker, step, ordinal)
         first, block = self._ahead.get(worker, (step + 1, None))

@@ -24,6 +24,7 @@ class Scenario(Component):
     """One experiment: named runs, each repeated with every seed."""
 
     title: str = Field("", description="what the experiment shows")
+    comment: str = Field("", description="what to look for; absent: the lines of comment with which the file begins")
     seeds: Seeds = Field((0,), description="one repetition each")
     report_seeds: Seeds | None = Field(
         None,
@@ -69,7 +70,7 @@ class Scenario(Component):
         """
         document = self.model_dump(mode="json", exclude={"points", "best"})
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
-        source = Source(None, document, {(): 0}, changes, self.points)
+        source = Source(None, document, {(): 0}, changes, points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
         return _measurable(validated(changed, source.locate), source)
 
@@ -91,12 +92,12 @@ class Scenario(Component):
         learned = any(run.task is not None for run in swept)
         return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
 
-    @field_validator("title")
+    @field_validator("title", "comment")
     @classmethod
-    def _printable(cls, title: str) -> str:
-        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in title):
+    def _printable(cls, text: str) -> str:
+        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in text):
             raise ValueError("expected text that can be printed; it has control characters")
-        return title
+        return text
 
     @field_validator("seeds", "report_seeds")
     @classmethod
@@ -151,7 +152,8 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     """
     registry.allow_import(imports)
     path = shipped.located(Path(path))
-    source = Source(path, *parse(path), [setting(text) for text in settings])
+    document, lines, comment = parse(path)
+    source = Source(path, document, lines, [setting(text) for text in settings], comment)
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 
 

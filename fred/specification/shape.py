@@ -23,10 +23,18 @@ class Task(Component):
 
     data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
     model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
+    loss: Annotated[Any, OneOf("loss")] | None = Field(
+        None, description="what is minimised; absent: cross-entropy of classes, squared error of values"
+    )
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
     division: Division = Field(
-        "shared", description="whether workers draw from all examples or a part each: at random, or in the order of the labels"
+        "shared",
+        description="whether workers draw from all examples or a part each: at random, in the order of the labels, or of each "
+        "class a share that is drawn",
+    )
+    concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
+        0.5, description="alpha of `division: dirichlet`: the smaller, the fewer workers have most of a class"
     )
     replicas_start: Literal["equal", "apart"] = Field("equal", description="whether workers' own models are first the same")
 

@@ -17,7 +17,7 @@ from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
 
 Setting = tuple[Keys, Any, str]  # where, what, and how it was said
-OF_ALL = ("title", "seeds", "report_seeds", "baseline")  # keys that are no settings of each run
+OF_ALL = ("title", "comment", "seeds", "report_seeds", "baseline")  # keys that are no settings of each run
 _OF_THE_FILE = (*OF_ALL, "runs")
 _PLACE = re.compile("[0-9]{1,9}")  # in a list
 _MOST_BITS = 4096
@@ -32,9 +32,10 @@ class Source:
         document: dict[str, Any],
         lines: dict[Keys, int],
         settings: list[Setting],
+        comment: str = "",  # with which the file begins
         points: Container[str] = (),  # names of runs that a sweep has made
     ):
-        self.path, self.document, self._lines = path, document, lines
+        self.path, self.document, self._lines, self._comment = path, document, lines, comment
         self._settings = settings
         self._points: dict[str, Point] = {}
         endless = next(itertools.chain(_endless(document), *(_endless(value, own) for own, value, _ in settings)), None)
@@ -51,7 +52,8 @@ class Source:
 
     def specification(self) -> dict[str, Any]:
         """What the file and the settings say, every run complete."""
-        result: dict[str, Any] = {key: self.document[key] for key in OF_ALL if key in self.document}
+        result: dict[str, Any] = {"comment": self._comment} if self._comment else {}
+        result |= {key: self.document[key] for key in OF_ALL if key in self.document}
         shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
         result["runs"] = {name: merged(shared, own) for name, own in self.runs.items()}
         for keys, value, text in self._settings:

@@ -1,6 +1,7 @@
 """YAML with the lines of its values, or an error that names the line."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,32 @@ from fred.files import inputs
 
 Keys = tuple[str | int, ...]  # where a value stands in a document
 _MOST_VALUES = 1_000_000  # in one file, aliases written out
+_FIRST_COMMENT = re.compile(r"\ufeff?\s*((?:[ \t]*#[^\n]*(?:\n|$))*)")
+_FOR_EDITORS = "yaml-language-server:"
 
 
-def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
-    """A file's mapping, and the lines of its values. Raises FredError."""
+def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int], str]:
+    """A file's mapping, the lines of its values, and what its first comment says. Raises FredError."""
     piped = path.is_relative_to("/dev/fd") or path == Path("/dev/stdin")
-    document, lines = read_yaml(inputs.text(path, piped), lambda line: f"{path}:{line}: not valid YAML")
+    text = inputs.text(path, piped)
+    document, lines = read_yaml(text, lambda line: f"{path}:{line}: not valid YAML")
     if not isinstance(document, dict):
         raise FredError(f"{path}:1: expected a mapping such as `algorithm: asgd`, found {quoted(document)}")
-    return document, lines
+    return document, lines, first_comment(text)
+
+
+def first_comment(text: str) -> str:
+    r"""The lines of comment with which a text begins, without what is meant for editors.
+
+    Args:
+        text: of a scenario file.
+
+    >>> first_comment("# Look for: who is first.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
+    'Look for: who is first.'
+    """
+    found = _FIRST_COMMENT.match(text)
+    lines = [line.strip().lstrip("#").strip() for line in found[1].splitlines()] if found else []
+    return "\n".join(line for line in lines if not line.startswith(_FOR_EDITORS)).strip()
 
 
 def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]:

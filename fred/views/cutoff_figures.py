@@ -3,7 +3,8 @@
 import numpy as np
 
 from fred.prediction.closed_loop import Rounds
-from fred.views.figures import Picture, cycle, style
+from fred.views.figures import Picture, style
+from fred.views.view import View
 
 
 def cutoffs(rounds: dict[str, Rounds]) -> Picture:
@@ -17,7 +18,8 @@ def cutoffs(rounds: dict[str, Rounds]) -> Picture:
         rows = -(-len(rounds) // columns)
         figure = Picture(figsize=(4.6 * columns, 0.4 + 1.5 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for axis, colour, (name, each) in zip(axes, cycle(), rounds.items(), strict=False):
+        for axis, (name, (colour, _)) in zip(axes, View().looks_of(rounds).items(), strict=False):
+            each = rounds[name]
             edges = np.arange(len(each.cutoff) + 1) + 0.5
             axis.stairs(each.best_cutoff, edges, fill=True, color="#DADADA", label="oracle")
             axis.stairs(each.cutoff, edges, baseline=None, color=colour, linewidth=1.3)
@@ -43,7 +45,7 @@ def throughput(rounds: dict[str, Rounds]) -> Picture:
         axis = figure.subplots()
         reached = {name: each.summary() for name, each in rounds.items()}
         per_second = [each["throughput"] for each in reached.values()]
-        axis.barh(range(len(rounds)), per_second, 0.7, color=cycle()[: len(rounds)])
+        axis.barh(range(len(rounds)), per_second, 0.7, color=[colour for colour, _ in View().looks_of(rounds).values()])
         first = next(iter(reached.values()))
         oracle = first["throughput"] / first["of_oracle"]
         axis.axvline(oracle, color="#5B5B5B", linestyle="--", label="oracle")

@@ -1,29 +1,34 @@
-"""Pictures of results: matplotlib figures that show themselves in a notebook and are saved as the same SVG bytes each time."""
+"""What all pictures share: their look, their size on a screen or a page, titles, legends, and the same bytes each time."""
 
 import io
-import itertools
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
-OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
-BEST, _TARGET = "_best", "_target"  # labels of stars and lines that no legend names
+from fred.views.view import COLOURS as COLOURS
+from fred.views.view import OF_TIME as OF_TIME
+from fred.views.view import View
+from fred.views.view import lines as lines
+
+FORMATS = ("svg", "pdf", "png")
+BEST, TARGET = "_best", "_target"  # labels of stars and lines that no legend names
+FAINT = "#5B5B5B"
+_MANY = 6  # panels, from which on they may be small
 _ROOM = 18  # lines of a legend of the usual size
+_UNDATED: dict[str, Any] = {  # so that the same picture is the same bytes
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 _STYLE: Any = {
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
+    "axes.titlesize": "medium",
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -33,13 +38,21 @@ _STYLE: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "fred",
     "svg.fonttype": "path",
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's usual Type 3
+    "savefig.dpi": 200,
 }
+_POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # size of letters, by the width
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """The look of all pictures, for the duration of a `with`; what the font lacks is drawn as boxes without a word."""
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+def style(view: View | None = None) -> Iterator[None]:
+    """The look of all pictures, for the duration of a `with`; what the font lacks is drawn as boxes without a word.
+
+    Args:
+        view: whose width says how large letters are.
+    """
+    letters = {"font.size": _POINTS[view.width if view else None]}
+    with matplotlib.rc_context(_STYLE | letters), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
@@ -51,7 +64,7 @@ class Picture(Figure):
     """
 
     def save(self, path: Path) -> None:
-        """Write an SVG file (or what the name's ending says), the same bytes for the same picture.
+        """Write an SVG, PDF or PNG file (as the name's ending says), the same bytes for the same picture.
 
         Args:
             path: the file, in a folder that is there; what it held is replaced.
@@ -63,220 +76,154 @@ class Picture(Figure):
         1
         """
         with style():
-            self.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            self.savefig(path, metadata=_UNDATED.get(path.suffix))
 
     def _repr_svg_(self) -> str:
         buffer = io.StringIO()
         with style():
-            self.savefig(buffer, format="svg", metadata={"Date": None})
+            self.savefig(buffer, format="svg", metadata=_UNDATED[".svg"])
         return buffer.getvalue()
 
 
-def learning(metrics: pd.DataFrame, quantity: str, title: str, target: float | None = None) -> Picture:
-    """A quantity against updates and against virtual time: the seeds' mean as a line, their range as a band.
-
-    A dotted line is drawn at the target, if there is one.
+def panels(count: int, each: tuple[float, float], view: View, most: int = 3, share: str = "") -> tuple[Picture, list[Axes]]:
+    """A picture with so many panels in rows, each as large as it can be on a page, or as large as is said.
 
     Args:
-        metrics: rows of evaluations, with columns run, seed, updates, virtual_seconds (s) and the quantity.
-        quantity: the column to be drawn, on a logarithmic axis if its values are far apart.
-        title: above both panels, on as many lines as it needs.
-        target: of the quantity.
+        count: of panels; what is left of the last row stays empty.
+        each: width and height of one, in, where there is no page.
+        view: whose width is that of the page.
+        most: in a row.
+        share: the axes that all have alike, `x`, `y` or both.
     """
-    clocked = metrics["virtual_seconds"].notna().any()
-    panels = [("updates", "updates")] + ([("virtual_seconds", "virtual time, s")] if clocked else [])
-    with style():
-        figure = Picture(figsize=(4.6 * len(panels), 3.5), layout="constrained")
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axis, (column, label) in zip(axes, panels, strict=True):
-            for (colour, dashes), (name, runs) in zip(lines(), metrics.groupby("run", sort=False), strict=False):
-                _band(axis, [own for _, own in runs.groupby("seed")], column, quantity, str(name), colour, dashes)
-            axis.set(xlabel=label)
-            if column == "updates" and far_apart(metrics.groupby("run")[column].max()):
-                axis.set_xscale("symlog", linthresh=10)
-                axis.set_xlim(left=-1)  # margins would reach far into what is negative
-            if target is not None:
-                axis.axhline(target, color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
-        axes[0].set(ylabel=_LABELS.get(quantity, quantity), yscale="log" if far_apart(metrics[quantity]) else "linear")
-        for axis in (*[each.xaxis for each in axes], axes[0].yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_formatter(NullFormatter())
-        if axes[0].get_yscale() == "log":
-            axes[0].set_ylim(bottom=max(axes[0].get_ylim()[0], metrics[quantity][np.isfinite(metrics[quantity])].max() / 1e4))
-            axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        legend(figure, axes[0])
-        headline(figure, title)
-    return figure
+    columns = min(most, max(1, count))
+    wide, high = columns * each[0], each[1]
+    if view.inches:
+        columns = max(1, min(columns, int(view.inches / (2.2 if count <= _MANY else 1.6))))
+        wide, high = view.inches, min(each[1], 0.62 * view.inches / columns)
+    rows = -(-max(1, count) // columns)
+    figure = Picture(figsize=(wide, 0.2 + high * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share).ravel().tolist()
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    for axis in axes[max(0, count - columns) : count]:
+        axis.xaxis.set_tick_params(labelbottom=True)
+    return figure, axes[:count]
 
 
-_LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not their own
-
-
-def headline(figure: Picture, title: str) -> None:
-    """The scenario's title, on as many lines as it needs.
+def headline(figure: Picture, title: str, view: View) -> None:
+    """The scenario's title, on as many lines as it needs; on a page, where the text has it, none.
 
     Args:
         figure: whose width says how much fits on a line.
         title: text, in which nothing is taken for mathematics.
+        view: whether there is a page.
     """
-    words = "\n".join(textwrap.wrap(title, int(11.5 * figure.get_figwidth())))
-    figure.suptitle(words, x=0.01, ha="left", fontweight="bold", parse_math=False)
+    if view.width is None:
+        words = "\n".join(textwrap.wrap(title, int(10.8 * figure.get_figwidth())))
+        figure.suptitle(words, x=0.01, ha="left", fontsize=10.8, fontweight="bold", parse_math=False)
 
 
-def legend(figure: Picture, axis: Axes) -> None:
-    """At the right; in smaller letters and taller pictures where there are many lines.
+def caption(figure: Picture, *said: str) -> None:
+    """A faint line at the bottom: what is a mean, what a range, what is left out.
+
+    Args:
+        figure: whose width says how much fits on a line.
+        said: what there is to say; nothing if it is empty.
+    """
+    size = 0.85 * matplotlib.rcParams["font.size"]
+    room = int(figure.get_figwidth() * 72 / (0.56 * size))
+    words = textwrap.wrap("; ".join(filter(None, said)), room, break_on_hyphens=False)
+    if words:
+        figure.set_figheight(figure.get_figheight() + 0.019 * size * len(words))
+        figure.supxlabel("\n".join(words), x=0.01, ha="left", fontsize=size, color=FAINT, parse_math=False)
+
+
+def over_seeds(runs: Iterable[Any], seeds: Iterable[Any]) -> str:
+    """What the mean is of, in the words of the table; empty where each run has one seed.
+
+    Args:
+        runs: the name of a run, of each measurement.
+        seeds: its seed, of each measurement.
+
+    >>> over_seeds(["a", "a", "b", "b"], [1, 2, 1, 2]), over_seeds(["a", "b", "b"], [1, 1, 2]), over_seeds(["a", "b"], [1, 2])
+    ('means over 2 seeds', "means over each run's seeds", '')
+    """
+    counts = pd.DataFrame({"run": list(runs), "seed": list(seeds)}).groupby("run")["seed"].nunique()
+    if counts.max() == 1:
+        return ""
+    return f"means over {counts.max()} seeds" if counts.nunique() == 1 else "means over each run's seeds"
+
+
+def legend(figure: Picture, axis: Axes, view: View) -> None:
+    """At the right; on a page on top. In smaller letters, and with taller pictures, where there are many lines.
 
     Args:
         figure: the picture, which may grow.
         axis: whose lines are named; stars and targets are not.
+        view: whether there is a page.
     """
-    lines = [line for line in axis.get_lines() if line.get_label() not in (BEST, _TARGET)]
-    size = 9 if len(lines) <= _ROOM else 6
-    figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.019 * size * len(lines)))
-    figure.legend(handles=lines, loc="outside right center", fontsize=size)
+    shown = [line for line in axis.get_lines() if line.get_label() not in (BEST, TARGET)]
+    letters = matplotlib.rcParams["font.size"]
+    size = letters if len(shown) <= _ROOM else 0.75 * letters
+    if view.width is None:
+        figure.set_figheight(max(figure.get_figheight(), 0.6 + 0.019 * size * len(shown)))
+        figure.legend(handles=shown, loc="outside right center", fontsize=size)
+    else:
+        on_top(figure, shown, [str(line.get_label()) for line in shown], size)
 
 
-def staleness(stale: dict[str, NDArray[np.int64]]) -> Picture:
-    """One histogram of staleness per run, on a shared scale; `stale` counts the gradients of each staleness.
+def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size: float | None = None) -> None:
+    """A legend above all panels, in as many columns as there is room for; the picture grows by its rows.
 
     Args:
-        stale: by the name of a run (or several that share a timing), the number of gradients of each staleness, from 0 to the
-            largest, in updates [largest + 1].
+        figure: the picture.
+        handles: what is explained.
+        labels: how it is called.
+        size: of the letters, points.
     """
-    with style():
-        columns = min(3, len(stale))
-        rows = -(-len(stale) // columns)
-        figure = Picture(figsize=(3.1 * columns, 0.2 + 2.1 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-        largest = max(0, *(len(counts) - 1 for counts in stale.values()))
-        width = max(1, -(-(largest + 1) // 60))
-        bins = np.arange(0, largest + 1 + width, width) - 0.5
-        for axis, colour, (name, counts) in zip(axes, cycle(), stale.items(), strict=False):
-            values = np.arange(len(counts))
-            axis.hist(values, bins=bins, color=colour, weights=100 * counts / max(1, counts.sum()))
-            titled(axis, name, f"mean {np.average(values, weights=counts):.1f}, max {values[-1]}" if len(counts) else "none")
-            axis.set(ylabel="% of gradients", xlim=(min(bins[0], -0.6), max(bins[-1], 4.5)))
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for axis in axes[len(stale) :]:
-            axis.set_axis_off()
-        for axis in axes[max(0, len(stale) - columns) : len(stale)]:
-            axis.set_xlabel("staleness, updates")
-            axis.xaxis.set_tick_params(labelbottom=True)
-    return figure
+    if not len(handles):
+        return
+    size = size or float(matplotlib.rcParams["font.size"])
+    one = (4.5 + 0.62 * max((len(label) for label in labels), default=0)) * size / 72  # in, with its mark
+    columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / one)))
+    figure.set_figheight(figure.get_figheight() + 0.019 * size * -(-len(labels) // columns))
+    drawn = figure.legend(
+        handles=handles,
+        labels=labels,
+        loc="outside upper left",
+        ncols=columns,
+        fontsize=size,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )
+    for text in drawn.get_texts():
+        text.set_parse_math(False)
 
 
-def b_staleness(means: dict[str, pd.DataFrame]) -> Picture:
-    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness.
-
-    Args:
-        means: by the name of a run, a table with columns staleness, gradients (how many) and mean.
-    """
-    with style():
-        figure = Picture(figsize=(5.6, 3.5), layout="constrained")
-        axis = figure.subplots()
-        for (colour, dashes), (name, own) in zip(lines(), means.items(), strict=False):
-            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1)
-            sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
-            axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
-        axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        legend(figure, axis)
-    return figure
-
-
-def titled(axis: Axes, name: str, more: str = "", width: int = 34) -> None:
-    """A run's name, or all that share a panel, cut to what the panel has room for; `more` on a line of its own.
+def titled(axis: Axes, names: Sequence[str], more: str = "", width: int = 34) -> None:
+    """The names of those who share a panel, as many as it has room for; `more` on a line of its own.
 
     Args:
         axis: the panel.
-        name: cut after whole words, if there are several.
+        names: one or several; how many were left out is said.
         more: never cut.
         width: letters for which there is room.
     """
-    shown = textwrap.shorten(name, width, placeholder=" …") if len(name) > width else name
-    axis.set_title("\n".join(filter(None, (shown[: width + 2], more))), parse_math=False, fontsize=9)
+    axis.set_title("\n".join(filter(None, (listed(names, width), more))), parse_math=False)
 
 
-def stacked(parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS) -> Picture:
-    """A bar for each run, put together from its parts; those that no run has are left out.
-
-    Args:
-        parts: by the name of a run, the length of each of its parts; all runs have the same ones, in this order.
-        label: what the lengths are, with their unit.
-        colours: one for each part; further parts begin again with the first.
-    """
-    with style():
-        figure = Picture(figsize=(6.5, 1.0 + 0.3 * len(parts)), layout="constrained")
-        axis = figure.subplots()
-        left = np.zeros(len(parts))
-        for colour, part in zip(itertools.cycle(colours), next(iter(parts.values())), strict=False):
-            lengths = np.array([own[part] for own in parts.values()])
-            if lengths.any():
-                axis.barh(range(len(parts)), lengths, 0.7, left, color=colour, label=part.replace("_", " "))
-                left += lengths
-        axis.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel=label)
-        for tick in axis.get_yticklabels():
-            tick.set_parse_math(False)
-        axis.grid(axis="y", visible=False)
-        axis.invert_yaxis()
-        if left.any():
-            figure.legend(loc="outside lower right", ncols=len(OF_TIME))
-    return figure
-
-
-def copies(runs: dict[str, pd.DataFrame]) -> Picture:
-    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them.
+def listed(names: Sequence[str], width: int) -> str:
+    """As many names as there is room for, and how many more there are.
 
     Args:
-        runs: by the name of a run, a table with columns potential, pushes and fetches, all counted from the start.
+        names: one or several; a single one is cut if it must be.
+        width: letters for which there is room.
+
+    >>> listed(["asgd", "sasgd"], 20), listed(["asgd", "sasgd", "fasgd"], 16), listed(["asgd-with-a-long-name"], 10)
+    ('asgd, sasgd', 'asgd and 2 more', 'asgd-with- …')
     """
-    with style():
-        figure = Picture(figsize=(9.2, 3.5), layout="constrained")
-        axes = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axis, (column, label) in zip(
-            axes, (("pushes", "gradients pushed"), ("fetches", "parameters fetched")), strict=True
-        ):
-            most = max(each["potential"].iloc[-1] for each in runs.values())
-            axis.plot((0, most), (0, most), color="#5B5B5B", linestyle=":", linewidth=1, label=_TARGET)
-            for (colour, dashes), (name, each) in zip(lines(), runs.items(), strict=False):
-                shown = each.iloc[np.unique(np.linspace(0, len(each) - 1, 400).astype(int))]
-                axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
-            axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
-        legend(figure, axes[0])
-    return figure
-
-
-def _band(axis: Axes, seeds: list[pd.DataFrame], column: str, quantity: str, name: str, colour: str, dashes: str = "-") -> None:
-    reach = min(own[column].max() for own in seeds)
-    grid = np.linspace(0, reach, 200)
-    curves = np.stack([np.interp(grid, own[column], own[quantity]) for own in seeds])
-    axis.plot(grid, np.mean(curves, axis=0), color=colour, linestyle=dashes, label=name, linewidth=1.5)
-    if len(seeds) > 1:
-        axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
-
-
-def far_apart(values: pd.Series) -> bool:
-    """Whether a linear axis would hide the small values.
-
-    Args:
-        values: those that are not finite, or not above 0, do not count.
-
-    >>> far_apart(pd.Series([1.0, 2.0, 5.0])), far_apart(pd.Series([0.01, 2.0, np.inf]))
-    (False, True)
-    """
-    positive = values[np.isfinite(values) & (values > 0)]
-    return bool(len(positive) and positive.max() > 6 * positive.min())
-
-
-def lines() -> list[tuple[str, str]]:
-    """Colours and dashes, none twice for forty lines.
-
-    >>> len(lines()), len(set(lines()[:40]))
-    (400, 40)
-    """
-    return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
-
-
-def cycle() -> list[str]:
-    """Enough colours for any number of runs."""
-    return list(COLOURS) * 10
+    shown, left_out = ", ".join(names), 0
+    while len(shown) > width and left_out < len(names) - 1:
+        left_out += 1
+        shown = f"{', '.join(names[:-left_out])} and {left_out} more"
+    return shown if len(shown) <= width + 4 else f"{shown[:width]} …"

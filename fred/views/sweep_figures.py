@@ -1,17 +1,19 @@
 """Pictures of sweeps: what came out at each point, against what was swept."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle as forever
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from fred.outcomes.sweeps import keys_of, said
 from fred.specification.sweep import Criterion
-from fred.views.figures import BEST, COLOURS, Picture, far_apart, headline, legend, lines, style
+from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
+from fred.views.scales import far_apart, plain_logarithmic
+from fred.views.view import Look, View, lines
 
 OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]
 _LABELS = {
@@ -28,38 +30,42 @@ _FEW = 9  # values, each of which has its tick
 _LETTERS = 22  # of a value that is no number
 
 
-def sweep(points: pd.DataFrame, criterion: Criterion, title: str) -> Picture:
+def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "", view: View | None = None) -> Picture:
     """The criterion at each point: a line per run over the first key, a panel for each combination of the others.
 
     Args:
         points: a row per point, as `outcomes.sweeps.table` makes them.
         criterion: its column is named on the axis, and a star is at the best point of each run.
         title: above all panels.
+        means: of what the points are means, if each is of several seeds.
+        view: how wide, in which colours.
     """
+    view = view or View()
     keys = keys_of(points)
     points = _placed(points, keys[0])
-    panels: list[tuple[Any, pd.DataFrame]] = [((), points)]
+    each: list[tuple[Any, pd.DataFrame]] = [((), points)]
     if keys[1:]:
-        panels = list(points.groupby(keys[1:], sort=False, dropna=False))
-    with style():
-        columns = min(3, len(panels))
-        rows = -(-len(panels) // columns)
-        figure = Picture(figsize=(1.6 + 3.6 * columns, 0.6 + 2.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        for axis, (others, panel) in zip(axes, panels, strict=False):
-            for colour, (name, own) in zip(forever(COLOURS), panel.groupby("run", sort=False), strict=False):
-                _points(axis, own, str(name), colour, highest=criterion.highest)
+        each = list(points.groupby(keys[1:], sort=False, dropna=False))
+    looks = view.looks_of(dict.fromkeys(points["run"]))
+    with style(view):
+        figure, axes = panels(len(each), (4.2, 3.1) if keys[1:] else (5.2, 3.4), view, share="xy")
+        for axis, (others, panel) in zip(axes, each, strict=True):
+            for name, own in panel.groupby("run", sort=False):
+                _points(axis, own, str(name), looks[str(name)], highest=criterion.highest)
             axis.set_title(", ".join(_named(keys[1:], others)), parse_math=False)
             _across(axis, points, keys[0])
-        for axis in axes[len(panels) :]:
-            axis.set_axis_off()
         _upwards(axes[0], points["mean"], criterion.column)
-        legend(figure, axes[0])
-        headline(figure, title)
+        legend(figure, axes[0], view)
+        headline(figure, title, view)
+        caption(figure, _banded(means), f"star: the {criterion.way} mean of a run in its panel")
     return figure
 
 
-def timing(tables: Mapping[str, pd.DataFrame], title: str) -> Picture:
+def _banded(means: str) -> str:
+    return f"points: {means}; bands: their range, least to largest" if means else ""
+
+
+def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view: View | None = None) -> Picture:
     """Columns of the summary side by side, over the first key: a line per run and combination of the others.
 
     The time is left out where all points took the same.
@@ -67,27 +73,41 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str) -> Picture:
     Args:
         tables: points by the column of the summary that is their mean, one of them virtual_seconds.
         title: above all panels.
+        means: of what the points are means, if each is of several seeds.
+        view: how wide, in which colours.
     """
+    view = view or View()
     if tables["virtual_seconds"]["mean"].nunique() == 1:
         tables = {column: points for column, points in tables.items() if column != "virtual_seconds"}
-    with style():
-        figure = Picture(figsize=(1.6 + 3.6 * len(tables), 3.5), layout="constrained")
-        axes = figure.subplots(1, len(tables), squeeze=False)[0]
+    with style(view):
+        figure, axes = panels(len(tables), (4.0, 3.5), view)
         for axis, (column, points) in zip(axes, tables.items(), strict=True):
             keys = keys_of(points)
             points = _placed(points, keys[0])
-            each = points.groupby(["run", *keys[1:]], sort=False, dropna=False)
-            for (colour, dashes), ((run, *others), own) in zip(lines(), each, strict=False):
-                _points(axis, own, ", ".join((str(run), *_named(keys[1:], others))), colour, dashes)
+            each = list(points.groupby(["run", *keys[1:]], sort=False, dropna=False))
+            for look, ((run, *others), own) in zip(_looks([str(run) for (run, *_), _ in each], view), each, strict=True):
+                _points(axis, own, ", ".join((str(run), *_named(keys[1:], others))), look)
             _across(axis, points, keys[0])
             _upwards(axis, points["mean"], column)
-        legend(figure, axes[0])
-        headline(figure, title)
+        legend(figure, axes[0], view)
+        headline(figure, title, view)
+        caption(figure, _banded(means))
     return figure
 
 
-def _points(axis: Axes, own: pd.DataFrame, name: str, colour: str, dashes: str = "-", highest: bool | None = None) -> None:
+def _looks(runs: Sequence[str], view: View) -> list[Look]:
+    """Of lines that each are of one of these runs: its colour, and dashes by which of its lines it is; of a single run all."""
+    own = view.looks_of(dict.fromkeys(runs))
+    if len(own) == 1 and len(runs) > 1:
+        return lines()[: len(runs)]
+    dashes = list(dict.fromkeys(dashes for _, dashes in lines()))
+    ranks = [runs[:place].count(run) for place, run in enumerate(runs)]
+    return [(own[run][0], dashes[rank % len(dashes)] if rank else own[run][1]) for run, rank in zip(runs, ranks, strict=True)]
+
+
+def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
     """A run's line, with the band of its seeds and, if it is said which way, a star at its best; without what is not finite."""
+    colour, dashes = look
     own = own[np.isfinite(own["mean"])].sort_values(_PLACE, kind="stable")
     axis.plot(own[_PLACE], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, marker="o", markersize=3)
     axis.fill_between(own[_PLACE], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
@@ -123,10 +143,7 @@ def _upwards(axis: Axes, means: pd.Series, column: str) -> None:
         axis.text(0.5, 0.5, "nothing finite", transform=axis.transAxes, ha="center")
         axis.set(xticks=(), yticks=())
     elif far_apart(finite) and not share and finite.min() > 0:
-        axis.set_yscale("log")
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
+        plain_logarithmic(axis, "y", math.log10(finite.max() / finite.min()))
     if share:
         axis.set_ylim(0, max(0.1, axis.get_ylim()[1]))
 

@@ -1,74 +1,157 @@
-"""Who did what when: the start of each run, or its first fault, worker by worker."""
+"""Who did what when: the start of each run, or its first fault, or any other time, worker by worker."""
 
 import itertools
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
+from numpy.typing import NDArray
 
 from fred.cluster.durations import NANOSECONDS
+from fred.errors import FredError
 from fred.outcomes.spans import spans
 from fred.schedule.schedule import Schedule, Verb, What
-from fred.views.figures import OF_TIME, Picture, style, titled
+from fred.views.figures import Picture, caption, on_top, style, titled
+from fred.views.view import OF_TIME, View
 
-_PANELS = 12
+WORKERS = 16  # that are shown if nobody says which
+PANELS = 12
 _BEFORE = 1 / 3  # of what is shown comes before the first fault
+_TICKS = 250  # updates of which each can be seen
 _UPDATE = "#222222"
 
+Schedules = Mapping[tuple[str, ...], Schedule]  # by the names of all runs that share a timing
 
-def timeline(schedules: dict[str, Schedule], workers: int = 16) -> Picture:
-    """What the first workers did at the start of each run, or shortly before the first fault of all; ticks on top mark updates.
 
-    A fault counts if it comes before the end of the shortest run, and one of these workers or a server is away.
+def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> Picture:
+    """What workers did at the start of each run, or shortly before the first fault of all; ticks on top mark updates.
+
+    If the view does not say when: so long that the usual worker computes about six gradients; a fault counts if it comes before
+    the end of the shortest run. If it does not say who: sixteen, evenly spaced, with who is away first. Where updates are
+    many, what is on top is how many there are at a time. Colours are those of workers' shares of time.
 
     Args:
-        schedules: by the name of a run, or of several that share one; no more than twelve are drawn.
-        workers: how many of them, from the first on.
-
-    What is shown is so long that the usual worker computes about six gradients; colours are those of workers' shares of time.
+        schedules: of runs with a clock; no more than twelve are drawn.
+        said: of which seed.
+        view: how wide; which workers; from when to when. Raises FredError for workers or times of which no run knows.
     """
-    schedules = dict(itertools.islice(schedules.items(), _PANELS))
-    with style():
-        figure = Picture(figsize=(9.2, 0.5 + 2.0 * max(1, len(schedules))), layout="constrained")
-        axes = figure.subplots(max(1, len(schedules)), 1, sharex=True, squeeze=False)[:, 0]
-        length = max((_window(schedule) for schedule in schedules.values()), default=1.0)
-        begin = max(0.0, _first_fault(schedules, workers) / NANOSECONDS - _BEFORE * length)
-        shown = begin, begin + length
-        for axis, (name, schedule) in zip(axes, schedules.items(), strict=False):
-            _draw(axis, schedule, workers, *shown)
-            titled(axis, name, width=100)
-            whose = f"first {workers} of {schedule.workers} workers" if schedule.workers > workers else "worker"
-            axis.set(ylabel=whose, xlim=shown, ylim=(min(workers, schedule.workers) - 0.4, -1.6))
-            axis.grid(False)
+    view = view or View()
+    schedules = _known(schedules, view)
+    left_out = len(schedules) - PANELS
+    schedules = dict(itertools.islice(schedules.items(), PANELS))
+    when, struck = _first_fault(schedules, view)
+    shown = _window(schedules, view, when)
+    rows = {names: _workers(schedule, view, struck) for names, schedule in schedules.items()}
+    heights = [min(5.0, 0.4 + max(0.1 * len(own), 0.5)) for own in rows.values()]
+    with style(view):
+        figure = Picture(figsize=(view.inches or 9.2, 0.4 + sum(heights)), layout="constrained")
+        axes = figure.subplots(len(rows), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axis, (names, own) in zip(axes, rows.items(), strict=True):
+            _draw(axis, schedules[names], own, shown)
+            titled(axis, names, width=int(10.5 * figure.get_figwidth()))
         axes[-1].set_xlabel("virtual time, s")
-        handles = [Patch(color=colour, label=kind.replace("_", " ")) for kind, colour in OF_TIME.items()]
-        handles.append(Patch(color=_UPDATE, label="update"))
-        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
+        handles = [Patch(color=colour) for colour in (*OF_TIME.values(), _UPDATE)]
+        on_top(figure, handles, [*(kind.replace("_", " ") for kind in OF_TIME), "update"])
+        caption(figure, said, _sampled(schedules, view), f"{left_out} more timings are not shown" if left_out > 0 else "")
     return figure
 
 
-def _first_fault(schedules: dict[str, Schedule], workers: int) -> int:
-    """When somebody who is shown, or a server, is away for the first time, ns; 0: not before the shortest run ends."""
-    shortest = min((schedule.end_ns for schedule in schedules.values()), default=0)
-    begins = list[int]()
+def _sampled(schedules: Schedules, view: View) -> str:
+    most = max((schedule.workers for schedule in schedules.values()), default=0)
+    return f"{WORKERS} of {most:,} workers, evenly spaced" if view.workers is None and most > WORKERS else ""
+
+
+def _known(schedules: Schedules, view: View) -> Schedules:
+    """Those that have some of the workers that are asked for."""
+    most = max((schedule.workers for schedule in schedules.values()), default=0)
+    for worker in view.workers or ():
+        if worker >= most:
+            raise FredError(f"no worker {worker} on the timeline; workers are numbered 0 to {most - 1}")
+    lowest = min(view.workers or (0,))
+    return {names: schedule for names, schedule in schedules.items() if lowest < schedule.workers}
+
+
+def _workers(schedule: Schedule, view: View, struck: int) -> NDArray[np.int64]:
+    """Who is shown of a run; the struck one in the place of the nearest, if it is a worker and nobody chose."""
+    if view.workers is not None:
+        return np.array([worker for worker in view.workers if worker < schedule.workers], np.int64)
+    own = np.linspace(0, schedule.workers - 1, min(WORKERS, schedule.workers)).round().astype(np.int64)
+    if 0 <= struck < schedule.workers and struck not in own:
+        own[np.abs(own - struck).argmin()] = struck
+    return own
+
+
+def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
+    """When somebody (of those who were chosen) or a server is away for the first time, ns, and which worker it is (or -1).
+
+    At 0, if that is not before the shortest run ends.
+    """
+    found = [(min((schedule.end_ns for schedule in schedules.values()), default=0), -1)]
+    beyond = found[0][0]
     for schedule in schedules.values():
         away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
-        begins += [*away.begin_ns[away.worker < workers].tolist(), *servers.begin_ns.tolist()]
-    return min((begin for begin in begins if begin < shortest), default=0)
+        whose = zip(away.begin_ns.tolist(), away.worker.tolist(), strict=True)
+        found += [(when, who) for when, who in whose if view.workers is None or who in view.workers]
+        found += [(when, -1) for when in servers.begin_ns.tolist()]
+    when, who = min(found)
+    return (when, who) if when < beyond else (0, -1)
 
 
-def _draw(axis: Axes, schedule: Schedule, workers: int, start: float, end: float) -> None:
-    account = spans(schedule, workers)
-    begin, stop = account["begin_ns"] / NANOSECONDS, account["end_ns"] / NANOSECONDS
-    seen = (stop > start) & (begin < end)
+def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]:
+    """From when to when, s."""
+    length = max((_usual(schedule) for schedule in schedules.values()), default=1.0)
+    begin, end = view.begin, view.end
+    if begin is None:
+        begin = max(0.0, (fault / NANOSECONDS - _BEFORE * length) if end is None else end - length)
+    last = max((schedule.end_ns for schedule in schedules.values()), default=0) / NANOSECONDS
+    if view.begin is not None and begin >= last:
+        raise FredError(f"the timeline cannot begin at {begin:g} s: the last run ends at {last:g} s")
+    return begin, begin + length if end is None else end
+
+
+def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tuple[float, float]) -> None:
+    start, end = shown
+    account = spans(schedule, int(workers.max()) + 1)
+    place = np.full(int(workers.max()) + 1, -1)
+    place[workers] = np.arange(len(workers))
+    begin, stop = account["begin_ns"].to_numpy() / NANOSECONDS, account["end_ns"].to_numpy() / NANOSECONDS
+    where = place[account["worker"].to_numpy()]
+    seen = (stop > start) & (begin < end) & (where >= 0)
     for kind, colour in OF_TIME.items():
-        own = seen & (account["kind"] == kind)
-        axis.barh(account["worker"][own], (stop - begin)[own], 0.72, begin[own], color=colour, edgecolor="white", linewidth=0.4)
-    updates = schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS
-    axis.vlines(updates[(updates >= start) & (updates < end)], -1.4, -0.7, color=_UPDATE, linewidth=0.7)
+        own = seen & (account["kind"] == kind).to_numpy()
+        bars = _outline(begin[own], stop[own], where[own], 0.72)
+        bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
+        axis.add_artist(bars)
+    _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
+    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS  # who can be counted needs fewer labels
+    labelled = np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
+    axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]], fontsize="x-small")
+    axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4, -1.8))
+    axis.grid(False)
 
 
-def _window(schedule: Schedule) -> float:
+def _mark(axis: Axes, updates: NDArray[np.float64], shown: tuple[float, float]) -> None:
+    """A tick for each update or, where they are many, a profile of how many there are at a time."""
+    start, end = shown
+    updates = updates[(updates >= start) & (updates < end)]
+    if len(updates) <= _TICKS:
+        axis.vlines(updates, -1.4, -0.7, color=_UPDATE, linewidth=0.7)
+        return
+    counts, edges = np.histogram(updates, _TICKS, shown)
+    axis.stairs(-0.7 - 0.9 * counts / counts.max(), edges, baseline=-0.7, fill=True, color=_UPDATE)
+
+
+def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], place: NDArray[np.int64], thick: float) -> PathPatch:
+    """Any number of bars as one patch: a patch for each is drawn many times as slowly."""
+    low, high = place - thick / 2, place + thick / 2
+    corners = np.stack([[begin, low], [begin, high], [end, high], [end, low], [begin, low]]).transpose(2, 0, 1)
+    codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], Path.code_type), len(begin))
+    return PathPatch(Path(corners.reshape(-1, 2), codes))
+
+
+def _usual(schedule: Schedule) -> float:
     """A stretch of virtual time in which the usual worker computes about six gradients, s."""
     gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS

@@ -66,6 +66,30 @@ class SyntheticRegression(_Synthetic):
         return self._split(inputs, answers.astype(np.float32), self.outputs)
 
 
+class Noise(Data):
+    """What makes gradients inexact, and nothing else: normal numbers with mean 0, without which a model is evaluated.
+
+    >>> from fred.learning.data.synthetic import Noise
+    >>> data = Noise(examples=4, features=1, deviation=0.5).load(seed=0)
+    >>> data.train.inputs.shape, bool(abs(data.train.inputs.mean()) < 1e-7), data.evaluation.inputs.tolist()
+    ((4, 1), True, [[0.0]])
+    """
+
+    generated: ClassVar[bool] = True
+
+    examples: int = Field(10_000, ge=1, lt=2**31, description="how many draws there are, from which minibatches are taken")
+    features: Count = Field(1, description="numbers in each: as many as a gradient has, or one that is added to all of it")
+    deviation: float = Field(0.01, ge=0, description="standard deviation of each")
+
+    def load(self, seed: int) -> Dataset:
+        inputs = _normal(seed, "noise", self.examples, self.features)
+        inputs = (self.deviation * (inputs - inputs.mean(axis=0))).astype(np.float32)
+        nothing = np.zeros((1, self.features), np.float32)
+        return Dataset(
+            Examples(inputs, np.zeros((self.examples, 2), np.float32)), Examples(nothing, np.zeros((1, 2), np.float32)), 2
+        )
+
+
 def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:
     """Standard normal draws [rows, columns]; more rows leave the earlier ones as they are."""
     return special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))

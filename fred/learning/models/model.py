@@ -51,6 +51,63 @@ class Model(Component):
             inputs: of several examples [batch, *input_shape], float32.
         """
 
+    def training(self, params: Params, inputs: jax.Array, key: jax.Array) -> jax.Array:
+        """Outputs [batch, outputs] for one minibatch while a gradient is computed, where these are not those of `apply`.
+
+        Dropout is here, and whatever else is random in training, or looks at the minibatch as a whole. A model that does
+        not override it costs nothing: no key is made. A line whose inputs are dropped half the time:
+
+            >>> import fred
+            >>> import jax
+            >>> import jax.numpy as jnp
+            >>> class Forgetful(fred.Model):
+            ...     rate: float = 0.5
+            ...     def init(self, key, input_shape, outputs):
+            ...         return {"slope": jnp.ones((*input_shape, outputs))}
+            ...     def apply(self, params, inputs):
+            ...         return inputs @ params["slope"]
+            ...     def training(self, params, inputs, key):
+            ...         kept = jax.random.bernoulli(key, 1 - self.rate, inputs.shape)
+            ...         return self.apply(params, jnp.where(kept, inputs / (1 - self.rate), 0.0))
+            >>> scenario = fred.scenario({
+            ...     "task": {"data": "synthetic-regression", "model": Forgetful(rate=0.2), "batch_size": 4},
+            ...     "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+            ...     "stop": {"updates": 4},
+            ...     "algorithm": {"name": "asgd", "learning_rate": 0.01},
+            ... })
+            >>> fred.run(scenario).summary["updates"].tolist()
+            [4]
+
+        Args:
+            params: as for `apply`.
+            inputs: of one worker's minibatch [batch, *input_shape], float32.
+            key: of JAX's random numbers, another one for each worker and step (`fred.key_words`).
+        """
+        return self.apply(params, inputs)
+
+    def calibrated(self, params: Params, inputs: jax.Array) -> Params:
+        """What `apply` is told of when the model is evaluated: `params`, and what is to be gathered at them beforehand.
+
+        So batch normalisation is possible without state that workers and servers would have to agree on: a gradient normalises
+        by its own minibatch (`training`), and each evaluation by examples of the training data, at the very parameters that
+        are evaluated [Wu & Johnson 2021, arXiv:2105.07576, "precise BN"].
+
+        Args:
+            params: that are evaluated.
+            inputs: of the first training examples, at most 1024 [n, *input_shape].
+        """
+        return params
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether something is gathered before an evaluation."""
+        return type(self).calibrated is not Model.calibrated
+
+    @property
+    def draws(self) -> bool:
+        """Whether gradients are computed by `training`, and keys drawn for it."""
+        return type(self).training is not Model.training
+
 
 def initialiser(name: Initialisation) -> jax.nn.initializers.Initializer:
     """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled.

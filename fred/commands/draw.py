@@ -1,0 +1,120 @@
+"""`fred draw`: figures of a result anew: for a page, as PDF, of some of its runs, of other times and workers."""
+
+import argparse
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fred.components import registry
+from fred.errors import FredError
+from fred.views.view import AXES, WIDTHS, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fred.results.result import Result
+    from fred.views.figures import Picture
+
+_FORMATS = ("svg", "pdf", "png")
+_LEARNING = ("loss", "error", "disagreement", "replicas-error")  # figures that can be against something else
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its arguments.
+
+    Args:
+        parser: of this command.
+    """
+    parser.epilog = "For example: fred draw results/quickstart timeline --begin 10 --end 12 --workers 0-3,12 --out paper"
+    parser.add_argument("folder", type=Path, help="result folder")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="loss, timeline, ... (default: all that the folder has)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files, made if need be")
+    parser.add_argument("--replace", action="store_true", help="replace files that are there already")
+    parser.add_argument("--format", choices=_FORMATS, default="svg", help="kind of file (default: svg)")
+    parser.add_argument(
+        "--width", choices=WIDTHS, help="for a paper: as wide as one column (3.5 in) or two (7.2 in), without a title"
+    )
+    parser.add_argument("--only", action="append", default=[], metavar="RUN", help="draw only this run; may be repeated")
+    learned = parser.add_argument_group("loss and error")
+    learned.add_argument(
+        "--against", action="append", choices=AXES, help="a panel against these instead of updates and seconds; may be repeated"
+    )
+    when = parser.add_argument_group("timeline")
+    when.add_argument(
+        "--begin", type=float, metavar="S", help="virtual time (default: the start, or just before the first fault)"
+    )
+    when.add_argument("--end", type=float, metavar="S", help="virtual time (default: about six gradients later)")
+    when.add_argument("--workers", type=_numbers, metavar="LIST", help="such as 0-7,12 (default: up to 16, evenly spaced)")
+    registry.add_import_option(parser, "the result")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw, then write: nothing is written if something cannot be drawn.
+
+    Args:
+        options: what was asked for.
+    """
+    from fred.files.staging import said
+    from fred.results.folder import load_result
+
+    registry.allow_import(options.imports)
+    against = tuple(dict.fromkeys(options.against or View().against))
+    view = View(options.width, against, options.begin, options.end, options.workers)
+    pictures = _pictures(load_result(options.folder), options.only, view)
+    names = list(dict.fromkeys(options.figures or pictures))
+    _check(names, list(pictures), options)
+    files = _files(names, options)
+    drawn = {file: pictures[name]() for name, file in files.items()}
+    with said(options.out):
+        options.out.mkdir(parents=True, exist_ok=True)
+        for file, picture in drawn.items():
+            picture.save(file)
+            print(file)
+    return 0
+
+
+def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Callable[[], Picture]]":
+    """What can be drawn of these runs, in the colours that they have among all."""
+    from fred.running.units import wanted_runs
+    from fred.views.pictures import coloured
+
+    wanted = wanted_runs(result.scenario, only)
+    some = replace(result, outcomes=[each for each in result.outcomes if each.name in wanted])
+    return some.pictures(coloured(result, view))
+
+
+def _check(names: list[str], known: list[str], options: argparse.Namespace) -> None:
+    """Refuse figures that there are not, and options that no figure would heed."""
+    for name in names:
+        if name not in known:
+            there = f"there are {', '.join(known)}" if known else "there are none"
+            raise FredError(f"no figure `{name}` of these runs{registry.nearest(name, known)}; {there}")
+    for option in ("begin", "end", "workers"):
+        if getattr(options, option) is not None and "timeline" not in names:
+            raise FredError(f"--{option} is for the timeline, which is not among these figures: {', '.join(names)}")
+    if options.against and not set(names) & set(_LEARNING):
+        raise FredError(f"--against is for {', '.join(_LEARNING)}, none of which is among these figures: {', '.join(names)}")
+
+
+def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
+    """By figure, where it is written. Raises FredError where something else would be lost."""
+    if options.out.resolve() == (options.folder / "figures").resolve():
+        raise FredError(f"{options.out} is a part of the result, which `fred verify` checks; choose another folder with --out")
+    files = {name: options.out / f"{name}.{options.format}" for name in names}
+    there = [file for file in files.values() if file.exists()]
+    if there and not options.replace:
+        raise FredError(f"{there[0]} is there already; choose another folder with --out, or replace it with --replace")
+    return files
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """`0-3,12` as numbers, each once."""
+    found = list[int]()
+    for part in text.split(","):
+        bounds = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII)
+        first, last = (int(bounds[1]), int(bounds[2] or bounds[1])) if bounds else (1, 0)
+        if first > last:
+            raise argparse.ArgumentTypeError(f"found {text!r}; expected numbers of workers, such as 0-7,12")
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))

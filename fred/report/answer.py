@@ -1,0 +1,249 @@
+"""The answer in a sentence or two, made from the numbers: who was first, and by how much over the seeds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fred.errors import FredError
+from fred.outcomes import sweeps
+from fred.outcomes.paired import compared
+from fred.outcomes.tables import Tables
+
+
+class _Run(NamedTuple):
+    """A run's rows of the summary, one for each seed."""
+
+    name: str
+    rows: pd.DataFrame
+
+    def values(self, column: str) -> pd.Series:
+        """Of a column, as numbers; NaN where it does not apply."""
+        return self.rows[column].astype(float) if column in self.rows else pd.Series(np.nan, self.rows.index)
+
+    def mean(self, column: str) -> float:
+        """Over all seeds; NaN if one has no such number."""
+        return float(self.values(column).mean(skipna=False))
+
+
+def answer(tables: Tables) -> str:
+    """What came of it: the run that reached the target first, or ended best, or is the fastest; who is not told apart from it.
+
+    Args:
+        tables: what the runs came to; of a sweep the best points are compared.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}, "speeds": [1.0, 0.5]},
+    ...     stop={"updates": 4},
+    ...     runs={name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "ssgd")},
+    ... )
+    >>> answer(fred.run(scenario))
+    'asgd computed the most gradients per second, 2.667 (1 seed); 1.3 times as many as ssgd.'
+    """
+    try:
+        reported = tables.with_its_best()
+    except FredError as error:
+        return f"{str(error)[:1].upper()}{str(error)[1:]}."
+    runs = [_Run(str(name), rows) for name, rows in reported.summary.groupby("name", sort=False)]
+    sentences = _chosen(tables) if tables.swept else []
+    share = _is_share(reported)
+    if any(run.values("target_updates").notna().any() or _goals([run]) for run in runs):
+        sentences.append(_to_target(reported, runs, share))
+    elif any(run.values("loss").notna().any() for run in runs):
+        sentences.append(_at_the_end(reported, runs, share))
+    elif any(run.values("throughput").notna().any() for run in runs):
+        sentences.append(_throughput(reported, runs))
+    else:
+        sentences.append(_counted(runs))
+    return " ".join(f"{sentence}." for sentence in sentences + _caveats(runs))
+
+
+def _chosen(tables: Tables) -> list[str]:
+    """Which point of each sweep is the best, of up to three sweeps."""
+    criterion, best = tables.scenario.criterion, tables.best
+    keys, said = sweeps.keys_of(best), []
+    for _, row in best.head(3).iterrows():
+        values = zip(keys, sweeps.said(row[keys]), strict=True)
+        words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
+        said.append(f"{row['run']} is best with {words}")
+    more = f" (and {len(best) - 3} more, in the table)" if len(best) > 3 else ""
+    name = criterion.column.replace("_", " ")
+    return [f"Of {len(tables.sweep)} points, by the {criterion.way} {name}: {'; '.join(said)}{more}"]
+
+
+def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
+    """Who came down to the target first; all seeds must have reached it."""
+    goals = _goals(runs)
+    what = _goal(*goals[0], share) if len(goals) == 1 else "its target"
+    done = [run for run in runs if np.isfinite(run.mean("target_updates"))]
+    timed = all(np.isfinite(run.mean("target_seconds")) for run in done)
+    column = "target_seconds" if timed else "target_updates"
+    done.sort(key=lambda run: run.mean(column))
+    if not done:
+        return _not_reached(tables, runs, what, share)
+    first = done[0]
+    after = f"{first.mean(column):.3g} s" if timed else f"{first.mean(column):,.0f} updates"
+    seeds = f"{after}{_over(first)}"
+    if len(runs) == 1:
+        return f"{first.name} reached {what} after {seeds}"
+    if len(done) == 1:
+        return f"{first.name} reached {what} after {seeds}, and no other run did with all seeds"
+    second = done[1].name
+    pair = _pair(tables, first.name, second, "to_target")
+    if not np.isfinite(pair["least"]):  # it took no time
+        return f"{first.name} reached {what} first, after {seeds}"
+    if pair["least"] == pair["largest"] == 1:
+        return f"{_tied(done, column)} reached {what} first, after {seeds}"
+    if _lowest(pair) > 1:
+        return f"{first.name} reached {what} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
+    return (
+        f"{first.name} reached {what} first on average, after {seeds}, but is not told apart from {second}, "
+        f"which took {_range(pair)} times as long{_sure(pair)}"
+    )
+
+
+def _not_reached(tables: Tables, runs: Sequence[_Run], what: str, share: bool) -> str:
+    some = {run.name: int(run.values("target_updates").notna().sum()) for run in runs}
+    best = max(runs, key=lambda run: some[run.name])
+    whole = "No run reached" if len(runs) > 1 else f"{runs[0].name} did not reach"
+    if some[best.name]:
+        return f"{whole} {what} with all seeds; {best.name} did with {some[best.name]} of {len(best.rows)}"
+    return f"{whole} {what}. {_at_the_end(tables, runs, share)}"
+
+
+def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
+    """Who has the lowest error (or loss, where errors are none) at the end."""
+    quantity = "error" if share else "loss"
+    finite = sorted((run for run in runs if np.isfinite(run.mean(quantity))), key=lambda run: run.mean(quantity))
+    if not finite:
+        return (
+            f"No run ended with a finite {quantity}" if len(runs) > 1 else f"{runs[0].name} ended without a finite {quantity}"
+        )
+    first = finite[0]
+    value = f"{_measured(quantity, first.mean(quantity))}{_over(first)}"
+    if len(finite) == 1:
+        alone = ", and no other run with a finite one" if len(runs) > 1 else ""
+        return f"{first.name} ended with {quantity} {value}{alone}"
+    second, pair = finite[1].name, _pair(tables, first.name, finite[1].name, quantity)
+    if pair["least"] == pair["largest"] == 0:
+        return f"{_tied(finite, quantity)} ended with the same lowest {quantity}, {value}"
+    ends = [_measured(quantity, pair[end], signed=True) for end in _ends(pair)]
+    apart = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    if _lowest(pair) > 0:
+        return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {apart} above it{_sure(pair)}"
+    return (
+        f"{first.name} ended with the lowest mean {quantity}, {value}, but is not told apart from {second}: "
+        f"{apart} above it{_sure(pair)}"
+    )
+
+
+def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
+    known = [run for run in runs if np.isfinite(run.mean("throughput"))]
+    known.sort(key=lambda run: -run.mean("throughput"))
+    if not known:
+        return _counted(runs)
+    first = known[0]
+    value = f"{first.mean('throughput'):.4g}{_over(first)}"
+    if len(known) == 1:
+        return f"{first.name} computed {first.mean('throughput'):.4g} gradients per second{_over(first)}"
+    pair = _pair(tables, known[1].name, first.name, "throughput")
+    if pair["least"] == pair["largest"] == 1:
+        return f"{_tied(known, 'throughput')} computed equally many gradients per second, {value}"
+    if _lowest(pair) > 1:
+        return (
+            f"{first.name} computed the most gradients per second, {value}; "
+            f"{_range(pair)} times as many as {known[1].name}{_sure(pair)}"
+        )
+    return (
+        f"{first.name} computed the most gradients per second on average, {value}, but is not told apart from "
+        f"{known[1].name}: {_range(pair)} times as many{_sure(pair)}"
+    )
+
+
+def _counted(runs: Sequence[_Run]) -> str:
+    """Where there is nothing to be better in."""
+    said = [
+        f"{run.name} made {run.mean('updates'):,.0f} updates of {run.mean('gradients_applied'):,.0f} gradients" for run in runs
+    ]
+    more = f" (and {len(said) - 3} more runs)" if len(said) > 3 else ""
+    return f"Nothing was learned or timed: {'; '.join(said[:3])}{more}"
+
+
+def _caveats(runs: Sequence[_Run]) -> list[str]:
+    diverged = [run.name for run in runs if run.values("diverged").notna().any()]
+    still = [run.name for run in runs if "standstill" in run.rows and run.rows["standstill"].notna().any()]
+    said = [f"{_listed(diverged)} diverged"] if diverged else []
+    return said + ([f"{_listed(still)} came to a standstill"] if still else [])
+
+
+def _tied(ranked: Sequence[_Run], column: str) -> str:
+    """The first runs, whose numbers are the same."""
+    names = [run.name for run in ranked if run.mean(column) == ranked[0].mean(column)]
+    return f"{names[0]} and {names[1] if len(names) < 3 else f'{len(names) - 1} other runs'}" if len(names) > 1 else names[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
+    """Different targets: of what, and how low."""
+    found = {(of, goal) for run in runs for of in ("loss", "error") for goal in run.values(f"target_{of}").dropna()}
+    return sorted(found)
+
+
+def _goal(of: str, goal: float, share: bool) -> str:
+    return f"{100 * goal:.3g} % error" if of == "error" and share else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
+
+
+def _is_share(tables: Tables) -> bool:
+    """Whether the error is a share of the examples, and not the root of the loss (of values, which are not classified)."""
+    metrics = tables.metrics
+    finite = metrics[np.isfinite(metrics["loss"]) & np.isfinite(metrics["error"])] if "loss" in metrics else pd.DataFrame()
+    return len(finite) > 0 and not np.allclose(finite["error"] ** 2, finite["loss"], rtol=1e-4)
+
+
+def _measured(quantity: str, value: float, signed: bool = False) -> str:
+    """An error in per cent (of a difference, in percentage points), a loss as it is."""
+    if quantity == "error":
+        return f"{100 * value:.2g} points" if signed else f"{100 * value:.3g} %"
+    return f"{value:.3g}"
+
+
+def _pair(tables: Tables, baseline: str, other: str, quantity: str) -> pd.Series:
+    """How the other run compares with the baseline over the seeds: least, largest, low, high."""
+    outcomes = [each for each in tables.outcomes if each.name in (baseline, other)]
+    runs = {each.name: each.run for each in outcomes}
+    scenario = tables.scenario.model_copy(update={"runs": runs, "points": {}, "baseline": None})
+    rows = compared(replace(tables, scenario=scenario, outcomes=outcomes), baseline)
+    return rows[rows["quantity"] == quantity].iloc[0]
+
+
+def _ends(pair: pd.Series) -> tuple[str, str]:
+    """Columns: of the interval if there is one, else of the range over the seeds."""
+    return ("low", "high") if np.isfinite(pair["low"]) else ("least", "largest")
+
+
+def _lowest(pair: pd.Series) -> float:
+    return float(pair[_ends(pair)[0]])
+
+
+def _range(pair: pd.Series) -> str:
+    low, high = (f"{pair[end]:.3g}" if pair[end] >= 10 else f"{pair[end]:.2g}" for end in _ends(pair))
+    return low if low == high else f"{low} to {high}"
+
+
+def _sure(pair: pd.Series) -> str:
+    """What the two numbers before it are."""
+    low, _ = _ends(pair)
+    if pair["least"] == pair["largest"]:
+        return ""
+    return " (95 % interval)" if low == "low" else " over the seeds"
+
+
+def _over(run: _Run) -> str:
+    number = len(run.rows)
+    return f" ({'mean of ' if number > 1 else ''}{number} seed{'s' if number > 1 else ''})"

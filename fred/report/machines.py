@@ -1,0 +1,177 @@
+"""The cluster as it was configured, drawn: servers, the network, nodes with their workers, each kind in a colour of its own."""
+
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import Network
+from fred.components import registry
+from fred.components.component import Component
+from fred.specification.shape import Run
+from fred.views.view import COLOURS
+
+_WIDTH, _SIDE, _GAP = 360, 14, 4  # of the drawing, of a worker, between workers; units of the drawing
+_SPINE, _LEFT = 8, 18  # where the line to the nodes is, and where they begin
+_ROW = (_WIDTH - _LEFT - 20) // (_SIDE + _GAP)  # workers in a row
+_NODES, _WORKERS, _SERVERS, _CLUSTERS = 8, 216, 8, 6  # drawn at most, of one cluster and of them
+
+
+class _Kind(NamedTuple):
+    """What workers may have in common."""
+
+    speed: float
+    compute: str
+
+
+def machines(runs: Mapping[str, Run]) -> str:
+    """A figure for each different cluster, with the runs that have it.
+
+    Args:
+        runs: by name; no more than six clusters are drawn, the first ones.
+    """
+    sharing: dict[tuple[Cluster, bool], list[str]] = {}
+    for name, run in runs.items():
+        served = bool(run.protocol.layout(run.cluster).on_servers)
+        sharing.setdefault((run.cluster, served), []).append(name)
+    figures = [
+        _figure(cluster, served, names, len(sharing) > 1) for (cluster, served), names in list(sharing.items())[:_CLUSTERS]
+    ]
+    left = len(sharing) - _CLUSTERS
+    return f'<div class="clusters">{"".join(figures)}</div>' + (
+        f"<p>{left} more clusters are not drawn.</p>" if left > 0 else ""
+    )
+
+
+def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
+    computes = {compute: said(compute, "latency") for compute in set(cluster.latencies())}
+    members = zip(cluster.worker_speeds(), cluster.latencies(), strict=True)
+    kinds = [_Kind(speed, computes[compute]) for speed, compute in members]
+    colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
+    shapes, height = _drawn(cluster, kinds, colours, served)
+    head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if several else ""
+    label = f"{cluster.size:,} workers on {_number(max(cluster.node_of) + 1, 'node')}"
+    svg = f'<svg class="cluster" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{shapes}</svg>'
+    return f"<figure>{head}{svg}<ul class='kinds'>{_words(cluster, kinds, colours, served)}</ul></figure>"
+
+
+def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
+    """The shapes, from the top, and how high they are together."""
+    shapes, top, middle = list[str](), 4, _WIDTH / 2
+    if served:
+        shapes += [*_servers(cluster.servers, top), f'<path d="M{middle:g} {top + 26}v8" class="link"/>']
+        top += 34
+    words = "network" if cluster.network else "network: messages take no time"
+    shapes.append(f'<rect x="2" y="{top}" width="{_WIDTH - 4}" height="24" rx="12" class="net"/>')
+    shapes.append(f'<text x="{middle:g}" y="{top + 16}" text-anchor="middle">{words}</text>')
+    top += 24
+    nodes = [[worker for worker, _ in own] for _, own in groupby(enumerate(cluster.node_of.tolist()), key=lambda each: each[1])]
+    room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
+    spine = top
+    for number, members in enumerate(nodes[:_NODES]):
+        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{_number(len(members), 'worker')}"
+        own = [(worker, kinds[worker].speed, colours[kinds[worker]]) for worker in members[:room]]
+        drawn, high = _node(words, own, len(members) > room, top + 8)
+        shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + high / 2:g}H{_LEFT}" class="link"/>{drawn}')
+        top += 8 + high
+    if len(nodes) > _NODES:
+        shapes.append(f'<text x="{_LEFT}" y="{top + 15}">and {len(nodes) - _NODES:,} more nodes</text>')
+        top += 20
+    return "".join(shapes), top + 4
+
+
+def _node(words: str, workers: list[tuple[int, float, str]], more: bool, top: int) -> tuple[str, int]:
+    """A machine and its workers (number, speed, colour), and how high it is; dots where there are more of them."""
+    high = -(-(len(workers) + more) // _ROW) * (_SIDE + _GAP) + 22
+    shapes = [f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT - 2}" height="{high}" rx="4" class="node"/>']
+    shapes.append(f'<text x="{_LEFT + 8}" y="{top + 14}">{words}</text>')
+    places = [
+        (_LEFT + 9 + i % _ROW * (_SIDE + _GAP), top + 20 + i // _ROW * (_SIDE + _GAP)) for i in range(len(workers) + more)
+    ]
+    for (x, y), (worker, speed, colour) in zip(places, workers, strict=False):
+        shapes.append(
+            f'<rect x="{x}" y="{y}" width="{_SIDE}" height="{_SIDE}" rx="2" fill="{colour}">'
+            f"<title>worker {worker}: speed {speed:g}</title></rect>"
+        )
+    if more:
+        shapes.append(f'<text x="{places[-1][0]}" y="{places[-1][1] + 11}">…</text>')
+    return "".join(shapes), high
+
+
+def _servers(number: int, top: int) -> list[str]:
+    shown = min(number, _SERVERS)
+    width = min(90, (_WIDTH - 8) // shown - 4)
+    left = (_WIDTH - shown * (width + 4) + 4) / 2
+    shapes = []
+    for server in range(shown):
+        last = server == shown - 1 and number > shown
+        word = (
+            f"+ {number - shown + 1:,}"
+            if last
+            else "server"
+            if number == 1
+            else f"s{server}"
+            if width < 60
+            else f"server {server}"
+        )
+        x = left + server * (width + 4)
+        shapes.append(f'<rect x="{x:g}" y="{top}" width="{width}" height="26" rx="4" class="server"/>')
+        shapes.append(f'<text x="{x + width / 2:g}" y="{top + 17}" text-anchor="middle" class="on">{word}</text>')
+    return shapes
+
+
+def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> str:
+    """What the drawing does not say: kinds of workers, the network, what slows down or fails."""
+    lines = []
+    for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
+        speed = f" at speed {kind.speed:g}" if kind.speed != 1 else ""
+        text = f"{_number(number, 'worker')}{speed}: {kind.compute}, s per gradient"
+        lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
+    if len(colours) > len(COLOURS):
+        lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")
+    told = [f"network: {_of_network(cluster.network)}"] if cluster.network else []
+    told += [f"contention: {said(each, 'contention')}" for each in cluster.contention]
+    told += [f"fault: {said(each, 'fault')}" for each in cluster.faults]
+    if not served:
+        told.append("no server: workers send to each other, or average together")
+    return "".join(lines + [f"<li>{escape(each)}</li>" for each in told])
+
+
+def _of_network(network: Network) -> str:
+    given = network.model_dump(mode="json", exclude_defaults=True)
+    return "; ".join(f"{key.replace('_', ' ')} {_value(value)}" for key, value in given.items()) or "messages take no time"
+
+
+def said(part: Component, kind: str) -> str:
+    """A component in words: its name, and the options that are not the usual ones.
+
+    Args:
+        part: such as a latency.
+        kind: of component, as the registry has it.
+
+    >>> from fred.cluster.latency import Constant
+    >>> said(Constant(seconds=0.5), "latency")
+    'constant (seconds 0.5)'
+    """
+    return _value({"name": registry.name_of(kind, part), **part.model_dump(mode="json", exclude_defaults=True)})
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        options = ", ".join(f"{key.replace('_', ' ')} {_value(each)}" for key, each in value.items() if key != "name")
+        return f"{value['name']} ({options})" if "name" in value and options else str(value.get("name", options))
+    if isinstance(value, list):
+        return ", ".join(map(_value, value[:8])) + (f", … ({len(value):,})" if len(value) > 8 else "")
+    return (
+        f"{value:,}"
+        if isinstance(value, int) and not isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

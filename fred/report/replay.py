@@ -1,0 +1,90 @@
+"""What the page replays: who computes, sends and waits in a window of each timing, with updates and staleness."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fred.cluster.durations import NANOSECONDS
+from fred.outcomes import staleness
+from fred.outcomes.outcome import Outcome
+from fred.outcomes.spans import spans
+from fred.outcomes.tables import Tables
+from fred.schedule.schedule import Schedule, Verb, What
+
+_TIMINGS, _WORKERS = 8, 32  # drawn at most
+_SPANS = 12_000  # on the page, of all timings together
+_TICKS = 250_000  # that a window's length is divided into
+_BEFORE = 1 / 3  # of the window comes before the first fault, where that is late
+
+
+def replays(tables: Tables) -> list[dict[str, Any]]:
+    """For each different timing with a clock, with the first seed: spans of its first workers, updates, gradients' staleness.
+
+    Args:
+        tables: what the runs came to; no more than eight timings, 32 workers and 12,000 spans are taken, from the beginning, or
+            from shortly before the first fault. Each says what of its run it shows.
+    """
+    sharing: dict[str, list[Outcome]] = {}
+    for each in tables.outcomes:
+        if each.run.protocol.has_clock and each.seed == tables.scenario.reported_seeds[0]:
+            sharing.setdefault(each.schedule_digest, []).append(each)
+    taken = list(sharing.values())[:_TIMINGS]
+    most = _SPANS // max(1, len(taken))
+    return [_replay(own[0].schedule, [each.name for each in own], own[0].seed, most) for own in taken]
+
+
+def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[str, Any]:
+    account = spans(schedule, _WORKERS)
+    begin, end = window(schedule, account, most)
+    seen = account[(account["end_ns"] > begin) & (account["begin_ns"] < end)].head(2 * most)
+    scale = _TICKS / max(1, end - begin)
+
+    def ticks(times: Any) -> list[int]:
+        return [round(value) for value in (np.asarray(times).clip(begin, end) - begin) * scale]
+
+    uses = schedule.rows(Verb.PUSH, Verb.ADD)
+    times, stale = schedule["time_ns"][uses], staleness.of_gradients(schedule)
+    updates = schedule["time_ns"][schedule.ledger.every_update]
+    shown = np.flatnonzero((times >= begin) & (times <= end))
+    made = updates[(updates >= begin) & (updates <= end)]
+    thin_uses, thin_updates = (max(1, -(-len(which) // most)) for which in (shown, made))
+    return {
+        "runs": names,
+        "seed": seed,
+        "workers": min(_WORKERS, schedule.workers),
+        "of": schedule.workers,
+        "begin": begin / NANOSECONDS,
+        "end": end / NANOSECONDS,
+        "until": schedule.end_ns / NANOSECONDS,
+        "ticks": _TICKS,
+        "spans": [seen["worker"].tolist(), ticks(seen["begin_ns"]), ticks(seen["end_ns"]), seen["kind"].cat.codes.tolist()],
+        "updates": ticks(made[::thin_updates]),
+        "before": int((updates < begin).sum()),
+        "thin": thin_updates,
+        "uses": [
+            ticks(times[shown[::thin_uses]]),
+            schedule["worker"][uses[shown[::thin_uses]]].tolist(),
+            stale[shown[::thin_uses]].tolist(),
+        ],
+    }
+
+
+def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, int]:
+    """From when to when a replay goes, ns: as long as its workers have so many spans, at the beginning or about a fault.
+
+    Args:
+        schedule: of a run with a clock.
+        account: its workers' spans.
+        most: how many spans.
+    """
+    ends = np.sort(account["begin_ns"].to_numpy())
+    length = int(ends[most]) if len(ends) > most else schedule.end_ns
+    length = max(1, length)
+    away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
+    faults = [*away.begin_ns[away.worker < _WORKERS].tolist(), *servers.begin_ns.tolist()]
+    first = min((fault for fault in faults if fault < schedule.end_ns), default=0)
+    if first <= length:
+        return 0, length
+    begin = first - int(_BEFORE * length)
+    return begin, min(begin + length, schedule.end_ns)

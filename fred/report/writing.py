@@ -1,0 +1,95 @@
+"""A scenario as it can be written into a file and run again: what its runs share once, the rest under each of them."""
+
+import io
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from fred.specification.loading import Scenario
+
+
+def as_yaml(scenario: Scenario, most: int | None = None) -> str:
+    """A file's text: read again, it is the same scenario.
+
+    Args:
+        scenario: whose comment comes first.
+        most: letters, about, after which a line says where the rest is; by default there is all of it.
+
+    >>> import fred
+    >>> scenario = fred.scenario(
+    ...     comment="Who?", algorithm={"name": "ssgd", "learning_rate": 1.0}, cluster={"workers": 4}, stop={"updates": 8}
+    ... )
+    >>> print(as_yaml(scenario).splitlines()[0])
+    # Who?
+    """
+    document = scenario.model_dump(mode="json", exclude={"points", "best", "comment"}, exclude_defaults=True)
+    brief = document.pop("runs")
+    for name, run in scenario.runs.items():  # an algorithm may have its protocol do otherwise than usual
+        brief[name]["protocol"] = run.model_dump(mode="json", include={"protocol"})["protocol"]
+    runs = _swept(scenario, brief)
+    shared = _shared(list(runs.values())) if len(runs) > 1 else {}
+    whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}
+    text, yaml = _Bounded(most), YAML()
+    yaml.width, yaml.default_flow_style, yaml.allow_unicode = 110, None, True
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.splitlines())
+    try:
+        yaml.dump(whole, text)
+    except _EnoughError:
+        return f"{comment}{text.getvalue()}\n# ... the rest is in manifest.json\n"
+    return comment + text.getvalue()
+
+
+def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
+    """Points of a sweep as one run with a `sweep`, in the order of the scenario."""
+    best = {"best": scenario.best} if scenario.best else {}
+    members: dict[str, list[str]] = {}
+    for name in scenario.runs:
+        members.setdefault(scenario.points[name].of if name in scenario.points else name, []).append(name)
+    found = {}
+    for name, own in members.items():
+        over = [scenario.points[each].values for each in own if each in scenario.points]
+        found[name] = {**_shared([runs[each] for each in own]), **({"sweep": {"over": over, **best}} if over else {})}
+    return found
+
+
+class _Bounded(io.StringIO):
+    """Text that is not read further when there is enough of it."""
+
+    def __init__(self, most: int | None):
+        super().__init__()
+        self.most = most
+
+    def write(self, text: str) -> int:
+        """Keep it. Raises _EnoughError."""
+        if self.most is not None and self.tell() > self.most:
+            raise _EnoughError
+        return super().write(text)
+
+
+class _EnoughError(Exception):
+    pass
+
+
+def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all these mappings have alike, as deep as they are of the same component."""
+    first, *others = parts
+    found: dict[str, Any] = {}
+    for key, value in first.items():
+        own = [other.get(key) for other in others]
+        alike = [each for each in own if isinstance(each, dict) and isinstance(value, dict)]
+        if all(each == value for each in own):
+            found[key] = value
+        elif len(alike) == len(own) and all(each.get("name") == value.get("name") for each in alike):
+            found[key] = _shared([value, *alike])
+    return {key: value for key, value in found.items() if value != {}}
+
+
+def _rest(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """What is not shared."""
+    left = {}
+    for key, value in own.items():
+        if key not in shared:
+            left[key] = value
+        elif isinstance(value, dict) and (more := _rest(value, shared[key])):
+            left[key] = more
+    return left

@@ -1,0 +1,151 @@
+"""Bars: where time and bytes went, how many gradients a second, how stale they were."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
+from fred.views.scales import far_apart
+from fred.views.view import COLOURS, View
+
+_FEW = 12  # bars that may be thick
+_BINS = 60
+_LETTERS = 90  # of names in the caption
+_LARGE = 9  # panels that may be large
+
+
+def stacked(
+    parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS, said: str = "", view: View | None = None
+) -> Picture:
+    """A bar for each run, put together from its parts; those that no run has are left out.
+
+    Args:
+        parts: by the name of a run, the length of each of its parts; all runs have the same ones, in this order.
+        label: what the lengths are, with their unit.
+        colours: one for each part, as many as there are.
+        said: what the lengths are of.
+        view: how wide.
+    """
+    view = view or View()
+    with style(view):
+        figure, axis = _bars(list(parts), label, view)
+        left, named = np.zeros(len(parts)), list[BarContainer]()
+        for colour, part in zip(colours, next(iter(parts.values())), strict=False):
+            lengths = np.array([own[part] for own in parts.values()])
+            if lengths.any():
+                bars = axis.barh(range(len(parts)), lengths, 0.7, left, color=colour, label=part.replace("_", " "))
+                left, named = left + lengths, [*named, bars]
+        on_top(figure, named, [str(bars.get_label()) for bars in named])
+        caption(figure, said)
+    return figure
+
+
+def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", view: View | None = None) -> Picture:
+    """A bar for each run, as long as the mean, in the run's own colour; a whisker from the least to the largest.
+
+    Args:
+        values: by the name of a run, one for each seed.
+        label: what they are, with their unit.
+        said: what they are of.
+        view: how wide, in which colours.
+    """
+    view = view or View()
+    looks = view.looks_of(values)
+    with style(view):
+        figure, axis = _bars(list(values), label, view)
+        means = np.array([np.mean(own) for own in values.values()])
+        axis.barh(range(len(values)), means, 0.7, color=[looks[name][0] for name in values])
+        ends = np.array([(min(own), max(own)) for own in values.values()])
+        several = [place for place, own in enumerate(values.values()) if len(own) > 1]
+        axis.hlines(several, *ends[several].T, color="black", linewidth=1.2)
+        for place, (mean, end) in enumerate(zip(means, ends[:, 1], strict=True)):
+            axis.annotate(f"{mean:,.4g}", (end, place), (4, 0), textcoords="offset points", va="center")
+        axis.set_xlim(0, 1.15 * (ends.max() or 1.0))
+        caption(figure, f"bars: {said}; lines: their range, least to largest" if several else said)
+    return figure
+
+
+def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
+    """A picture that has a place for each name, the first on top."""
+    each = 0.3 if len(names) <= _FEW and view.width is None else 0.17
+    figure, (axis,) = panels(1, (6.5, 1.0), view)
+    figure.set_figheight(0.8 + each * len(names))
+    axis.set(yticks=range(len(names)), yticklabels=list(names), xlabel=label)
+    for tick in axis.get_yticklabels():
+        tick.set_parse_math(False)
+    axis.grid(axis="y", visible=False)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    return figure, axis
+
+
+def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View | None = None) -> Picture:
+    """A histogram of staleness for each timing; runs of which no gradient is stale are only named.
+
+    All have one scale, unless the largest staleness of one is more than six times that of another.
+
+    Args:
+        stale: by the names of all runs that share a timing, the number of gradients of each staleness, from 0 to the largest,
+            in updates [largest + 1].
+        said: of which gradients.
+        view: how wide, in which colours (that of the first of those who share a timing).
+    """
+    view = view or View()
+    looks = view.looks_of(names[0] for names in stale)
+    shown = {names: counts for names, counts in stale.items() if len(counts) > 1}
+    others = {"staleness 0 throughout": 1, "no gradient was used": 0}
+    named = [f"{what}: {listed(own, _LETTERS)}" for what, size in others.items() if (own := _of_size(stale, size))]
+    with style(view):
+        if not shown:
+            return _in_words(named, said, view)
+        each = (4.6, 2.4) if len(shown) == 1 else (3.1, 2.1) if len(shown) <= _LARGE else (2.6, 1.6)
+        largest = pd.Series([len(counts) - 1 for counts in shown.values()])
+        apart = far_apart(largest)
+        share, most = "" if apart else "x", 3 if len(shown) <= _LARGE else 4
+        figure, axes = panels(len(shown), each, view, most=most, share=share)
+        for axis, (names, counts) in zip(axes, shown.items(), strict=True):
+            _histogram(axis, counts, len(counts) - 1 if apart else largest.max(), looks[names[0]][0])
+            mean = np.average(np.arange(len(counts)), weights=counts)
+            titled(axis, names, f"mean {mean:.1f}, max {len(counts) - 1:,}", width=_letters(axis))
+            if len(shown) <= _LARGE:
+                axis.set(xlabel="staleness, updates", ylabel="% of gradients")
+        if len(shown) > _LARGE:
+            figure.supylabel("% of gradients, by their staleness in updates", fontsize="medium")
+        caption(figure, said, "each on a scale of its own" if apart else "", *named)
+    return figure
+
+
+def _letters(axis: Axes) -> int:
+    """How long a title there is room for above one of several panels."""
+    places, picture = axis.get_gridspec(), axis.get_figure(root=True)
+    width = picture.get_figwidth() if picture else 1.0
+    return int(width * 90 / matplotlib.rcParams["font.size"] / (places.ncols if places else 1))
+
+
+def _of_size(stale: Mapping[tuple[str, ...], NDArray[np.int64]], size: int) -> list[str]:
+    return [name for names, counts in stale.items() if len(counts) == size for name in names]
+
+
+def _histogram(axis: Axes, counts: NDArray[np.int64], largest: int, colour: str) -> None:
+    """One outline for all bars: each as wide as is needed for sixty of them."""
+    width = max(1, -(-(largest + 1) // _BINS))
+    heights = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
+    edges = width * np.arange(len(heights) + 1) - 0.5
+    axis.stairs(heights, edges, fill=True, color=colour)
+    axis.set(xlim=(-0.6, max(largest + 0.5, 4.5)), ylim=(0, None))
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(4))
+
+
+def _in_words(named: Sequence[str], said: str, view: View) -> Picture:
+    """What needs no panel."""
+    figure, (axis,) = panels(1, (6.5, 0.1), view)
+    figure.set_figheight(0.3)
+    axis.set_axis_off()
+    caption(figure, *named, said)
+    return figure

@@ -1,0 +1,83 @@
+"""How results are looked at: which colour is whose, how wide, against what, which workers when."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fred.components import registry
+from fred.errors import FredError
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
+OF_TIME = {"computing": "#56B4E9", "in_vain": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
+WIDTHS = {"one": 3.5, "two": 7.2}  # in, of one and of two columns of a paper
+AXES = {  # name -> column of the metrics, label
+    "updates": ("updates", "updates"),
+    "gradients": ("gradients", "gradients"),
+    "seconds": ("virtual_seconds", "virtual time, s"),
+}
+
+Look = tuple[str, str]  # colour, dashes
+
+
+@dataclass(frozen=True)
+class View:
+    """How one wants to look at results; by default as their folder's figures do. Raises FredError for what cannot be.
+
+    Args:
+        width: of the picture, `one` or `two` columns of a paper, without a title; none: as a screen has room for, titled.
+        against: what learning is shown against, a panel for each: `updates`, `gradients`, `seconds`.
+        begin: of the timeline, virtual time in s.
+        end: of the timeline, s.
+        workers: of the timeline, in this order.
+        looks: by the name of a run, its colour and dashes; others have theirs by their order.
+
+    >>> View(against=("update",))
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, gradients, seconds
+    """
+
+    width: str | None = None
+    against: tuple[str, ...] = ("updates", "seconds")
+    begin: float | None = None
+    end: float | None = None
+    workers: tuple[int, ...] | None = None
+    looks: Mapping[str, Look] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.width is not None and self.width not in WIDTHS:
+            raise FredError(f"no width `{self.width}`; a paper has {' or '.join(WIDTHS)} columns")
+        for name in self.against:
+            if name not in AXES:
+                raise FredError(
+                    f"nothing can be shown against `{name}`{registry.nearest(name, AXES)}; there are {', '.join(AXES)}"
+                )
+        if self.begin is not None and not 0 <= self.begin < float("inf"):
+            raise FredError(f"the timeline cannot begin at {self.begin:g} s; expected 0 or more")
+        if self.end is not None and not (self.begin or 0.0) < self.end < float("inf"):
+            raise FredError(
+                f"the timeline cannot end at {self.end:g} s; expected more than its beginning, {self.begin or 0:g} s"
+            )
+        if self.workers is not None and (not self.workers or min(self.workers) < 0):
+            raise FredError("the timeline needs workers; their numbers are 0 or more")
+
+    @property
+    def inches(self) -> float | None:
+        """The width of the picture; None: as it comes."""
+        return None if self.width is None else WIDTHS[self.width]
+
+    def looks_of(self, names: Iterable[str]) -> dict[str, Look]:
+        """Colour and dashes of these runs.
+
+        >>> View(looks={"b": ("red", ":")}).looks_of(["a", "b"])
+        {'a': ('#0072B2', '-'), 'b': ('red', ':')}
+        """
+        return {name: self.looks.get(name, own) for name, own in zip(names, lines(), strict=False)}
+
+
+def lines() -> list[Look]:
+    """Colours and dashes, none twice for forty lines.
+
+    >>> len(lines()), len(set(lines()[:40]))
+    (400, 40)
+    """
+    return [(colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in COLOURS] * 10
