@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     asking = _question(options, given)
     can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
     out = options.out or Path("results") / f"plan-{options.trace.stem}"
-    document = asking.document(can)
+    document = asking.document(can, given.about)
     planned = scenario(document)
     _write(
         out,

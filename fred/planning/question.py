@@ -63,13 +63,15 @@ class Question:
             "evaluate": {"points": LOOKS, **self.target},
         }
 
-    def document(self, tried: Iterable[Candidate]) -> dict[str, Any]:
+    def document(self, tried: Iterable[Candidate], about: str = "") -> dict[str, Any]:
         """The scenario that answers it, as a file has it.
 
         Args:
             tried: the systems.
+            about: the cluster, in words.
         """
-        return {**self.parts, "runs": {each.run: each.settings(self.rate) for each in tried}}
+        title = f"Who reaches {self.aim} first? {about}"
+        return {"title": title.strip(), **self.parts, "runs": {each.run: each.settings(self.rate) for each in tried}}
 
     @property
     def aim(self) -> str:
@@ -98,7 +100,7 @@ def task_of(name: str) -> tuple[dict[str, Any], dict[str, float]]:
     if not name.endswith((".yaml", ".yml")) and name not in shipped.names():
         raise FredError(f"--for {name}: expected {', '.join(TASKS)}, or a YAML file with a `task`, such as a scenario")
     path = shipped.located(Path(name)).resolve()
-    document, lines = parse(path)
+    document, lines, _ = parse(path)
     if "task" in document and not {"algorithm", "runs"} & document.keys():
         source = Source(path, {**_STUB, **document}, lines, [])
         run = next(iter(validated(source.specification(), source.locate, folder=path.parent).runs.values()))
