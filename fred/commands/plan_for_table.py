@@ -86,7 +86,10 @@ def print_answer(answer: Answer, out: Path) -> None:
     unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
     lines += [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
     lines += [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
-    lines += [f"Not considered: {', '.join(answer.others)}.", f"Scenario and results: {out}; go on from {out}/scenario.yaml."]
+    lines += [
+        f"Not considered: {', '.join(answer.others)}.",
+        f"All runs: {out}/result/report.html; go on from {out}/scenario.yaml.",
+    ]
     for line in lines:
         console.print(line, highlight=False, markup=False)
 

@@ -20,7 +20,7 @@ from fred.specification.text import parse
 TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> the task, and the target
     "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
 }
-LOOKS = 200  # at the error on the way
+LOOKS = 100  # at the error on the way
 GRADIENTS = 200  # of each worker, that the budget is long enough for if none is said
 _TUNING, _REPORTED = 1, 101  # the first seeds
 _STUB: dict[str, Any] = {  # what a file that has a task alone lacks
