@@ -15,6 +15,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.bounded_delay import BoundedDelay
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.protocol import Protocol
@@ -66,6 +67,8 @@ def rows() -> Iterator[Row]:
         floor, recorded = medians([partial(bare, workers), partial(record, Asynchronous(), workers)])
         yield Row(f"bare SimPy, two timeouts in each step: {workers:,} workers", STEPS / floor, "steps/s")
         yield Row(f"recording / bare SimPy: asynchronous, {workers:,} workers", recorded / floor, "x", 1.5)
+    plain, bounded = medians([partial(record, protocol, 1000) for protocol in (Asynchronous(), BoundedDelay(threshold=2000))])
+    yield Row("recording: Ringmaster (R = 2,000) / asynchronous, 1,000 workers", plain / bounded, "x", 0.6, at_least=True)
     yield from large()
 
 

@@ -202,6 +202,7 @@ ROOMS = (  # from the top: each imports only from those below it
         "views",
         "running",
         "replay",
+        "planning",
         "outcomes",
         "fitting",
         "specification",

@@ -25,7 +25,7 @@ _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its sum
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
     "list": ("fred.commands.listing", "list what a scenario can name, or say all about one of them"),
     "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
-    "plan": ("fred.commands.plan", "how many of N + b workers to wait for, so that training is done first"),
+    "plan": ("fred.commands.plan", "which protocol reaches a target first on a cluster; how many of N + b workers to wait for"),
     "report": ("fred.commands.report", "write a result folder's page, to look at in a browser"),
     "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
     "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),

@@ -1,10 +1,10 @@
-"""`fred plan`: from the times of arrivals, and iterations to a target, to how many workers to wait for."""
+"""`fred plan`: from the times of arrivals, and iterations to a target, to how many workers to wait for; or which protocol."""
 
 import argparse
 from collections import Counter
 from pathlib import Path
 
-from fred.commands import trace_options
+from fred.commands import plan_for, trace_options
 from fred.commands.plan_table import print_beside, print_plan
 from fred.components import registry
 from fred.errors import FredError
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "The time to a target is iterations to it, when N gradients are averaged, x mean time of the N-th arrival. Give a "
         "trace and --iterations; or the folder of a result with synchronous runs: one without backup workers, whose rounds "
-        "are timed, and some with a target, whose updates are counted."
+        "are timed, and some with a target, whose updates are counted. With --for TASK, or a scenario: which protocol to take."
     )
     parser.add_argument("--iterations", metavar="N=COUNT,...", help="iterations to the target when N gradients are averaged")
     parser.add_argument(
@@ -35,14 +35,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="at other N: interpolated, or least + noise / N fitted (default: linear)",
     )
     parser.add_argument("--workers", type=int, metavar="N+B", help="plan for so many of the workers (default: all)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="draw it, in the format that the name ends with: .svg, .png")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="draw it: .svg, .png, .pdf; with --for a folder for all runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     registry.add_import_option(parser, "the result")
+    plan_for.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan, draw, print, and say what a number chosen anew in each round would win. Raises FredError."""
     registry.allow_import(options.imports)
+    if plan_for.asked(options):
+        return plan_for.run(options)
     if options.out:
         check_places(options.out)
         if options.out.suffix not in (".svg", ".png", ".pdf"):

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from fred.errors import FredError
 from fred.traces.reading import Nodes, Reading, read
@@ -26,10 +27,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def from_options(options: argparse.Namespace) -> Trace:
     """The trace that a command line asks for. Raises FredError."""
+    return read(options.trace, None if options.nodes is None else _nodes(options.nodes), **reading(options))
+
+
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+    """Those of `Reading`'s options that a command line gives. Raises FredError."""
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
-    if "columns" in given:
-        given["columns"] = _pairs(given["columns"])
-    return read(options.trace, None if options.nodes is None else _nodes(options.nodes), **given)
+    return given | ({"columns": _pairs(given["columns"])} if "columns" in given else {})
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -1,0 +1,221 @@
+"""What `fred plan ... --for TASK` shows."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fred.commands.paired_table import said
+from fred.outcomes.paired import FEWEST
+from fred.planning.attribution import WORST, Attribution
+from fred.planning.candidates import RATE
+from fred.planning.question import Question
+from fred.planning.ranking import Place, Ranking
+
+_SHOWN = 4  # workers, and nodes, with the largest slowdowns
+_OF_THE_LOST = (
+    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only\n"
+    "that one were as it is; share: of what the slowdown costs, what goes if that one were as the median worker; they may\n"
+    "make up more or less than 100 %"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All that a plan came to.
+
+    Args:
+        about: the cluster, in words.
+        question: what was asked.
+        ranking: of the systems that were tried.
+        lost: where rounds that wait for all lose time; None if none was complete.
+        cannot: why systems were not tried, by name.
+        others: algorithms of FRED's that were not considered.
+        doubts: what speaks against the answer, in words.
+        names: of the workers, in the order of their numbers in `lost`.
+    """
+
+    about: str
+    question: Question
+    ranking: Ranking
+    lost: Attribution | None
+    cannot: Mapping[str, str]
+    others: Sequence[str]
+    doubts: Sequence[str]
+    names: Sequence[str]
+
+    @property
+    def sentence(self) -> str:
+        """The answer."""
+        aim = self.question.aim
+        if not self.ranking.places or self.ranking.places[0].median == math.inf:
+            return f"No system reached {aim} within {self.question.budget:,.4g} s."
+        first, *others = self.ranking.places
+        words = f"{first.run} ({_settings(first)}) reached {aim} first, after {first.median:,.4g} s"
+        later = next((place for place in others if place.told_apart), None)
+        if later and later.against and later.against["low"] > 1:
+            mean, low, high = (later.against[name] for name in ("mean", "low", "high"))
+            words += f"; {later.run}, the next that is surely later, takes {mean:.2f} times as long ({low:.2f} to {high:.2f})"
+        return f"{words}."
+
+
+def print_answer(answer: Answer, out: Path) -> None:
+    """Where time is lost, who was first, what was not tried, and what speaks against it.
+
+    Args:
+        answer: what is shown.
+        out: the folder that holds all of it.
+    """
+    console = Console(width=None if Console().is_terminal else 140)
+    if answer.lost is None:
+        console.print("No round that waits for all was complete: nothing can be said of the time lost.")
+    else:
+        console.print(_lost(answer.lost, answer))
+        console.print(_OF_THE_LOST, style="dim", highlight=False)
+    if answer.ranking.places:
+        console.print(_ranking(answer))
+        console.print(_of_the_ranking(answer), style="dim", highlight=False)
+    lines = [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts)]
+    measure = "loss" if "target_loss" in answer.question.target else "error"
+    unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
+    lines += [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
+    lines += [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
+    lines += [
+        f"Not considered: {', '.join(answer.others)}.",
+        f"All runs: {out}/result/report.html; go on from {out}/scenario.yaml.",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False)
+
+
+def as_json(answer: Answer) -> str:
+    """All of it as one JSON object; what is infinite or unknown is null."""
+    places = [
+        {
+            **{"run": place.run, "settings": dict(place.values), "points": place.points, "at_the_edge": list(place.edges)},
+            **{"median": place.median, "seconds": list(place.seconds), "reached": place.reached},
+            "against_first": None if place.against is None else {name: place.against[name] for name in ("mean", "low", "high")},
+        }
+        for place in answer.ranking.places
+    ]
+    asked = answer.question
+    told = {
+        **{
+            "cluster": answer.about,
+            "target": asked.target,
+            "budget": asked.budget,
+            "answer": answer.sentence,
+            "ranking": places,
+        },
+        **{"unreached": dict(answer.ranking.unreached), "doubts": list(answer.doubts), "not_tried": dict(answer.cannot)},
+        **{"not_considered": list(answer.others), "lost": answer.lost and _lost_json(answer.lost, answer.names)},
+    }
+    return json.dumps(_finite(told), indent=2)
+
+
+def _lost_json(lost: Attribution, names: Sequence[str]) -> dict[str, Any]:
+    return {
+        **{"slowdown": lost.slowdown, "lasting": lost.lasting, "network": lost.network, "phases": lost.of_phases},
+        **{"workers": dict(zip(names, lost.of_workers.tolist(), strict=True)), "nodes": lost.of_nodes.tolist()},
+        **{"worst": [names[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _lost(lost: Attribution, answer: Answer) -> Table:
+    """A row for each of whom, and what, rounds wait for."""
+    table = Table(
+        title=Text(f"{answer.about}\nwhere rounds that wait for all lose time", style="bold"),
+        title_justify="left",
+    )
+    table.add_column("")
+    table.add_column("slowdown", justify="right")
+    table.add_column("share", justify="right")
+    for name, slowdown, share in _rows(lost, answer.names):
+        table.add_row(Text(name), f"× {slowdown:.3f}" if math.isfinite(slowdown) else "–", _percent(share))
+    return table
+
+
+def _rows(lost: Attribution, names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    yield "all workers", lost.slowdown, math.nan
+    yield "what of it lasts: each as slow as it mostly is", lost.lasting, math.nan
+    named = ", ".join(names[worker] for worker in lost.worst[:_SHOWN])
+    more = ", ..." if len(lost.worst) > _SHOWN else ""
+    yield f"the worst {WORST:.0%} of the workers: {named}{more}", math.nan, lost.share_of_worst
+    for worker in _largest(lost.of_workers.tolist()):
+        yield f"worker {names[worker]}", float(lost.of_workers[worker]), lost.share([worker])
+    if len(lost.of_nodes) > 1:
+        for node in _largest(lost.of_nodes.tolist()):
+            yield f"node {node}", float(lost.of_nodes[node]), lost.share_of_nodes[node]
+    if len(lost.phases) > 1:
+        for name, slowdown in lost.of_phases.items():
+            yield name, slowdown, math.nan
+        yield "messages: share of the whole time", math.nan, lost.network
+
+
+def _largest(values: list[float]) -> list[int]:
+    return sorted(range(len(values)), key=lambda place: -values[place])[:_SHOWN]
+
+
+def _ranking(answer: Answer) -> Table:
+    """A row per system that reached the target."""
+    table = Table(
+        title=Text(f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s", style="bold"),
+        title_justify="left",
+    )
+    for heading in ("system", "best knob", "learning rate"):
+        table.add_column(heading)
+    for heading in ("median, s", "least to largest", "relative to the first", "reached", "points"):
+        table.add_column(heading, justify="right")
+    for rank, place in enumerate(answer.ranking.places):
+        reached = [each for each in place.seconds if math.isfinite(each)]
+        spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else "–"
+        median = f"{place.median:,.4g}" if math.isfinite(place.median) else f"> {answer.question.budget:,.4g}"
+        against = "first" if rank == 0 else said(dict(place.against)) if place.against else "–"
+        cells = (place.run, _knob(place), _rate(place), median, spread, against)
+        table.add_row(*cells, f"{place.reached} of {len(place.seconds)}", str(place.points), style="bold" if rank == 0 else "")
+    return table
+
+
+def _of_the_ranking(answer: Answer) -> str:
+    """What the columns mean."""
+    choose, report = (", ".join(map(str, answer.question.parts[name])) for name in ("seeds", "report_seeds"))
+    number = answer.question.seeds[1]
+    brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
+    return (
+        f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried;\n"
+        f"relative to the first, seed by seed, geometric mean; in brackets: {brackets}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if math.isfinite(share) else ""
+
+
+def _knob(place: Place) -> str:
+    return ", ".join(
+        f"{key.rpartition('.')[2]} {value}{'*' if key in place.edges else ''}"
+        for key, value in place.values.items()
+        if key != RATE
+    )
+
+
+def _rate(place: Place) -> str:
+    return f"{place.values[RATE]:g}{'*' if RATE in place.edges else ''}"
+
+
+def _settings(place: Place) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in place.values.items())

@@ -1,0 +1,172 @@
+"""Where the time of rounds that wait for all workers is lost: what-if analysis [Lin et al. 2025, OSDI, arXiv:2505.05713].
+
+Each round is computed again with some of its times *ideal*: in this round and phase those of the median worker, so that
+what all workers share (a large batch, a busy network) is nobody's straggling. With T the time of all rounds, T_ideal if all is
+ideal:
+
+| quantity        | formula                               | in words                                                         |
+|-----------------|---------------------------------------|------------------------------------------------------------------|
+| slowdown        | S = T / T_ideal                       | what stragglers cost                                             |
+| of a worker w   | S_w = T(only w as it was) / T_ideal   | what w alone would cost; likewise of a node, and of a phase      |
+| share of some W | (T - T(W ideal)) / (T - T_ideal)      | how much of the slowdown goes when W no longer straggles         |
+| lasting         | S, all always as slow as they mostly are | what is not chance: the same workers, round after round       |
+| network         | 1 - T(without it) / T                 | of the whole time, whether anybody straggles or not              |
+
+Shares need not add up to 1: of two workers that are slow in the same rounds, neither alone would help.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.durations import NANOSECONDS
+from fred.schedule.schedule import Schedule, Verb
+
+WORST = 0.03  # of the workers, but at least one
+COMPUTING = "computing"
+_EQUAL = 1e-9  # relative: a slowdown that is rounding
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Who and what rounds that wait for all lose time to.
+
+    Args:
+        phases: how long each phase of each round took each worker, one after the other, s [rounds, workers]; all but
+            `computing` are the network's.
+        node_of: the node of each worker, by number from 0 [workers].
+
+    Example: the last of four workers is twice as slow as the others.
+        >>> found = Attribution({"computing": np.array([[1.0, 1.0, 1.0, 2.0]])}, np.array([0, 0, 1, 1]))
+        >>> found.slowdown, found.of_workers.tolist(), found.of_nodes.tolist(), found.share_of_worst
+        (2.0, [1.0, 1.0, 1.0, 2.0], [1.0, 2.0], 1.0)
+    """
+
+    phases: Mapping[str, Floats]
+    node_of: NDArray[np.int64]
+
+    @cached_property
+    def seconds(self) -> float:
+        """T: what all rounds take together, s."""
+        return self._seconds(self._all)
+
+    @cached_property
+    def ideal_seconds(self) -> float:
+        """T_ideal: what they would take if all workers were as the median one, s."""
+        return self._seconds(np.broadcast_to(self._ideal, self._all.shape))
+
+    @property
+    def slowdown(self) -> float:
+        """S."""
+        return self._relative(self.seconds)
+
+    @cached_property
+    def of_workers(self) -> Floats:
+        """S_w: [workers]."""
+        ideal, whole = self._ideal.sum(axis=0), self._all.sum(axis=0)
+        return np.maximum(ideal, whole).sum(axis=0) / self.ideal_seconds
+
+    @cached_property
+    def of_nodes(self) -> Floats:
+        """S if only the workers of one node are as they were: [nodes]."""
+        return np.array([self._relative(self._only(self.node_of == node)) for node in range(int(self.node_of.max()) + 1)])
+
+    @cached_property
+    def of_phases(self) -> dict[str, float]:
+        """S if only one phase is as it was, by phase."""
+        chosen = np.eye(len(self.phases), dtype=bool)
+        parts = [np.where(own[:, None, None], self._all, self._ideal) for own in chosen]
+        return {name: self._relative(self._seconds(part)) for name, part in zip(self.phases, parts, strict=True)}
+
+    @cached_property
+    def worst(self) -> list[int]:
+        """The worst 3 % of the workers by S_w, but at least one, the worst first."""
+        number = max(1, math.ceil(WORST * len(self.of_workers)))
+        return [int(worker) for worker in np.argsort(-self.of_workers, kind="stable")[:number]]
+
+    @cached_property
+    def share_of_worst(self) -> float:
+        """How much of the slowdown is due to the worst 3 % of the workers; NaN without a slowdown."""
+        return self.share(self.worst)
+
+    @cached_property
+    def share_of_nodes(self) -> list[float]:
+        """How much of the slowdown is due to each node; NaN without a slowdown: [nodes]."""
+        return [self.share(np.flatnonzero(self.node_of == node).tolist()) for node in range(len(self.of_nodes))]
+
+    @cached_property
+    def lasting(self) -> float:
+        """S if each worker always took what it takes in the median, relative to the median worker."""
+        whole = self._all.sum(axis=0)
+        usual = np.median(whole, axis=1)
+        return float(np.max(np.median(whole / usual[:, None], axis=0))) if (usual > 0).all() else math.nan
+
+    @cached_property
+    def network(self) -> float:
+        """The share of the time that would be saved if messages took none."""
+        computing = np.array([name == COMPUTING for name in self.phases])
+        return 1 - self._seconds(self._all * computing[:, None, None]) / self.seconds
+
+    def share(self, workers: Collection[int]) -> float:
+        """How much of the slowdown goes when these workers no longer straggle; NaN without a slowdown.
+
+        Args:
+            workers: their numbers.
+        """
+        lost = self.seconds - self.ideal_seconds
+        if lost <= _EQUAL * self.seconds:
+            return math.nan
+        others = ~np.isin(np.arange(self._all.shape[2]), list(workers))
+        return (self.seconds - self._only(others)) / lost
+
+    @cached_property
+    def _all(self) -> Floats:
+        return np.stack([np.asarray(each, np.float64) for each in self.phases.values()])  # [phases, rounds, workers]
+
+    @cached_property
+    def _ideal(self) -> Floats:
+        return np.median(self._all, axis=2, keepdims=True)
+
+    def _only(self, workers: NDArray[np.bool_]) -> float:
+        """The time if only these are as they were."""
+        return self._seconds(np.where(workers, self._all, self._ideal))
+
+    def _relative(self, seconds: float) -> float:
+        return seconds / self.ideal_seconds if self.ideal_seconds else math.nan
+
+    @staticmethod
+    def _seconds(lengths: Floats) -> float:
+        """A round ends when the last worker has been through all phases."""
+        return float(lengths.sum(axis=0).max(axis=1).sum())
+
+
+def of_rounds(schedule: Schedule, node_of: NDArray[np.int64]) -> Attribution:
+    """Of a synchronous run without backup workers: what reading, computing and sending took. Raises ValueError.
+
+    Of the first block, and of complete rounds. Absences and lost attempts count as computing, or as reading before it.
+
+    Args:
+        schedule: of the run.
+        node_of: the node of each worker, by number from 0 [workers].
+    """
+    first = schedule["block"] == 0
+    adds, commits, pulls = (np.flatnonzero(first & (schedule["verb"] == verb)) for verb in (Verb.ADD, Verb.COMMIT, Verb.PULL))
+    whole = len(commits) * schedule.workers
+    round_of = np.searchsorted(commits, adds[:whole])
+    if not len(commits) or (np.bincount(round_of, minlength=len(commits)) != schedule.workers).any():
+        raise ValueError("expected complete rounds, in each of which every worker takes part")
+    order = np.lexsort((schedule["worker"][adds[:whole]], round_of))
+    of_worker = adds[order].reshape(len(commits), -1)
+    read = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)
+    read[schedule["mailbox"][pulls]] = schedule["end_ns"][pulls]
+    began = np.concatenate(([0], schedule["time_ns"][commits[:-1]]))[:, None]
+    moments = [began, read[schedule["mailbox"][of_worker]], schedule["end_ns"][of_worker], schedule["time_ns"][of_worker]]
+    lengths = [(end - begin) / NANOSECONDS for begin, end in itertools.pairwise(moments)]
+    return Attribution(dict(zip(("reading", COMPUTING, "sending"), lengths, strict=True)), node_of)

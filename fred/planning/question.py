@@ -1,0 +1,146 @@
+"""What is asked of a plan: a cluster, a task, its target, how long, with which seeds; and the scenario that answers it."""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from fred.cluster.cluster import Cluster
+from fred.errors import FredError
+from fred.planning.candidates import Candidate
+from fred.specification import shipped
+from fred.specification.loading import load, validated
+from fred.specification.shape import Run
+from fred.specification.source import Source
+from fred.specification.text import parse
+
+TASKS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {  # name -> the task, and the target
+    "digits": ({"data": "digits", "model": {"name": "mlp", "hidden": [32]}, "batch_size": 8}, {"target_error": 0.12}),
+}
+LOOKS = 100  # at the error on the way
+GRADIENTS = 200  # of each worker, that the budget is long enough for if none is said
+_TUNING, _REPORTED = 1, 101  # the first seeds
+_STUB: dict[str, Any] = {  # what a file that has a task alone lacks
+    "algorithm": {"name": "ssgd", "learning_rate": 0.1},
+    "cluster": {"workers": 1},
+    "stop": {"updates": 1},
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Args:
+        cluster: on which.
+        task: what is learned, as a scenario has it.
+        target: `target_error` or `target_loss`, and its value.
+        budget: virtual time that every run has, s.
+        seeds: how many choose each system's best point, and how many others are reported.
+        rate: learning rate of synchronous SGD, around which is searched.
+    """
+
+    cluster: Cluster
+    task: dict[str, Any]
+    target: dict[str, float]
+    budget: float
+    seeds: tuple[int, int] = (2, 5)
+    rate: float = 0.5
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What all runs share."""
+        tuning, reported = self.seeds
+        return {
+            "seeds": list(range(_TUNING, _TUNING + tuning)),
+            "report_seeds": list(range(_REPORTED, _REPORTED + reported)),
+            "task": self.task,
+            "cluster": self.cluster.model_dump(mode="json", exclude_defaults=True),
+            "stop": {"seconds": self.budget},
+            "evaluate": {"points": LOOKS, **self.target},
+        }
+
+    def document(self, tried: Iterable[Candidate], about: str = "") -> dict[str, Any]:
+        """The scenario that answers it, as a file has it.
+
+        Args:
+            tried: the systems.
+            about: the cluster, in words.
+        """
+        title = f"Who reaches {self.aim} first? {about}"
+        return {"title": title.strip(), **self.parts, "runs": {each.run: each.settings(self.rate) for each in tried}}
+
+    @property
+    def aim(self) -> str:
+        """The target in words."""
+        name, value = next(iter(self.target.items()))
+        return f"{value:.3g} loss" if name == "target_loss" else f"{100 * value:.3g} % error"
+
+
+def usual_budget(cluster: Cluster) -> float:
+    """How long a plan looks ahead if nothing is said, s: as long as the mean worker takes for some hundred gradients.
+
+    Args:
+        cluster: on which.
+    """
+    return float(f"{GRADIENTS * cluster.size / cluster.gradients_per_second:.2g}")
+
+
+def task_of(name: str) -> tuple[dict[str, Any], dict[str, float]]:
+    """The task of this name, or in this file (a scenario, or a `task` alone), and its target, if it says one. FredError.
+
+    Args:
+        name: one of TASKS, or a YAML file or the name of a scenario.
+    """
+    if name in TASKS and not Path(name).exists():
+        return TASKS[name]
+    if not name.endswith((".yaml", ".yml")) and name not in shipped.names():
+        raise FredError(f"--for {name}: expected {', '.join(TASKS)}, or a YAML file with a `task`, such as a scenario")
+    path = shipped.located(Path(name)).resolve()
+    document, lines, _ = parse(path)
+    if "task" in document and not {"algorithm", "runs"} & document.keys():
+        source = Source(path, {**_STUB, **document}, lines, [])
+        run = next(iter(validated(source.specification(), source.locate, folder=path.parent).runs.values()))
+    else:
+        run = runs_of(path)[0]
+    return of_run(run, str(path))
+
+
+def of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
+    """A run's task, and its target if it has one. Raises FredError where it learns nothing.
+
+    Args:
+        run: of a scenario.
+        path: of the scenario, for the message.
+    """
+    if run.task is None:
+        raise FredError(f"{path} has no `task`; say with --for what is to be learned, such as --for digits")
+    error, loss = run.evaluate.target_error, run.evaluate.target_loss or run.stop.target_loss
+    target = {"target_error": error} if error else {"target_loss": loss} if loss else {}
+    return run.task.model_dump(mode="json"), target
+
+
+def runs_of(path: Path) -> list[Run]:
+    """The runs of a scenario. Raises FredError.
+
+    Args:
+        path: of the file, whole, so that the paths that it names are.
+    """
+    return list(load(path).runs.values())
+
+
+def as_yaml(document: dict[str, Any], *comments: str) -> str:
+    """A scenario as a file has it.
+
+    Args:
+        document: of mappings, lists, words and numbers.
+        comments: a line each, without `#`, on top.
+    """
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = None, 120, False
+    buffer = io.StringIO()
+    yaml.dump(document, buffer)
+    return "".join(f"# {comment}\n" for comment in comments) + buffer.getvalue()
