@@ -29,6 +29,7 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
+from fred.cluster.durations import NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
@@ -66,7 +67,7 @@ class _Fresh(Protocol):
                     yield from sim.send(gradient)
                     arrived, gradient = gradient, None
                     if not server.accept(arrived):
-                        yield 0  # what arrives at the same moment may end the round
+                        yield from server.pause(worker)
                     elif self.late == "interrupt":
                         self._interrupt_others(sim, worker)
             except simpy.Interrupt:
@@ -121,6 +122,10 @@ class _Server:
             return False
         return self._collect(gradient)
 
+    def pause(self, worker: int) -> Process:
+        """For a moment, in which what arrives may end the round."""
+        yield 0
+
     def _collect(self, gradient: Gradient) -> bool:
         raise NotImplementedError
 
@@ -149,16 +154,34 @@ class _Means(_Server):
         super().__init__(sim)
         self._needed = needed
         self._arrived: list[Gradient] = []
+        self._numbers = Counter[int]()  # of each worker's
+
+    def pause(self, worker: int) -> Process:
+        """As others; or for ever, if somebody is missing who never comes back."""
+        if self._is_hopeless():
+            yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of everybody")
+        yield 0
+
+    def _is_hopeless(self) -> bool:
+        sim = self._sim
+        missing = () if sim.faultless else (each for each in range(sim.workers) if not self._numbers[each])
+        return any(sim.back(each, sim.now) >= NEVER for each in missing)
 
     def _collect(self, gradient: Gradient) -> bool:
         self._arrived.append(gradient)
+        self._numbers[gradient.worker] += 1
+        if not self._are_enough():
+            return False
         self._arrived = [each for each in self._arrived if not each.dropped]  # with the worker that held it
-        numbers = Counter(each.worker for each in self._arrived)
-        workers = self._sim.workers
-        if len(numbers) < workers or workers * workers <= self._needed * sum(1 / each for each in numbers.values()):
+        self._numbers = Counter(each.worker for each in self._arrived)
+        if not self._are_enough():
             return False
         for each in self._arrived:
-            self._sim.add(each, weight=1 / (workers * numbers[each.worker]))
+            self._sim.add(each, weight=1 / (self._sim.workers * self._numbers[each.worker]))
         self._sim.commit(weight=1.0)
-        self._arrived = []
+        self._arrived, self._numbers = [], Counter()
         return True
+
+    def _are_enough(self) -> bool:
+        workers = self._sim.workers
+        return len(self._numbers) == workers and workers**2 > self._needed * sum(1 / each for each in self._numbers.values())
