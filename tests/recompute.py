@@ -219,3 +219,8 @@ def by_plain(outcome: Outcome, servers: list, model=dict) -> list:
 def largest_relative_error(params: dict, reference: dict) -> float:
     """Of the largest deviation to the largest parameter, over all arrays."""
     return max(np.abs(params[k] - reference[k]).max() / max(np.abs(reference[k]).max(), 1e-30) for k in reference)
+
+
+def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
+    """A message, and what it was computed at."""
+    return message | {f"read {k}": p for k, p in params.items()}

@@ -18,8 +18,7 @@ from fred.learning.models.quadratic import Quadratic
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
-from tests.recompute import PlainSGD, largest_relative_error, recompute
-from tests.test_successors import with_what_was_read
+from tests.recompute import PlainSGD, largest_relative_error, recompute, with_what_was_read
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
 UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fred
-from tests.test_page import KINDS, page_of
+from tests.pages import KINDS, page_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

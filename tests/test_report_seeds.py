@@ -12,7 +12,7 @@ from fred.commands.printing import print_comparison, print_summary, save_compari
 from fred.errors import FredError
 from fred.results.compare import Compared
 from fred.results.verify import Verdict, verify
-from tests.test_units import Counted
+from tests.counted import Counted
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

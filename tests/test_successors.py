@@ -8,7 +8,15 @@ from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb
-from tests.recompute import PlainEqual, PlainLayers, PlainSGD, PlainShard, largest_relative_error, recompute
+from tests.recompute import (
+    PlainEqual,
+    PlainLayers,
+    PlainSGD,
+    PlainShard,
+    largest_relative_error,
+    recompute,
+    with_what_was_read,
+)
 from tests.worlds import COMPUTE, LAYERS, TASK, make_run, same
 
 WORKERS = 4
@@ -120,10 +128,6 @@ class Remembering:
             sent[k] = np.where(np.abs(t) >= threshold, t, 0.0)
             rest[k] = t - sent[k]
         return sent
-
-
-def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
-    return message | {f"read {k}": p for k, p in params.items()}
 
 
 def mean(parts: list) -> dict:

@@ -25,6 +25,7 @@ from fred.running import checkpoints, work
 from fred.running.execution import Following, execute
 from fred.running.units import units_of
 from tests.conftest import ROOT
+from tests.counted import Counted
 from tests.worlds import make_run, same
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -49,21 +50,6 @@ def digests(path: Path) -> dict[str, dict]:
 
 def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir())
-
-
-class Counted:
-    """Which units are computed, and on which one somebody stops it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, stopped_at: int = 1000, by: type[BaseException] = KeyboardInterrupt):
-        self.units: list[str] = []
-
-        def counted(name: str, run: Any, seed: int, *more: Any) -> Any:
-            if len(self.units) == stopped_at:
-                raise by("stopped")
-            self.units.append(f"{name}/seed-{seed}")
-            return execute(name, run, seed, *more)
-
-        monkeypatch.setattr(work, "execute", counted)
 
 
 class TestKept:
