@@ -61,6 +61,7 @@ def latency(draws: Draws, seconds: float) -> Options:
         {"name": "constant", "seconds": draws.one(seconds, 1e-9)},
         {"name": "uniform", "low": seconds / 2, "high": 2 * seconds},
         {"name": "exponential", "scale": seconds},
+        {"name": "half-normal", "shift": draws.one(0.0, seconds), "scale": seconds},
         {"name": "shifted-exponential", "shift": seconds / 2, "scale": seconds / 2},
         {"name": "normal", "mu": seconds, "sigma": draws.one(0.2, 1.0) * seconds},
         {"name": "lognormal", "median": seconds, "sigma": draws.real(0.01, 1.5), "shift": draws.one(0.0, seconds)},

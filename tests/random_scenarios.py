@@ -60,6 +60,16 @@ def _tiny_task(draws: Draws) -> Document:
     data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
     model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
     task = {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
+    if draws.has("losses"):
+        noise = {
+            "data": {"name": "noise", "examples": 60, "features": draws.one(1, 5)},
+            "model": {"name": "quadratic", "dimension": 5},
+        }
+        if draws.one(True, False):
+            return {**noise, "loss": "value", "batch_size": draws.one(1, 4)}
+        task["loss"] = (
+            "squared-error" if data is values else draws.one("squared-error", {"name": "cross-entropy", "smoothing": 0.1})
+        )
     return task | ({"division": "divided"} if data is values and task.get("division") in ("by-label", "dirichlet") else {})
 
 

@@ -269,6 +269,11 @@ class TestQuadratic:
         slope = jax.grad(lambda params: Quadratic(dimension=d).apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
         np.testing.assert_allclose(slope["x"], gradient + 0.5, rtol=1e-5, atol=1e-6)
 
+    def test_noise_of_another_size_is_refused(self):
+        task = {"data": {"name": "noise", "features": 3}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
+        with pytest.raises(FredError, match="dimension 6 has inputs of 3 numbers; expected 1"):
+            outcome("asgd", task=task)
+
     def test_gradient_descent_goes_as_numpys_and_asynchronous_sgd_as_its_schedule_says(self):
         task = {"data": {"name": "noise", "features": 6}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
         found = outcome(

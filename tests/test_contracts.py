@@ -110,7 +110,7 @@ def test_protocols_run_with_any_number_of_workers(name):
         assert counts["gradients"] >= 60
 
 
-@pytest.mark.parametrize("name", registry.REGISTRY["model"])
+@pytest.mark.parametrize("name", [name for name in registry.REGISTRY["model"] if name != "quadratic"])  # which is its own loss
 def test_models_have_finite_parameters_that_follow_the_key(name):
     model = registry.lookup("model", name).example()
     shape = (8, 8, 1)

@@ -213,7 +213,8 @@ def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, d
 def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
     """Its weight is one number more."""
     for name in registry.REGISTRY["algorithm"]:
-        options = {"name": name, "learning_rate": 0.1} | ({"rho": 0.5} if name == "exponential" else {})
+        needed: dict[str, dict[str, float]] = {"exponential": {"rho": 0.5}, "picky-sgd": {"distance": 1.0}}
+        options = {"name": name, "learning_rate": 0.1, **needed.get(name, {})}
         run = make_run(options)
         assert run.task is not None
         sizes = Problem(run.task, run, 0).sizes

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from fred.components.component import Count
+from fred.errors import FredError
 from fred.learning.models.model import Model, Params
 
 
@@ -34,6 +35,11 @@ class Quadratic(Model):
         return {"x": jnp.zeros(self.dimension).at[0].set(math.sqrt(self.dimension))}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        if inputs[0].size not in (1, self.dimension):
+            raise FredError(
+                f"model `quadratic` of dimension {self.dimension} has inputs of {inputs[0].size} numbers; expected 1, which is "
+                f"added to all of a gradient, or {self.dimension}: give the data `noise` as many `features`"
+            )
         away = params["x"] + jnp.arange(self.dimension, 0, -1, dtype=jnp.float32) / (self.dimension + 1)
         steps = jnp.diff(away, prepend=0.0, append=0.0)
         value, gradient = jnp.square(steps).sum() / 8, -jnp.diff(steps) / 4
