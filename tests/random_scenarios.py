@@ -60,7 +60,7 @@ def _tiny_task(draws: Draws) -> Document:
     data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
     model = draws.one("softmax", "softmax", {"name": "mlp", "hidden": [4]})
     task = {"data": data, "model": model, "batch_size": draws.one(1, 4), **seen(draws)}
-    if draws.has("losses"):
+    if draws.has("other losses"):
         noise = {
             "data": {"name": "noise", "examples": 60, "features": draws.one(1, 5)},
             "model": {"name": "quadratic", "dimension": 5},
