@@ -1,12 +1,12 @@
 """`fred export`: a run of a result in the format of another program."""
 
 import argparse
-import os
 from pathlib import Path
 
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
 from fred.errors import FredError
+from fred.files.inputs import replaced
 from fred.files.places import check_places
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
@@ -93,11 +93,8 @@ def _is_ours(path: Path) -> bool:
 def _write(content: bytes, path: Path) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_bytes(content)
-        new.replace(path)
-    except OSError as error:
-        raise FredError(f"cannot write {path}: {error.strerror or error}; choose another place with --out") from error
-    finally:
-        new.unlink(missing_ok=True)
+        with replaced(path) as new:
+            new.write_bytes(content)
+    except FredError as error:
+        raise FredError(f"{error}; choose another place with --out") from error

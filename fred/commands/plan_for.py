@@ -26,6 +26,7 @@ from fred.results import experiment
 from fred.running.units import number_of_units
 from fred.specification import shipped
 from fred.specification.loading import scenario, validated_anew
+from fred.specification.text import written
 from fred.traces.columns import EXAMPLE
 
 SEEDS = 5
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     planned = scenario(document)
     _write(
         out,
-        question.as_yaml(
+        written(
             document,
             f"{_FIRST} {options.trace}`: {asking.aim} within {asking.budget:g} s; systems,",
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",

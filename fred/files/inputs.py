@@ -106,10 +106,20 @@ def write_arrays(path: Path, named: Mapping[str, NDArray[Any]]) -> None:
         path: the file, in a folder that is there; what it held is replaced.
         named: arrays by name.
     """
+    with replaced(path) as new, new.open("wb") as file:  # by its name NumPy would add to it
+        np.savez(file, allow_pickle=False, **named)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file to be written meanwhile, which takes the place of another when it is whole. Raises FredError.
+
+    Args:
+        path: the other, in a folder that is there; left as it is where something fails.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with new.open("wb") as file:  # by its name NumPy would add to it
-            np.savez(file, allow_pickle=False, **named)
+        yield new
         new.replace(path)
     except OSError as error:
         raise FredError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,12 +1,10 @@
 """The cluster of a fitted model, as scenarios write it."""
 
-import io
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from ruamel.yaml import YAML
 
 from fred.cluster.latency import LogNormal
 from fred.components.component import OneOf
@@ -15,6 +13,7 @@ from fred.fitting.delays import Delayed, Delays
 from fred.fitting.description import Matrix
 from fred.fitting.filtering import Noise
 from fred.fitting.ranking import Model
+from fred.specification.text import written
 
 _PARTS = 4  # steps of the noise in a usual iteration: so that each iteration, a short one too, has a step of its own
 _DIGITS = 4  # significant
@@ -40,11 +39,7 @@ class Block:
           workers: 2
           speeds: [1.0, 0.5]
         """
-        yaml: Any = YAML(typ="safe", pure=True)
-        yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = None, 120, False
-        buffer = io.StringIO()
-        yaml.dump({"cluster": self.options}, buffer)
-        return "".join(f"# {comment}\n" for comment in comments) + buffer.getvalue()
+        return written({"cluster": self.options}, *comments)
 
 
 def cluster_block(model: Model, seconds: Matrix, group_of: Groups) -> Block:

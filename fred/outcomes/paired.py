@@ -13,6 +13,7 @@ do not differ, one in twenty will seem to.
 
 import math
 import warnings
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,11 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
         return math.nan, math.nan
     if np.ptp(values) <= _ROUNDING * np.abs(values).max():
         return float(values[0]), float(values[0])
+    return _bootstrapped(tuple(values.tolist()))
+
+
+@lru_cache(maxsize=256)  # a result's tables, figures and page ask for the same ones
+def _bootstrapped(values: tuple[float, ...]) -> tuple[float, float]:
     from scipy.special import ndtr, stdtrit  # statistics are slow to import
     from scipy.stats import bootstrap
 

@@ -113,6 +113,18 @@ class Tables:
         seeds = {"seeds": self.scenario.reported_seeds, "report_seeds": None}
         return replace(self, scenario=self.scenario.model_copy(update=left | seeds), outcomes=outcomes)
 
+    def target(self, quantity: str) -> float | None:
+        """What all runs are to come down to; None if that is not the same for all.
+
+        Args:
+            quantity: `loss` or `error`.
+        """
+        if quantity == "loss":
+            goals = {each.run.evaluate.target_loss or each.run.stop.target_loss for each in self.outcomes}
+        else:
+            goals = {each.run.evaluate.target_error for each in self.outcomes}
+        return goals.pop() if len(goals) == 1 else None
+
     def called(self, run: str) -> str:
         """What a run is called among the reported ones: of one that was swept, its best point if it has one.
 

@@ -1,12 +1,9 @@
 """What is asked of a plan: a cluster, a task, its target, how long, with which seeds; and the scenario that answers it."""
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from ruamel.yaml import YAML
 
 from fred.cluster.cluster import Cluster
 from fred.errors import FredError
@@ -130,17 +127,3 @@ def runs_of(path: Path) -> list[Run]:
         path: of the file, whole, so that the paths that it names are.
     """
     return list(load(path).runs.values())
-
-
-def as_yaml(document: dict[str, Any], *comments: str) -> str:
-    """A scenario as a file has it.
-
-    Args:
-        document: of mappings, lists, words and numbers.
-        comments: a line each, without `#`, on top.
-    """
-    yaml: Any = YAML(typ="safe", pure=True)
-    yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = None, 120, False
-    buffer = io.StringIO()
-    yaml.dump(document, buffer)
-    return "".join(f"# {comment}\n" for comment in comments) + buffer.getvalue()

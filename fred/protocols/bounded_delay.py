@@ -25,7 +25,6 @@ from typing import ClassVar, Literal
 import simpy
 from pydantic import Field
 
-from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -68,7 +67,7 @@ class BoundedDelay(Protocol):
                 yield from send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
+                    sim.give_up(gradient)
                 continue
             server.accept(gradient)
             del model, gradient  # or they would be held until the next ones are there

@@ -30,7 +30,6 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.durations import NEVER
-from fred.cluster.network import NOTHING
 from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -72,7 +71,7 @@ class _Fresh(Protocol):
                         self._interrupt_others(sim, worker)
             except simpy.Interrupt:
                 if gradient:
-                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
+                    sim.give_up(gradient)
 
     def _interrupt_others(self, sim: Simulation, worker: int) -> None:
         for other in range(sim.workers):

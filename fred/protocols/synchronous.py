@@ -25,7 +25,6 @@ import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.network import NOTHING
 from fred.components.component import Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
@@ -67,7 +66,7 @@ class Synchronous(Protocol):
                 yield from sim.send(gradient)
             except simpy.Interrupt:
                 if gradient:
-                    sim.drop(gradient, cost=NOTHING if sim.now < gradient.end else None)
+                    sim.give_up(gradient)
                 continue
             if model.timestamp < sim.clock():
                 sim.drop(gradient)

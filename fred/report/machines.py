@@ -52,7 +52,7 @@ def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> 
     colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
     shapes, height = _drawn(cluster, kinds, colours, served)
     head = f"<figcaption>{escape(', '.join(names))}</figcaption>" if several else ""
-    label = f"{cluster.size:,} workers on {_number(max(cluster.node_of) + 1, 'node')}"
+    label = f"{cluster.size:,} workers on {counted(max(cluster.node_of) + 1, 'node')}"
     svg = f'<svg class="cluster" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{shapes}</svg>'
     return f"<figure>{head}{svg}<ul class='kinds'>{_words(cluster, kinds, colours, served)}</ul></figure>"
 
@@ -71,7 +71,7 @@ def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
     spine = top
     for number, members in enumerate(nodes[:_NODES]):
-        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{_number(len(members), 'worker')}"
+        words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{counted(len(members), 'worker')}"
         own = [(worker, kinds[worker].speed, colours[kinds[worker]]) for worker in members[:room]]
         drawn, high = _node(words, own, len(members) > room, top + 8)
         shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + high / 2:g}H{_LEFT}" class="link"/>{drawn}')
@@ -127,7 +127,7 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
         speed = f" at speed {kind.speed:g}" if kind.speed != 1 else ""
-        text = f"{_number(number, 'worker')}{speed}: {kind.compute}, s per gradient"
+        text = f"{counted(number, 'worker')}{speed}: {kind.compute}, s per gradient"
         lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
     if len(colours) > len(COLOURS):
         lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")
@@ -173,5 +173,11 @@ def _value(value: Any) -> str:
     )
 
 
-def _number(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """So many of something, such as 1 worker, 1,000 workers.
+
+    Args:
+        number: how many.
+        what: what one is called.
+    """
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -14,6 +14,7 @@ import pandas as pd
 from fred.outcomes.tables import Tables
 from fred.report import curves, machines, replay, rows
 from fred.report.answer import answer
+from fred.report.machines import counted
 from fred.report.writing import as_yaml
 from fred.version import __version__
 from fred.views.view import COLOURS, OF_TIME
@@ -99,12 +100,7 @@ def _as_script(data: Any) -> str:
 
 def _curves(result: Tables) -> dict[str, Any]:
     reported = result.with_its_best()
-    targets = {
-        "loss": {each.run.evaluate.target_loss or each.run.stop.target_loss for each in reported.outcomes},
-        "error": {each.run.evaluate.target_error for each in reported.outcomes},
-    }
-    shared = {name: next(iter(goals)) for name, goals in targets.items() if len(goals) == 1}
-    return {**curves.curves(reported), "targets": shared}
+    return {**curves.curves(reported), "targets": {name: reported.target(name) for name in ("loss", "error")}}
 
 
 def _thinned(data: Any, swept: bool) -> str:
@@ -124,7 +120,7 @@ def _asked(result: Tables) -> str:
     sizes = sorted({run.cluster.size for run in runs})
     workers = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,} to {sizes[-1]:,}"
     limits = sorted({_limits(run.stop) for run in runs})
-    words = f"{_number(len(runs), 'run')} with {_number(seeds, 'seed')}, {workers} workers, until {'; '.join(limits[:3])}."
+    words = f"{counted(len(runs), 'run')} with {counted(seeds, 'seed')}, {workers} workers, until {'; '.join(limits[:3])}."
     return f'<div class="comment">{comment}</div><p class="note">{escape(words)}</p>'
 
 
@@ -136,10 +132,6 @@ def _limits(stop: Any) -> str:
         "target_loss": "a loss of {:g}",
     }
     return " or ".join(words[name].format(getattr(stop, name)) for name in stop.limits)
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _facts(facts: dict[str, str]) -> str:

@@ -70,7 +70,8 @@ class Compared:
             for each in result.chosen:
                 name = result.scenario.points[each.name].of if each.name in result.scenario.points else each.name
                 by_run.setdefault(name, []).append(each.renamed(label))
-        together = {run: replace(self.together(), outcomes=own) for run, own in by_run.items()}
+        whole = self.together()
+        together = {run: replace(whole, outcomes=own) for run, own in by_run.items()}
         pairs = [compared(each).assign(of=run) for run, each in together.items() if each.outcomes[0].name == first]
         found = pd.concat(pairs or [pd.DataFrame(columns=["of"])], ignore_index=True)
         return found[_differ(found)] if len(found) else found

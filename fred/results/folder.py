@@ -193,9 +193,8 @@ def add_report(path: Path, out: Path | None = None) -> Path:
 
 def _put(file: Path, text: str) -> None:
     """A whole file in a file's place."""
-    spare = file.with_name(f".{file.name}")
-    spare.write_text(text, encoding="utf-8")
-    spare.replace(file)
+    with inputs.replaced(file) as new:
+        new.write_text(text, encoding="utf-8")
 
 
 def changed(path: Path, manifest: Manifest) -> str:

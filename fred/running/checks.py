@@ -12,7 +12,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.loss import Loss, check_memory, initial_params
-from fred.learning.loss_functions import LossFunction
+from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.learning.server import Server, State
 from fred.process import remembered
@@ -30,7 +30,7 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     """
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
     _check_model(task.model, task.data, seed, layout.replicas)
-    _check_loss(task.model, task.loss, task.data, seed)
+    _check_loss(task.loss, task.data, seed)
     params = initial_params(task.model, data, seed)
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
@@ -50,8 +50,9 @@ def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
 
 
 @remembered.data(8)
-def _check_loss(model: Model, function: LossFunction | None, data: Data, seed: int) -> None:
-    check_loss(Loss.of(model, function, loaded(data, seed)).function, loaded(data, seed))
+def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
+    arrays = loaded(data, seed)
+    check_loss(function or usual(arrays.classifies), arrays)
 
 
 def check_division(task: Task, data: Dataset, workers: int) -> None:

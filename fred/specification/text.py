@@ -1,5 +1,6 @@
 """YAML with the lines of its values, or an error that names the line."""
 
+import io
 import itertools
 import re
 from collections.abc import Callable, Iterator
@@ -41,6 +42,26 @@ def first_comment(text: str) -> str:
     found = _FIRST_COMMENT.match(text)
     lines = [line.strip().lstrip("#").strip() for line in found[1].splitlines()] if found else []
     return "\n".join(line for line in lines if not line.startswith(_FOR_EDITORS)).strip()
+
+
+def written(document: dict[str, Any], *comments: str) -> str:
+    """A document as a file has it, with comments on top.
+
+    Args:
+        document: of mappings, lists, words and numbers.
+        comments: a line each, without `#`.
+
+    >>> print(written({"cluster": {"workers": 2, "speeds": [1.0, 0.5]}}, "two of them"), end="")
+    # two of them
+    cluster:
+      workers: 2
+      speeds: [1.0, 0.5]
+    """
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.default_flow_style, yaml.width, yaml.sort_base_mapping_type_on_output = None, 120, False
+    buffer = io.StringIO()
+    yaml.dump(document, buffer)
+    return "".join(f"# {comment}\n" for comment in comments) + buffer.getvalue()
 
 
 def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]:

@@ -322,6 +322,10 @@ class Simulation(Sending):
         self.record.drop(now, gradient, replica, block, size, messages)
         gradient.dropped = True
 
+    def give_up(self, gradient: Gradient) -> None:
+        """The `gradient` is not used: one that is still computed has cost nobody anything yet, one on its way comes in vain."""
+        self.drop(gradient, cost=NOTHING if self.now < gradient.end else None)
+
     def statistic(self, replica: int = 0) -> float:
         """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes.
 

@@ -96,7 +96,7 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     if quantity not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
     view = coloured(tables, view)
-    return curves.learning(metrics, quantity, tables.scenario.title, _target(tables, quantity), view)
+    return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 
 def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Picture:
@@ -272,15 +272,6 @@ def _by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     for name, digest in digests.items():
         sharing[digest] = (*sharing.get(digest, ()), name)
     return list(sharing.values())
-
-
-def _target(tables: Tables, quantity: str) -> float | None:
-    """What all runs are to come down to, if it is the same."""
-    if quantity == "loss":
-        goals = {each.run.evaluate.target_loss or each.run.stop.target_loss for each in tables.outcomes}
-    else:
-        goals = {each.run.evaluate.target_error for each in tables.outcomes}
-    return goals.pop() if len(goals) == 1 else None
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:
