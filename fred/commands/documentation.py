@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from fred.commands.reference import choices, default, source
 from fred.components import registry
 from fred.components.component import Component, without_example
+from fred.learning.server import Family
 from fred.specification.loading import load
 
 _HEAD = """# Algorithms and protocols
@@ -24,16 +25,6 @@ at the parameters that its worker had read `tau` updates before. `step(g)` is wh
 rate x g. Operations are elementwise.
 """
 _SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
-FAMILIES = {  # of algorithms, by what becomes of those who are slow
-    "Nothing is stale": ("ssgd", "m-sync", "cutoff-sgd", "rennala", "malenia", "allreduce-sgd"),
-    "Stale gradients, as they come": (
-        *("asgd", "softsync-sgd", "k-async", "k-batch-async", "ssp", "ringmaster", "psp-sgd", "eager-sgd"),
-    ),
-    "Stale gradients, and an answer to them": (
-        *("sasgd", "exponential", "fasgd", "b-fasgd", "delay-adaptive", "dc-asgd", "clipped-asgd", "picky-sgd"),
-    ),
-    "Models of the workers' own, averaged": ("local-sgd", "d-psgd", "sgp", "ad-psgd", "wagma-sgd"),
-}
 
 
 def page(scenarios: Path) -> str:
@@ -59,8 +50,8 @@ def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
     known = list(registry.REGISTRY[kind])
     if kind != "algorithm":
         return {"": [*known, *own]}
-    families = {family: [name for name in known if name in names] for family, names in FAMILIES.items()}
-    return families | ({"Your own": own} if own else {})
+    members = {family: [name for name in known if registry.lookup(kind, name).family is family] for family in Family}
+    return {family: names for family, names in (members | {Family.OWN: own}).items() if names}
 
 
 def _own(base: type[Component]) -> list[str]:

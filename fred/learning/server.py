@@ -1,6 +1,7 @@
 """What every algorithm is: a server that says what an update does to the parameters."""
 
 import math
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 import jax
@@ -18,6 +19,16 @@ Rate = Annotated[float, Field(gt=0)]
 Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
 Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them
+
+
+class Family(StrEnum):
+    """Of algorithms, by what becomes of those who are slow; in this order in docs/algorithms.md."""
+
+    FRESH = "Nothing is stale"
+    AS_THEY_COME = "Stale gradients, as they come"
+    ANSWERED = "Stale gradients, and an answer to them"
+    AVERAGED = "Models of the workers' own, averaged"
+    OWN = "Your own"
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -91,6 +102,7 @@ class Server(Component):
         ([0.25, 2.0], 2)
     """
 
+    family: ClassVar[Family] = Family.OWN
     rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them

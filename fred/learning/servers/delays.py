@@ -15,12 +15,13 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
+from fred.learning.servers.sasgd import StalenessAware
 
 Positive = Annotated[float, Field(gt=0)]
 
 
-class DelayAdaptive(Server):
+class DelayAdaptive(StalenessAware):
     """A full step with gradients that are no staler than there are workers; the others' steps are as much shorter.
 
     Two workers; a step from 1 with a gradient of 1 that is 8, 4, 2 or 0 updates old:
@@ -34,6 +35,7 @@ class DelayAdaptive(Server):
         [[0.75], [0.5], [0.0], [0.0]]
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
     rule: ClassVar[str] = "w <- w - step(g) n / max(n, tau)    (n: workers)"
 
     beyond: Literal["n / tau", "1 / tau", "0"] = Field(
@@ -43,21 +45,9 @@ class DelayAdaptive(Server):
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(workers=jnp.float32(workers))
 
-    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One step, shorter if the `message`, a gradient read at `timestamp`, is stale."""
-        return self.step(state, message, scale=self._weight(state, timestamp))
-
-    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message` by its own weight when it arrives."""
-        weight = self._weight(state, timestamp)
-        return jax.tree.map(lambda leaf: weight * leaf, message)
-
-    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, in which each gradient has its weight already."""
-        return self.step(state, total)
-
-    def _weight(self, state: State, timestamp: Scalar) -> Scalar:
-        staleness = jnp.float32(state.clock - timestamp)
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
+        """1 of a gradient that is `staleness` updates old [], at most as many as there are workers in `state`, else less."""
+        staleness = jnp.float32(staleness)
         beyond = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
         return jnp.where(staleness <= state.workers, 1.0, beyond[self.beyond])
 
@@ -75,6 +65,7 @@ class ClippedASGD(Server):
         [0.4000000059604645, 0.20000000298023224]
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
     rule: ClassVar[str] = "w <- w - step(g min(1, c / |g|))"
     divisible: ClassVar[bool] = False  # its length is the whole gradient's
 
@@ -97,7 +88,19 @@ class ClippedASGD(Server):
         return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
 
-class DelayCompensated(Server):
+class _Remembering(Server):
+    """A server that knows what each worker has read, so that only gradients are sent."""
+
+    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        """A gradient, and what it was computed at: `params`, which the server knows."""
+        return {"gradient": grads, "read": params}, memory
+
+    def sent_bytes(self, message: Message) -> int:
+        """The gradient's."""
+        return super().sent_bytes(message["gradient"])
+
+
+class DelayCompensated(_Remembering):
     """Each gradient is corrected for how far the parameters have moved since they were read, by a guess of its derivative.
 
     The server remembers what each worker has read, so that only gradients are sent. A gradient of 2, read at 1; now it is 3:
@@ -111,6 +114,7 @@ class DelayCompensated(Server):
         [-3.0]
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
     rule: ClassVar[str] = """\
 w <- w - step(g + lambda g g (w - w_read))
 lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)"""
@@ -122,14 +126,6 @@ lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adapti
     def init(self, params: Params, workers: int) -> State:
         state = super().init(params, workers)
         return state.replace(squares=jax.tree.map(jnp.zeros_like, params)) if self.adaptive else state
-
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """A gradient, and what it was computed at: `params`, which the server knows."""
-        return {"gradient": grads, "read": params}, memory
-
-    def sent_bytes(self, message: Message) -> int:
-        """The gradient's."""
-        return super().sent_bytes(message["gradient"])
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One step with the corrected gradient of the `message`."""
@@ -164,7 +160,7 @@ lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adapti
         return state.replace(squares=squares)
 
 
-class PickySGD(Server):
+class PickySGD(_Remembering):
     """Gradients are used if the parameters are still near where they were read; from what is too far away nothing is learned.
 
     The server remembers what each worker has read, so that only gradients are sent. Two that were read at 1, while it is 3:
@@ -181,20 +177,13 @@ class PickySGD(Server):
         [[3.0], [1.0]]
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
     rule: ClassVar[str] = "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)"
     divisible: ClassVar[bool] = False  # the distance is that of whole models
 
     distance: Positive = Field(
         description="from which on a gradient is left unused: accuracy of the gradient / (2 x smoothness)", examples=[0.5]
     )
-
-    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        """A gradient, and what it was computed at: `params`, which the server knows."""
-        return {"gradient": grads, "read": params}, memory
-
-    def sent_bytes(self, message: Message) -> int:
-        """The gradient's."""
-        return super().sent_bytes(message["gradient"])
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One step with the gradient of the `message`, or none."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from fred.learning.server import Scalar
+from fred.learning.server import Scalar, State
 from fred.learning.servers.sasgd import StalenessAware
 
 
@@ -24,6 +24,6 @@ class ExponentialPenalty(StalenessAware):
 
     rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
 
-    def weight(self, staleness: Scalar) -> Scalar:
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
         """rho^staleness, of a gradient that is `staleness` updates old []."""
         return self.rho**staleness

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.learning.servers.sasgd import Divisor, divisor, weighed
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -34,6 +34,7 @@ class FASGD(Server):
         0.19 0.19 0.8763 0.7784
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
     rule: ClassVar[str] = """\
 n <- gamma n + (1 - gamma) g^2
 b <- gamma b + (1 - gamma) g

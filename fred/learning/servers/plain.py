@@ -23,7 +23,7 @@
 
 from typing import Any, ClassVar
 
-from fred.learning.server import Server
+from fred.learning.server import Family, Server
 
 
 class SSGD(Server):
@@ -40,6 +40,7 @@ class SSGD(Server):
         ([0.0], 1)
     """
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of the round's g)"
     protocol: ClassVar[str] = "synchronous"
 
@@ -59,12 +60,14 @@ class ASGD(Server):
         ([-1.0], 2)
     """
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(g)"
 
 
 class SoftsyncSGD(Server):
     """One step with the mean of so many gradients as have arrived, however stale each is."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
     protocol: ClassVar[str] = "softsync"
 
@@ -72,6 +75,7 @@ class SoftsyncSGD(Server):
 class KAsync(Server):
     """One step with the mean of k gradients of k workers, however stale each is; who is not among them goes on computing."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(mean of the last k g, of k workers)"
     protocol: ClassVar[str] = "softsync"
     protocol_options: ClassVar[dict[str, Any]] = {"afterwards": "wait"}
@@ -80,6 +84,7 @@ class KAsync(Server):
 class KBatchAsync(Server):
     """One step with the mean of k gradients, whoever sent them, however stale each is."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(mean of the last k g)"
     protocol: ClassVar[str] = "softsync"
 
@@ -87,6 +92,7 @@ class KBatchAsync(Server):
 class MSync(Server):
     """One step with the mean of the first m gradients at the present parameters; who is slower gives up, and reads anew."""
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of the first m of n g)"
     protocol: ClassVar[str] = "synchronous"
     protocol_options: ClassVar[dict[str, Any]] = {"late": "interrupt"}
@@ -95,6 +101,7 @@ class MSync(Server):
 class RennalaSGD(Server):
     """One step with the mean of the first B gradients at the present parameters, whoever sent them, and how many each."""
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of the first B g at w)"
     protocol: ClassVar[str] = "fresh-batch"
 
@@ -102,6 +109,7 @@ class RennalaSGD(Server):
 class MaleniaSGD(Server):
     """One step with the mean over all workers of each one's mean gradient at the present parameters."""
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean over i of (mean of the g_i at w))"
     protocol: ClassVar[str] = "fresh-from-all"
 
@@ -109,6 +117,7 @@ class MaleniaSGD(Server):
 class RingmasterASGD(Server):
     """One step with every gradient that is less than R updates stale; who would come later begins anew."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(g)    (if tau < R)"
     protocol: ClassVar[str] = "bounded-delay"
 
@@ -116,6 +125,7 @@ class RingmasterASGD(Server):
 class SSP(Server):
     """One step with each gradient when it arrives; the protocol bounds how stale it can be."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(g)"
     protocol: ClassVar[str] = "stale-synchronous"
 
@@ -123,6 +133,7 @@ class SSP(Server):
 class CutoffSGD(Server):
     """One step with the mean of the gradients that made the cutoff."""
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of the first c of n g)"
     protocol: ClassVar[str] = "cutoff"
 
@@ -130,6 +141,7 @@ class CutoffSGD(Server):
 class AllreduceSGD(Server):
     """One step with the mean of all workers' gradients, made by every worker alike."""
 
+    family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of all n g)"
     protocol: ClassVar[str] = "allreduce"
 
@@ -137,6 +149,7 @@ class AllreduceSGD(Server):
 class LocalSGD(Server):
     """Every worker steps its own model; after some steps all models are averaged."""
 
+    family: ClassVar[Family] = Family.AVERAGED
     rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)
 w_i <- mean of all w    (every `period` updates)"""
@@ -146,6 +159,7 @@ w_i <- mean of all w    (every `period` updates)"""
 class EagerSGD(Server):
     """One step with the mean over all workers of what each has ready: its gradient, some that were late, or nothing."""
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w <- w - step(sum of the g that are ready, late ones included, / workers)"
     protocol: ClassVar[str] = "eager"
 
@@ -153,6 +167,7 @@ class EagerSGD(Server):
 class DPSGD(Server):
     """Every worker averages its model with its neighbours', and steps with its gradient at the model before."""
 
+    family: ClassVar[Family] = Family.AVERAGED
     rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)
 w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbours and itself)"""
@@ -163,6 +178,7 @@ w_i <- sum over j of W_ij w_j    (W: the protocol's weights, not 0 for neighbour
 class ADPSGD(Server):
     """Every worker steps its own model with a gradient at an older copy of it, between averagings with one other worker."""
 
+    family: ClassVar[Family] = Family.AVERAGED
     rule: ClassVar[str] = """\
 w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
 w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
@@ -173,6 +189,7 @@ w_i <- w_i - step(g_i)          (at any time)"""
 class WAGMASGD(Server):
     """Every worker steps its own model, and averages it with its group's, wherever the others have got to."""
 
+    family: ClassVar[Family] = Family.AVERAGED
     rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)
 w_i <- W                        (the mean of its group of S, if it is in time)

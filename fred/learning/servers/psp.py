@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fred.learning.server import Scaling, Server
+from fred.learning.server import Family, Scaling, Server
 
 
 class PSPSGD(Server):
@@ -17,6 +17,7 @@ class PSPSGD(Server):
         ['gradients', 'none']
     """
 
+    family: ClassVar[Family] = Family.AS_THEY_COME
     rule: ClassVar[str] = "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)"
     protocol: ClassVar[str] = "partial"
 

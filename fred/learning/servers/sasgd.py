@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Family, Message, Scalar, Server, State
 
 Divisor = Literal["max(tau, 1)", "tau + 1"]
 
@@ -44,7 +44,7 @@ class StalenessAware(Server):
         >>> from fred.learning.servers.sasgd import StalenessAware
         >>> import jax.numpy as jnp
         >>> class Forgetful(StalenessAware):
-        ...     def weight(self, staleness):
+        ...     def weight(self, staleness, state):
         ...         return jnp.where(staleness <= 2, 1.0, 0.0)
         >>> server = Forgetful(learning_rate=1.0)
         >>> state = server.init({"w": jnp.array([5.0])}, workers=4).replace(clock=jnp.int32(3))
@@ -52,17 +52,19 @@ class StalenessAware(Server):
         [[5.0], [4.0], [4.0]]
     """
 
+    family: ClassVar[Family] = Family.ANSWERED
+
     @abstractmethod
-    def weight(self, staleness: Scalar) -> Scalar:
-        """Of a gradient that is `staleness` updates old []: what its step is multiplied by []."""
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
+        """What the step of a gradient is multiplied by [], that is `staleness` updates old [] when the server is in `state`."""
 
     def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
         """One step with `grads`, read at `timestamp`, by its weight: the optimizer sees the gradient as it is."""
-        return self.step(state, grads, scale=self.weight(state.clock - timestamp))
+        return self.step(state, grads, scale=self.weight(state.clock - timestamp, state))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
         """The `message`, a gradient read at `timestamp`, by its weight when it arrives, `state.clock`."""
-        return weighed(message, self.weight(state.clock - timestamp))
+        return weighed(message, self.weight(state.clock - timestamp, state))
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """One step with `total`, in which each of `count` gradients has its weight already."""
@@ -87,6 +89,6 @@ class SASGD(StalenessAware):
 
     divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
 
-    def weight(self, staleness: Scalar) -> Scalar:
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
         """1 / max(staleness, 1), or what `divisor` says of a gradient that is `staleness` updates old []."""
         return 1 / divisor(self.divisor, staleness)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fred.learning.models.model import Params
-from fred.learning.server import Scalar, Server, State
+from fred.learning.server import Family, Scalar, Server, State
 
 
 class SGP(Server):
@@ -28,6 +28,7 @@ class SGP(Server):
         ([1.0], [2.0])
     """
 
+    family: ClassVar[Family] = Family.AVERAGED
     rule: ClassVar[str] = """\
 x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
 x_i <- sum over j of P_ij x_j
