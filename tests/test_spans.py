@@ -15,7 +15,6 @@ from fred.running.execution import execute
 from fred.running.recording import Recording
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Schedule, Verb, What
 from fred.specification.loading import validated
-from fred.specification.shape import Run
 from tests.draws import Draws
 from tests.laws import check_laws, check_time
 from tests.random_runs import random_specification
@@ -280,20 +279,19 @@ def test_each_moment_of_random_clusters_is_of_one_kind(cluster, name, seed):
     check_time(schedule, list(schedule), shares(spans(schedule)))
 
 
-def random_timing(seed: int) -> Run:
-    """A valid run without a task."""
+def random_timing(seed: int) -> Outcome:
+    """What became of a valid run without a task."""
     draws = Draws(seed)
     while True:
         with contextlib.suppress(FredError):
             run = validated({"runs": {"run": random_specification(draws, None)}}, str).runs["run"]
-            execute("run", run, seed)  # which is refused if no gradient fits between two crashes
-            return run
+            return execute("run", run, seed)  # which is refused if no gradient fits between two crashes
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_each_moment_of_random_scenarios_is_of_one_kind(seed):
     """With faults, overlap, collectives, slow links and whatever else there is."""
-    check_laws(execute("run", random_timing(seed), seed))
+    check_laws(random_timing(seed))
 
 
 def until(schedule: Schedule, end_ns: int, seen_later: tuple[str, ...]) -> dict[int, list[tuple[str, int]]]:
@@ -315,9 +313,9 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
 
     Whether what was computed is in vain is only seen later; so is when a forward pass began that waits for blocks of the model.
     """
-    run = random_timing(seed)
+    outcome = random_timing(seed)
+    run, longer = outcome.run, outcome.schedule
     seen_later = ("in_vain", "network") if getattr(run.protocol, "overlap", 0) is True else ("in_vain",)
-    longer = Recording(run, seed).schedule()
     for share in (0.3, 0.7):
         shorter = Recording(run, seed).up_to(seconds=share * longer.end_ns / 1e9)
         whole = until(longer, shorter.end_ns, seen_later)
@@ -331,6 +329,6 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
 
 
 def test_random_scenarios_have_intervals_of_every_kind():
-    schedules = [execute("run", random_timing(seed), seed).schedule for seed in range(100)]
+    schedules = [random_timing(seed).schedule for seed in range(100)]
     assert {what for schedule in schedules for what in schedule.intervals.what.tolist()} == set(What)
     assert any(schedule.standstill for schedule in schedules)

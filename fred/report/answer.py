@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fred.errors import FredError
+from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.outcomes import sweeps
 from fred.outcomes.paired import compared
 from fred.outcomes.tables import Tables
@@ -200,7 +201,10 @@ def _goal(of: str, goal: float, share: bool) -> str:
 
 
 def _is_share(tables: Tables) -> bool:
-    """Whether the error is a share of the examples, and not the root of the loss (of values, which are not classified)."""
+    """Whether the error is a share of the examples for sure: not the root of the loss, nor what a loss of one's own says."""
+    tasks = [each.run.task for each in tables.outcomes]
+    if any(task and task.loss and not isinstance(task.loss, (CrossEntropy, SquaredError)) for task in tasks):
+        return False
     metrics = tables.metrics
     finite = metrics[np.isfinite(metrics["loss"]) & np.isfinite(metrics["error"])] if "loss" in metrics else pd.DataFrame()
     return len(finite) > 0 and not np.allclose(finite["error"] ** 2, finite["loss"], rtol=1e-4)

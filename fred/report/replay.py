@@ -7,10 +7,11 @@ import pandas as pd
 
 from fred.cluster.durations import NANOSECONDS
 from fred.outcomes import staleness
+from fred.outcomes.absences import first_absence
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.spans import spans
 from fred.outcomes.tables import Tables
-from fred.schedule.schedule import Schedule, Verb, What
+from fred.schedule.schedule import Schedule, Verb
 
 _TIMINGS, _WORKERS = 8, 32  # drawn at most
 _SPANS = 12_000  # on the page, of all timings together
@@ -81,9 +82,8 @@ def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, i
     ends = np.sort(account["begin_ns"].to_numpy())
     length = int(ends[most]) if len(ends) > most else schedule.end_ns
     length = max(1, length)
-    away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
-    faults = [*away.begin_ns[away.worker < _WORKERS].tolist(), *servers.begin_ns.tolist()]
-    first = min((fault for fault in faults if fault < schedule.end_ns), default=0)
+    absence = first_absence(schedule, range(_WORKERS))
+    first = absence[0] if absence and absence[0] < schedule.end_ns else 0
     if first <= length:
         return 0, length
     begin = first - int(_BEFORE * length)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from fred.cluster.durations import NANOSECONDS
 from fred.errors import FredError
+from fred.outcomes.absences import first_absence
 from fred.outcomes.spans import spans
-from fred.schedule.schedule import Schedule, Verb, What
+from fred.schedule.schedule import Schedule, Verb
 from fred.views.figures import Picture, caption, on_top, style, titled
 from fred.views.view import OF_TIME, View
 
@@ -88,15 +89,10 @@ def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
 
     At 0, if that is not before the shortest run ends.
     """
-    found = [(min((schedule.end_ns for schedule in schedules.values()), default=0), -1)]
-    beyond = found[0][0]
-    for schedule in schedules.values():
-        away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
-        whose = zip(away.begin_ns.tolist(), away.worker.tolist(), strict=True)
-        found += [(when, who) for when, who in whose if view.workers is None or who in view.workers]
-        found += [(when, -1) for when in servers.begin_ns.tolist()]
-    when, who = min(found)
-    return (when, who) if when < beyond else (0, -1)
+    ends = min((schedule.end_ns for schedule in schedules.values()), default=0)
+    found = [first for each in schedules.values() if (first := first_absence(each, view.workers))]
+    when, who = min(found, default=(ends, -1))
+    return (when, who) if when < ends else (0, -1)
 
 
 def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]:

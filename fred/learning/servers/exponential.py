@@ -16,7 +16,8 @@ class ExponentialPenalty(StalenessAware):
         >>> from fred.learning.servers.exponential import ExponentialPenalty
         >>> import jax.numpy as jnp
         >>> server = ExponentialPenalty(learning_rate=0.1, rho=0.5)
-        >>> [server.weight(tau) for tau in range(4)]
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=4)
+        >>> [server.weight(tau, state) for tau in range(4)]
         [1.0, 0.5, 0.25, 0.125]
     """
 
