@@ -260,11 +260,19 @@ def test_a_notebook_shows_one_line_that_changes(monkeypatch):
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     with progress.bars(2) as show:
-        for second, what, share in ((1, "asgd", 0.1), (3, "asgd", 0.5), (3.1, "asgd", 0.6), (6, "asgd", 1.0), (9, "ssgd", 0.5)):
+        for second, what, share in (
+            (1, "asgd", 0.1),
+            (3, "asgd", 0.5),
+            (3.1, "asgd", 0.6),
+            (6, "asgd", 1.0),
+            (9, "ssgd", 0.5),
+            (9.1, "ssgd", 1),
+        ):
             now[0] = 100.0 + second
             show(what, share)
     assert shown == [
         "0 of 2 done, about 9 s left (asgd: 50%)",
         "again: 1 of 2 done, about 6 s left",
         "again: 1 of 2 done, about 3 s left (ssgd: 50%)",
+        "again: 2 of 2 done",
     ]

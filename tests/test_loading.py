@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
+import fred
 from fred.errors import FredError
 from fred.specification.loading import load
 from fred.specification.schema import scenario_schema
@@ -282,3 +283,13 @@ def test_the_schema_for_editors_is_current_and_finds_mistakes(schema, validator)
     for wrong in ({"algorithm": {"name": "asgd", "rte": 1}}, {"cluster": {"workers": 0}}, {"algorithm": "nobody"}, {"x": 1}):
         with pytest.raises(jsonschema.ValidationError):
             validator.validate(wrong)
+
+
+def test_who_is_given_another_algorithm_is_given_its_protocol_unless_a_protocol_was_chosen():
+    own, chosen = {"algorithm": {"name": "asgd", "learning_rate": 0.1}}, {"name": "stale-synchronous", "bound": 2}
+    scenario = fred.scenario(
+        **own, cluster={"workers": 2}, stop={"updates": 2}, runs={"own": {}, "chosen": {"protocol": chosen}}
+    )
+    changed = scenario.replace({"algorithm": {"name": "ringmaster", "learning_rate": 0.1}}).runs
+    assert [type(changed[name].protocol).__name__ for name in ("own", "chosen")] == ["BoundedDelay", "StaleSynchronous"]
+    assert scenario.replace({"cluster.workers": 3}).runs["chosen"].protocol == scenario.runs["chosen"].protocol

@@ -42,7 +42,8 @@ class Fitted:
             lines.append("workers sorted by node: " + " ".join(self.trace.workers[worker] for worker in self.block.order))
         found = self.agreement
         off, error = (float(value[-1] / found.trace[-1]) for value in (found.cluster - found.trace, found.error))
-        lines.append(f"a round that waits for all is {off:+.1%} (± {error:.1%}) longer than in the trace, simulated again")
+        way = "longer" if off > 0 else "shorter"
+        lines.append(f"a round that waits for all is {abs(off):.1%} (± {error:.1%}) {way} than in the trace, simulated again")
         return lines
 
     @property

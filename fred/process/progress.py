@@ -29,7 +29,7 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
     if console.is_terminal:
         return _on_terminal(console, parts)
     if in_notebook():
-        return nullcontext(_Words(parts, _in_notebook()).tell)
+        return _in_notebook(parts)
     return nullcontext(_Words(parts, lambda words: print(f"fred: {words}", file=sys.stderr, flush=True), _QUIET).tell)
 
 
@@ -124,13 +124,20 @@ class _Words:
     def __init__(self, parts: int, say: Callable[[str], None], every: float = 0.5):
         self._tally, self._say, self._every = Tally(parts), say, every
         self._next = time.monotonic() + max(every, _PATIENCE)
+        self._told = False
 
     def tell(self, what: str, share: float) -> None:
         """One more word."""
         self._tally.note(what, share)
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
+            self._told = True
             self._say(self._tally.words())
+
+    def end(self) -> None:
+        """A last word, in the place of those that were told, if all is done."""
+        if self._told and not self._tally.under_way:
+            self._say(f"{self._tally.done} of {self._tally.done} done")
 
 
 @contextmanager
@@ -166,7 +173,8 @@ def _listening(listener: Callable[[str], None]) -> Iterator[None]:
         _LISTENERS.remove(listener)
 
 
-def _in_notebook() -> Callable[[str], None]:
+@contextmanager
+def _in_notebook(parts: int) -> Iterator[Show]:
     from IPython.display import Pretty, display
 
     handle: Any = None
@@ -178,7 +186,9 @@ def _in_notebook() -> Callable[[str], None]:
         else:
             handle.update(Pretty(words))
 
-    return say
+    words = _Words(parts, say)
+    yield words.tell
+    words.end()
 
 
 def _duration(seconds: float) -> str:

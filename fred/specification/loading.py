@@ -69,6 +69,9 @@ class Scenario(Component):
         4
         """
         document = self.model_dump(mode="json", exclude={"points", "best"})
+        for name, run in self.runs.items():
+            if run.has_usual_protocol:
+                del document["runs"][name]["protocol"]  # another algorithm brings its own
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
         source = Source(None, document, {(): 0}, changes, points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}

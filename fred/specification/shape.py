@@ -1,9 +1,10 @@
 """The shape of a run: what is learned, on which cluster, by which algorithm, until when. Everything is checked here, early."""
 
+import contextlib
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
@@ -164,6 +165,14 @@ class Run(Component):
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
             raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
         return self
+
+    @property
+    def has_usual_protocol(self) -> bool:
+        """Whether who waits for whom is what the algorithm says, with all its options."""
+        name, usual = _usual_protocol(self.algorithm)
+        with contextlib.suppress(ValidationError):  # an option without a default
+            return bool(self.protocol == registry.lookup("protocol", name)(**usual))
+        return False
 
     @property
     def has_target(self) -> bool:
