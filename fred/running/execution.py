@@ -132,9 +132,14 @@ def _replayed(
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
     marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)
+    before = -1
     for number, mark in enumerate(marks, start=passed):
-        states = states_at(program, number, mark, do, problem.layout.answer)
-        measured.append(problem.measure(states))
+        if mark.phase == before:  # nothing has happened since
+            measured.append(measured[-1])
+        else:
+            states = states_at(program, number, mark, do, problem.layout.answer)
+            measured.append(problem.measure(states))
+        before = mark.phase
         following.progress(len(measured) / len(points.rows))
         if _target_reached(run, measured):
             rows, at = int(points.rows[number]), float(points.seconds[number])

@@ -20,6 +20,7 @@ from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View
 
+_EQUAL = 1e-4  # of the median disagreement: what is less is drawn as 0
 _PARTS = 30  # of a run, of each of which the pace is drawn
 
 
@@ -110,8 +111,11 @@ def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Pict
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
-    view = coloured(tables, view)
-    return curves.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title, view=view)
+    drawn = metrics.dropna(subset=quantity)
+    if quantity == "disagreement":  # models that have just been averaged are equal, but for rounding
+        own = drawn[quantity]
+        drawn = drawn.assign(**{quantity: own.where(own > _EQUAL * own.median(), 0.0)})
+    return curves.learning(drawn, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
 def paired(tables: Tables, view: View | None = None) -> Picture:
