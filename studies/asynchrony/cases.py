@@ -116,7 +116,7 @@ class Case:
             cluster |= DRAWN[self.times]
         else:
             file = Path(os.environ["FRED_DATA"]) / _FILE
-            cluster |= {"compute": {"name": "trace", "file": str(file), "rows": "block", "block": 5}}
+            cluster |= {"compute": {"name": "trace", "file": str(file), "rows": "block", "block": 5, "workers": "cycled"}}
         if self.messages:
             size = 1000
             latency: dict[str, Any] = {"name": "constant", "seconds": LATENCY}
