@@ -295,7 +295,9 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
 
 
 def test_where_nothing_is_stale_a_line_says_so():
-    picture = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}}).plot_staleness()
+    fresh = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}})
+    assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
+    picture = fresh.plot_staleness()
     assert not [axis for axis in picture.axes if axis.axison]
     assert caption_of(picture).startswith("staleness 0 throughout: run")
     assert picture.get_figheight() < 1

@@ -30,6 +30,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     counts = schedule.counts()
     measured = "loss" in metrics
     timing = _of_timing(schedule, run.protocol.has_clock)
+    diverged = _diverged(metrics) if measured else None
     return {
         "name": outcome.name,
         "algorithm": registry.name_of("algorithm", run.algorithm),
@@ -39,10 +40,10 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "ended_by": _ended_by(outcome, counts),
         **timing,
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else it says nothing
         "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
         "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
-        "diverged": _diverged(metrics) if measured else None,
+        "diverged": diverged,
         "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
         "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
     }

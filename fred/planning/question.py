@@ -74,7 +74,7 @@ class Question:
     def aim(self) -> str:
         """The target in words."""
         name, value = next(iter(self.target.items()))
-        return f"{value:.3g} loss" if name == "target_loss" else f"{100 * value:.3g} % error"
+        return f"{'a loss' if name == 'target_loss' else 'an error'} of {value:.3g}"
 
 
 def usual_budget(cluster: Cluster) -> float:

@@ -32,7 +32,7 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         view: how they are looked at; a run has the same colour in all of them, also where it is the best point of its sweep.
 
     Without a task there is no loss or error; without a clock no throughput and no timeline; copies are drawn where some were
-    not sent, traffic where something was, the pace where the cluster changes in the course of time.
+    not sent, traffic where something was, staleness where something is stale, the pace where the cluster changes with time.
     """
     view = coloured(tables, view)
     if tables.swept:
@@ -50,7 +50,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         drawn["paired"] = partial(paired, tables, view)
     if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
         drawn["traffic"] = partial(traffic, tables, view)
-    drawn["staleness"] = partial(stale_gradients, tables, view)
+    if any(each.summary["staleness"]["max"] for each in tables.outcomes):
+        drawn["staleness"] = partial(stale_gradients, tables, view)
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         drawn["copies"] = partial(sent_copies, tables, view)
     if any(each.run.protocol.has_clock for each in tables.outcomes):
