@@ -93,7 +93,7 @@ def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
         algorithm["variant"] = draws.one("std", "published-code", "literal")
     if name in ("sasgd", "fasgd"):
         algorithm |= draws.one({}, {"divisor": "tau + 1"})
-    return algorithm | _answers(draws).get(name, {})
+    return algorithm | _answers(draws).get(name, {}) | _outer(draws).get(name, {})
 
 
 def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
@@ -104,6 +104,15 @@ def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
         "dc-asgd": draws.one({}, {"compensation": 0.5}, adaptive),
         "clipped-asgd": {"length": draws.one(0.01, 0.5, 1e6)},
         "picky-sgd": {"distance": draws.one(0.001, 0.3, 1e6)},
+    }
+
+
+def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
+    """What is done with averages and differences."""
+    return {
+        "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
+        "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
+        "fadas": {"patience": draws.between(0, 3)},
     }
 
 
@@ -187,6 +196,9 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         },
         "gossip": _gossip(draws, workers),
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
+        "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
+        "downpour": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},
+        "buffered": {"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
         "local-steps": {"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
         "eager": {"start_by": draws.one("solo", "majority", "half"), "period": draws.one(None, 2, 5)},
         "group-averaging": {
