@@ -1,18 +1,22 @@
 """Systems that average models, or move a centre by differences of them: what they are the same as, and NumPy's word on each."""
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from fred import batch_indices
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
+from fred.protocols.straggler_tolerant import StragglerTolerant
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb
 from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
-from tests.worlds import COMPUTE, make_run
+from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of
 
 WORKERS = 4
 UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
@@ -60,6 +64,17 @@ class TestSame:
         alone = {"workers": 1, "compute": COMPUTE}
         found = outcome({"name": "snoo", "outer_momentum": 0.0, "outer_rate": 1.0}, None, alone)
         assert largest_relative_error(found.final, outcome("asgd", None, alone).final) < 1e-5
+
+    def test_stsyn_that_waits_for_all_is_local_sgd_where_all_are_as_fast(self):
+        cluster = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}, "network": {"bandwidth": 1e5}}
+        stsyn, local = outcome("stsyn", {"period": 5, "enough": 4}, cluster), outcome("local-sgd", {"period": 5}, cluster)
+        assert stsyn.params_digest == local.params_digest
+        assert stsyn.schedule.end_ns == local.schedule.end_ns
+
+    def test_adacomm_is_local_sgd_until_the_first_interval_is_over(self):
+        adacomm, local = outcome("adacomm", {"period": 5, "adapt_every": 60}), outcome("local-sgd", {"period": 5})
+        assert adacomm.schedule.digest() == local.schedule.digest()
+        assert adacomm.params_digest == local.params_digest
 
 
 class PlainMoved(PlainSGD):
@@ -145,6 +160,8 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
     "bmuf": ({}, {"period": 5}, PlainOuter),
     "slowmo": ({"slow_momentum": 0.4, "slow_rate": 0.8, **DECAY}, {"period": 5}, PlainSlowMo),
     "snoo": ({}, {"period": 5}, PlainNesterov),
+    "stsyn": ({}, {"period": 3, "enough": 2}, PlainSGD),
+    "adacomm": ({}, {"period": 9, "adapt_every": 0.5}, PlainSGD),
 }
 
 
@@ -156,7 +173,7 @@ def test_servers_are_what_they_say(name, inline):
     initial = {k: v.astype(float) for k, v in found.initial.items()}
     servers = [plain(initial, RATE) for _ in range(found.schedule.replicas)]
     finals = by_plain(found, servers)
-    answer = finals[-1] if found.schedule.replicas > WORKERS else {k: np.mean([f[k] for f in finals], axis=0) for k in initial}
+    answer = finals[-1] if found.schedule.replicas > WORKERS else mean(finals)
     assert largest_relative_error(found.final, answer) < 1e-4
     assert largest_relative_error(found.final, initial) > 0.1
     assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
@@ -169,7 +186,7 @@ class ActedOut:
 
     def __init__(self, found: Outcome, seconds: list[float]):
         assert found.run.task is not None
-        self.data = found.run.task.data.load(3).train
+        self.data, self.evaluation = (getattr(found.run.task.data.load(3), name) for name in ("train", "evaluation"))
         self.centre = {k: v.astype(float) for k, v in found.initial.items()}
         self.own = [dict(self.centre) for _ in seconds]
         self.steps = [0] * len(seconds)
@@ -262,6 +279,93 @@ def test_protocols_do_what_their_algorithms_say(protocol, acted):
     assert largest_relative_error(found.final, found.initial) > 0.1
 
 
+def mean(models: list[dict]) -> dict:
+    """Of several models."""
+    return {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
+
+
+class TestSTSyn:
+    SECONDS = (1.0, 0.37, 0.731, 2.9)
+
+    def test_rounds_are_as_acted_out(self):
+        """U = 2, K = 2: a round ends at 1.462 s, when worker 2 has made 2 updates, worker 1 then 3, worker 0 one, worker 3 none."""
+        cluster = {"workers": 4, "speeds": [1 / s for s in self.SECONDS], "compute": {"name": "constant", "seconds": 1.0}}
+        found = outcome("stsyn", {"period": 2, "enough": 2}, cluster, stop={"seconds": 10 * 1.462 + 0.001})
+        plain = ActedOut(found, [])
+        model, plain.steps = plain.centre, [0] * 4
+        for _ in range(10):
+            ends = sorted(2 * s for s in self.SECONDS)[1]
+            plain.own = [model] * 4
+            numbers = [math.floor(ends / s + 1e-9) for s in self.SECONDS]
+            assert numbers == [1, 3, 2, 0]
+            for worker, number in enumerate(numbers):
+                for _ in range(number):
+                    plain.step(worker, plain.own[worker])
+                plain.steps[worker] += numbers[worker] * self.SECONDS[worker] < ends - 1e-9  # given up: its minibatch is gone
+            members = [own for own, number in zip(plain.own, numbers, strict=True) if number]
+            model = mean(members)
+        assert largest_relative_error(found.final, model) < 1e-4
+        assert found.schedule.counts()["dropped"] == 10 * 3, "all give up but worker 2"
+
+    @given(cluster=CLUSTERS, period=st.integers(1, 4), enough=st.integers(1, 7), seed=st.integers(0, 9))
+    def test_a_round_ends_as_soon_as_enough_have_made_enough(self, cluster, period, enough, seed):
+        enough = min(enough, cluster.size)
+        schedule = record(StragglerTolerant(period=period, enough=enough), cluster, gradients=150, seed=seed)
+        made, last, averaged = Counter[int](), 0, 0
+        for row in rows_of(schedule):
+            if row.verb == "PUSH":
+                ready = sum(number >= period for number in made.values())
+                assert ready < enough or row.time_ns == last, "only what is finished at the same moment is still used"
+                made[row.worker] += 1
+                last = row.time_ns
+            elif row.verb == "MIX" and made:
+                assert sum(number >= period for number in made.values()) >= enough
+                assert row.weight == 1 / len(made)
+                made, averaged = Counter(), averaged + 1
+        assume(averaged)
+
+
+class AdaCommActedOut(ActedOut):
+    """Local SGD of workers in step, whose period follows the loss every 0.7 s."""
+
+    def run(self, period: int, rounds: int) -> list[float]:
+        """The averagings' times, s."""
+        now, due, first, start, times = 0.0, 0.7, period, self.loss(), list[float]()
+        for _ in range(rounds):
+            for worker in range(len(self.own)):
+                for _ in range(period):
+                    self.step(worker, self.own[worker])
+            self.centre = mean(self.own)
+            self.own = [self.centre] * len(self.own)
+            now += 0.1 * period
+            times.append(round(now, 6))
+            if now >= due - 1e-9:
+                due = 0.7 * (math.floor(now / 0.7 + 1e-9) + 1)
+                wanted = math.ceil(first * math.sqrt(self.loss() / start))
+                period = wanted if wanted < period else math.ceil(period / 2)
+        return times
+
+    def loss(self) -> float:
+        """The mean cross-entropy of the evaluation examples."""
+        scores = self.evaluation.inputs @ self.centre["weights"] + self.centre["biases"]
+        scores = scores - scores.max(axis=1, keepdims=True)
+        answers = scores[np.arange(len(scores)), self.evaluation.answers]
+        return float((np.log(np.exp(scores).sum(axis=1)) - answers).mean())
+
+
+def test_adacomm_follows_the_loss():
+    cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.1}}
+    found = outcome("adacomm", {"period": 10, "adapt_every": 0.7}, cluster, stop={"seconds": 8.05})
+    plain = AdaCommActedOut(found, [])
+    plain.own, plain.steps = [plain.centre] * 3, [0] * 3
+    syncs = found.schedule.rows(Verb.SYNC)
+    times = np.unique(found.schedule["time_ns"][syncs] / 1e9).round(6).tolist()
+    assert plain.run(10, len(times)) == times
+    periods = np.diff([0, *times]).round(6)
+    assert periods[0] == 1.0 and periods.min() == pytest.approx(0.1), "from 10 updates to one"
+    assert len(set(periods.tolist())) >= 4
+
+
 def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fetched():
     """Pushes after two steps, and after four with what was fetched after three: the sum of two differences."""
     found = outcome(
@@ -283,6 +387,8 @@ def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fe
         ({"name": "elastic", "period": 0}, "period"),
         ({"name": "downpour", "n_fetch": 0}, "n_fetch"),
         ({"name": "buffered", "buffer": 0}, "buffer"),
+        ({"name": "straggler-tolerant", "enough": 5}, r"`enough` \(5\) must not exceed the number of workers \(4\)"),
+        ({"name": "local-steps", "adapt_every": 0}, "adapt_every"),
     ],
 )
 def test_what_cannot_be_is_refused(protocol, said):

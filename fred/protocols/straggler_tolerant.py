@@ -85,6 +85,8 @@ class _Rounds:
             self.join(worker, average, cost)
 
     def _begin(self, worker: int) -> None:
+        if self._over:
+            return
         gradient = self._sim.begin(worker, self._sim.own(worker))
         self._computing[worker] = gradient
         self._sim.later(gradient.end - self._sim.now, partial(self._finished, gradient))
@@ -98,9 +100,8 @@ class _Rounds:
         del self._computing[worker]
         if not self._over and sum(made >= self._period for made in self._made) >= self._enough:
             self._over = True
-            self._sim.later(0, self._end)  # what else is finished now counts, too
-        if not self._over:
-            self._begin(worker)
+            self._sim.later(0, self._end)
+        self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
 
     def _end(self) -> None:
         """Whoever still computes gives up; then models are averaged."""

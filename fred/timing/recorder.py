@@ -43,7 +43,7 @@ class Listener(Protocol):
         return
 
     def statistic(self, cell: int) -> float:
-        """What the algorithm lets timing depend on, of a block's present state; of NONE, the loss of what the run has come to."""
+        """What the algorithm lets timing depend on, of a block's present state; of NONE, the run's loss."""
 
 
 class Recorder:
