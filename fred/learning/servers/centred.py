@@ -90,7 +90,7 @@ w <- w - r m / (sqrt(u) + epsilon)
 r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_rate, 1 / tau)"""
     protocol: ClassVar[str] = "buffered"
 
-    outer_rate: Rate = Field(0.03, description="of the centre's steps, where nothing is too stale")
+    outer_rate: Rate = Field(0.01, description="of the centre's steps, where nothing is too stale")
     beta_1: Decay = Field(0.9, description="decay of the moving average of differences")
     beta_2: Decay = Field(0.99, description="decay of that of their squares")
     epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the squares' largest average")
