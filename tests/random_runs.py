@@ -200,7 +200,7 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         "gossip": _gossip(draws, workers),
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
         "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
-        "downpour": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},
+        "accumulating": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},
         "buffered": {"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
         "local-steps": {
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},

@@ -264,7 +264,7 @@ class BufferedActedOut(ActedOut):
     ("protocol", "acted"),
     [
         ({"name": "elastic", "period": 3, "elasticity": 0.2}, ElasticActedOut),
-        ({"name": "downpour", "n_push": 2, "n_fetch": 3}, DownpourActedOut),
+        ({"name": "accumulating", "n_push": 2, "n_fetch": 3}, DownpourActedOut),
         ({"name": "buffered", "period": 2, "buffer": 3}, BufferedActedOut),
     ],
     ids=lambda each: each["name"] if isinstance(each, dict) else "",
@@ -385,7 +385,7 @@ def test_a_worker_brings_what_it_has_changed_as_one_message_as_old_as_what_it_fe
     [
         ({"name": "elastic", "elasticity": 1.5}, "elasticity"),
         ({"name": "elastic", "period": 0}, "period"),
-        ({"name": "downpour", "n_fetch": 0}, "n_fetch"),
+        ({"name": "accumulating", "n_fetch": 0}, "n_fetch"),
         ({"name": "buffered", "buffer": 0}, "buffer"),
         ({"name": "straggler-tolerant", "enough": 5}, r"`enough` \(5\) must not exceed the number of workers \(4\)"),
         ({"name": "local-steps", "adapt_every": 0}, "adapt_every"),

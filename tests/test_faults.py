@@ -291,7 +291,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "pairwise",
                     "eager",
                     "elastic",
-                    "downpour",
+                    "accumulating",
                     "buffered",
                     "straggler-tolerant",
                 )

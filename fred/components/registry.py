@@ -72,7 +72,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "local-steps": "fred.protocols.local_steps:LocalSteps",
         "straggler-tolerant": "fred.protocols.straggler_tolerant:StragglerTolerant",
         "elastic": "fred.protocols.centred:Elastic",
-        "downpour": "fred.protocols.centred:Downpour",
+        "accumulating": "fred.protocols.centred:Accumulating",
         "buffered": "fred.protocols.centred:Buffered",
         "eager": "fred.protocols.eager:Eager",
         "gossip": "fred.protocols.gossip:Gossip",

@@ -1,10 +1,10 @@
 """Workers with models of their own, and one more on a server: the centre, which differences of models move.
 
-| class    | source                                                                                                          |
-|----------|-----------------------------------------------------------------------------------------------------------------|
-| Elastic  | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1         |
-| Downpour | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3 |
-| Buffered | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang, Wang, Chen 2024, "FADAS", arXiv:2407.18365    |
+| class        | source                                                                                                       |
+|--------------|--------------------------------------------------------------------------------------------------------------|
+| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1     |
+| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3       |
+| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365    |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no message is ever waited for.
     >>> import fred
@@ -18,7 +18,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
     >>> told(name="elastic", period=4)
     [386, 94, 98]
-    >>> told(name="downpour", n_push=2, n_fetch=4)
+    >>> told(name="accumulating", n_push=2, n_fetch=4)
     [386, 191, 98]
     >>> told(name="buffered", period=4)
     [386, 94, 98]
@@ -96,7 +96,7 @@ class Elastic(_Centred):
             sim.commit(sim.workers, weight=share)
 
 
-class Downpour(_Centred):
+class Accumulating(_Centred):
     """A worker pushes what its last steps have changed after each n_push of them, and fetches the centre after each n_fetch.
 
     Nobody waits for anybody, and the centre makes every such change. Steps are the worker's own optimizer's; with SGD their sum

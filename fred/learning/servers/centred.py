@@ -61,7 +61,7 @@ class Downpour(_Moved):
 w_i <- w_i - step(g_i)
 w <- w - sum of the worker's last n_push steps
 w_i <- w    (every n_fetch updates)"""
-    protocol: ClassVar[str] = "downpour"
+    protocol: ClassVar[str] = "accumulating"
 
 
 class FADAS(Server):
