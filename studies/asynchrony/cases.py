@@ -121,6 +121,7 @@ class Case:
             size = 1000
             latency: dict[str, Any] = {"name": "constant", "seconds": LATENCY}
             cluster["network"] = {"latency": latency, "message_bytes": size, "server_bandwidth": size / ON_THE_CARD}
+            cluster["network"]["collective"] = "recursive-doubling"  # cutoff's: 5 latencies, where a ring would take 62
         return cluster
 
 
