@@ -15,6 +15,7 @@ from fred import batch_indices
 from fred.errors import FredError
 from fred.learning.data.synthetic import Noise
 from fred.learning.models.quadratic import Quadratic
+from fred.learning.servers.delays import ClippedASGD
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
@@ -292,3 +293,11 @@ class TestQuadratic:
         lengths = np.array([found.metrics["error"].iloc[0], found.metrics["error"].iloc[-1]])
         ends = [matrix @ each + np.eye(6)[0] / 4 for each in (found.initial["x"].astype(float), x)]
         np.testing.assert_allclose(lengths, [each @ each for each in ends], rtol=1e-3)
+
+
+@pytest.mark.parametrize("length", [3.0, 1e18, 1e20, 5e37])
+def test_a_gradient_is_clipped_to_its_length_however_long_it_is(length):
+    server = ClippedASGD(learning_rate=1.0, length=1.0)
+    state = server.init({"w": jnp.zeros(2)}, workers=2)
+    stepped = server.apply_update(state, {"w": jnp.array([length, 0.0])}, timestamp=0, worker=0).params["w"]
+    assert stepped.tolist() == pytest.approx([-1.0, 0.0], rel=1e-6)

@@ -151,6 +151,8 @@ def test_files_that_are_there_are_replaced_only_if_one_says_so_and_the_results_o
     assert [path.name for path in tmp_path.iterdir()] == ["loss.svg"]
     assert draw(drawn, "loss --replace", tmp_path) == 0
     assert (tmp_path / "loss.svg").read_text().startswith("<?xml")
+    assert draw(drawn, "loss", tmp_path / "loss.png") == 2
+    assert "expected a folder" in capsys.readouterr().err and not (tmp_path / "loss.png").exists()
     assert draw(drawn, "loss --replace --width one", drawn / "figures") == 2
     assert "is a part of the result, which `fred verify` checks" in capsys.readouterr().err
 

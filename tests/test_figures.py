@@ -153,6 +153,17 @@ def test_what_diverges_or_was_nearly_nothing_for_a_moment_leaves_room_for_the_re
         assert low < min(steady) < max(steady) < high
 
 
+def test_models_that_are_equal_but_for_rounding_do_not_hide_how_far_the_others_are_apart(learned):
+    """A third of the evaluations finds models that have just been averaged, as those of local SGD."""
+    outcome = next(each for each in learned.outcomes if each.seed == 3)
+    apart = np.where(np.arange(40) % 3, np.linspace(0.05, 1.5, 40), 5e-7)
+    frame = pd.DataFrame({"updates": range(40), "virtual_seconds": np.arange(40.0), "disagreement": apart})
+    axis = Result(learned.scenario, [dataclasses.replace(outcome, metrics=frame)]).plot_disagreement().axes[0]
+    low, high = axis.get_ylim()
+    assert 1e-3 < low < 0.2 < 1.5 < high
+    assert axis.get_yscale() == "log"
+
+
 def test_the_first_evaluations_take_no_room_of_a_logarithmic_axis(learned):
     """One run makes ten updates between evaluations, the other 1,000; the axis begins at a twentieth of the shorter run."""
     outcomes = []
@@ -284,7 +295,9 @@ def test_histograms_of_staleness_are_plain_counts(untrained):
 
 
 def test_where_nothing_is_stale_a_line_says_so():
-    picture = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}}).plot_staleness()
+    fresh = result_of({"run": {"task": None, "algorithm": "ssgd", "cluster": CLUSTER}})
+    assert "staleness" not in fresh.pictures(), "a picture without anything in it is only drawn if somebody asks for it"
+    picture = fresh.plot_staleness()
     assert not [axis for axis in picture.axes if axis.axison]
     assert caption_of(picture).startswith("staleness 0 throughout: run")
     assert picture.get_figheight() < 1

@@ -16,7 +16,7 @@ from fred.commands.cli import main
 from fred.errors import FredError
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
-from fred.report import curves, replay
+from fred.report import curves, replay, rows
 from fred.report.answer import answer
 from fred.report.page import NAME, Circumstances, page
 from fred.report.writing import as_yaml
@@ -118,6 +118,12 @@ def reached(name: str, *seconds: float | None, goal: float = 0.12) -> list[Any]:
     ]
 
 
+def clockless(name: str, *updates: int) -> list[Any]:
+    """A run without a clock that came down to 12 % error after so many updates with each seed."""
+    targets = ({"error": 0.12, "updates": each, "seconds": None} for each in updates)
+    return [outcome(name, seed, loss=0.5, error=0.1, target=each, throughput=None) for seed, each in enumerate(targets)]
+
+
 def ended(name: str, *errors: float, **more: Any) -> list[Any]:
     return [outcome(name, seed, loss=2 * error, error=error, **more) for seed, error in enumerate(errors)]
 
@@ -148,6 +154,16 @@ SAID = [
         "No run reached 12 % error. a ended with the lowest error, 10 % (1 seed); b came next, 10 points above it.",
     ),
     (reached("a", 8.0, 9.0), "a reached 12 % error after 8.5 s (mean of 2 seeds)."),
+    (
+        [*reached("a", 8.0, 9.0), *reached("b", 2.0, 2.0), *clockless("c", 35, 45)],
+        "b reached 12 % error first, after 2 s (mean of 2 seeds); 4 to 4.5 times before a over the seeds, "
+        "c, which has no clock, after 40 updates (mean of 2 seeds).",
+    ),
+    (
+        [*reached("a", 8.0), *clockless("c", 35)],
+        "a reached 12 % error after 8 s (1 seed), c, which has no clock, after 35 updates (1 seed).",
+    ),
+    ([*clockless("a", 0), *clockless("b", 0)], "a and b reached 12 % error first, after 0 updates (1 seed)."),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.12, 0.16), *ended("c", 0.5, 0.5, diverged=3)],
         "a ended with the lowest error, 10.5 % (mean of 2 seeds); b came next, 2 points to 5 points above it over the seeds. "
@@ -343,3 +359,28 @@ class TestInAFolder:
     def test_something_else_is_refused_in_a_line(self, tmp_path, capsys):
         assert main(["report", str(tmp_path)]) == 2
         assert "is not a result folder" in capsys.readouterr().err
+
+
+def test_of_a_sweep_without_a_best_point_the_sentence_says_so():
+    never = {"stop": {"updates": 4}, "evaluate": {"target_error": 1e-6}}
+    swept = {"over": {"algorithm.learning_rate": [0.1, 0.2]}, "best": "seconds"}
+    runs = {"swept": {"sweep": swept}, "plain": {"algorithm": {"name": "ssgd", "learning_rate": 0.1}}}
+    task = {"data": "digits", "model": "softmax"}
+    scenario = fred.scenario(TIMED | never, task=task, algorithm={"name": "asgd"}, runs=runs)
+    said = answer(fred.run(scenario))
+    assert said.startswith("No point of swept has a finite target seconds. plain did not reach"), said
+
+
+def test_an_error_of_parameters_that_are_no_numbers_is_none():
+    scenario = fred.scenario(TIMED, task={"data": "digits", "model": "softmax"}, algorithm=ASGD, stop={"updates": 9})
+    hot = {"runs.asgd.algorithm.learning_rate": 1e38}
+    result = fred.run(scenario.replace(hot))
+    assert result.summary[["loss", "error"]].isna().all(axis=None) and result.summary["diverged"].notna().all()
+    assert "diverged" in answer(result)
+
+
+def test_means_that_are_infinite_are_none_and_other_seeds_are_said():
+    assert rows._mean(np.array([1.0, np.inf]), rows._COLUMNS[0]).text == "–"
+    nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
+    outcomes = [*ended("a", 0.1, 0.2, **nothing), *ended("b", 0.1, **nothing)]
+    assert "Means over 1 to 2 seeds" in rows.of_runs(Tables(SCENARIO, outcomes))

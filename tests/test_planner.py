@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from fred.planning import question
 from fred.planning.attribution import COMPUTING, Attribution, of_rounds
 from fred.planning.candidates import POINTS, RATE, Candidate, of_cluster, that_apply
 from fred.planning.question import Question
-from fred.planning.ranking import doubts, ranked
+from fred.planning.ranking import Place, against, doubts, ranked
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.specification.loading import load, scenario
@@ -185,6 +186,21 @@ class TestRanking:
         assert "nobody reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
 
 
+def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():
+    never, first = math.inf, (2.0, 2.1, 2.2, 2.0, 2.1)
+    missing, once = against((never,) * 5, first, 10.0), against((2.0, 2.1, 2.3, 2.0, never), first, 2.5)
+    unsure = against((4.0, 4.1, 4.2, 4.3, never), (1.0, 2.0, never, never, never), 5.0)
+    told = [Place("b", "b", {}, 1, (), (), pair).told_apart for pair in (missing, once, unsure)]
+    assert told == [True, False, False]
+    assert missing["mean"] == pytest.approx(10 / math.prod(first) ** 0.2)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 9])
+def test_no_two_systems_of_a_plan_are_the_same(workers):
+    softsync = next((each for each in of_cluster(Cluster(workers=workers)) if each.run == "softsync"), None)
+    assert all(workers // n > 1 for n in (softsync.values if softsync else ())), "with one gradient an update it is asgd"
+
+
 SMALL = """
 task: {data: {name: synthetic-classification, examples: 600, evaluation: 100, features: 8, classes: 4}, model: softmax}
 evaluate: {target_error: 0.5}
@@ -206,7 +222,7 @@ def test_the_command_says_who_was_first_and_leaves_a_scenario_to_go_on_from(tmp_
     command = ["plan", "example", "--for", str(task), "--seeds", "2", "--budget", "20", "--jobs", "1", "--out", str(out)]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    for words in ("reached 50 % error first, after", "the trace has no network", "Not considered: ad-psgd", "all workers"):
+    for words in ("reached an error of 0.5 first, after", "the trace has no network", "Not considered: ad-psgd", "all workers"):
         assert words in shown
     planned = load(out / "scenario.yaml")
     assert {point.of for point in planned.points.values()} == {"sync", "asgd"}

@@ -99,6 +99,10 @@ def _check(names: list[str], known: list[str], options: argparse.Namespace) -> N
 
 def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
     """By figure, where it is written. Raises FredError where something else would be lost."""
+    if options.out.suffix[1:].lower() in _FORMATS and not options.out.is_dir():
+        raise FredError(
+            f"--out {options.out}: expected a folder; its files are named after figures, and --format says their kind"
+        )
     if options.out.resolve() == (options.folder / "figures").resolve():
         raise FredError(f"{options.out} is a part of the result, which `fred verify` checks; choose another folder with --out")
     files = {name: options.out / f"{name}.{options.format}" for name in names}

@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"what is learned: {', '.join(question.TASKS)}, or a YAML file with a `task` (default: the scenario's)",
     )
     target = own.add_mutually_exclusive_group()
-    target.add_argument("--target-error", type=float, metavar="SHARE", help="to be reached (default: the task's; digits: 0.12)")
+    target.add_argument("--target-error", type=float, metavar="ERROR", help="to be reached (default: the task's; digits: 0.12)")
     target.add_argument("--target-loss", type=float, metavar="LOSS", help="to be reached, instead of an error")
     own.add_argument("--seeds", type=int, metavar="N", help=f"to report, beside {_TUNING} to choose by (default: {SEEDS})")
     own.add_argument(
@@ -159,7 +159,7 @@ def _question(options: argparse.Namespace, given: _Given) -> Question:
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
-        raise FredError("no target: say --target-error SHARE, such as 0.1, or --target-loss LOSS")
+        raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
     budget = options.budget or given.budget or question.usual_budget(given.cluster)
     return Question(given.cluster, task or {}, target, budget, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
 

@@ -197,7 +197,8 @@ def _of_the_ranking(answer: Answer) -> str:
     brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
     return (
         f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried;\n"
-        f"relative to the first, seed by seed, geometric mean; in brackets: {brackets}"
+        f"relative to the first, seed by seed, geometric mean, who was not there within the budget as if at its end; "
+        f"in brackets: {brackets}"
     )
 
 

@@ -1,6 +1,7 @@
 """Any optax gradient transformation by name: `adam`, or `{name: sgd, momentum: 0.9}`, or a list of them, applied in turn."""
 
 import inspect
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -12,7 +13,7 @@ from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, refused
 
 _TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
-
+_TRIED: set[tuple[Any, str]] = set()  # what has made a first step, with its options
 
 _OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
 _NOT_ANNOTATED = (optax.contrib.dog, optax.contrib.dowg, optax.contrib.hutchinson_estimator_diag_hessian)
@@ -52,6 +53,14 @@ class Transformation(FromOptax):
         if "learning_rate" in self.given:
             raise ValueError(f"the learning rate is the algorithm's own option `learning_rate`, not one of `{self.name}`")
         self.check_options()
+        said = (self.factory, self.model_dump_json())
+        if said not in _TRIED:  # the same one in all runs of a sweep
+            self._try()
+            _TRIED.add(said)
+        return self
+
+    def _try(self) -> None:
+        """Refuse, with ValueError, what cannot make a step, or not one that servers can make."""
         try:
             self.build(0.1)
             updates, before, after = jax.eval_shape(self._step, _TINY, jax.ShapeDtypeStruct((), np.float32))
@@ -61,7 +70,6 @@ class Transformation(FromOptax):
             raise ValueError(f"optax.{self.name} cannot be used: it needs each example's gradient, and servers get the mean")
         if _shapes(before) != _shapes(after):
             raise ValueError(f"optax.{self.name} cannot be used: what it remembers changes its shapes or types")
-        return self
 
     def _step(self, params: Any, rate: Any) -> Any:
         """A first step, traced to see whether it works: updates, memory before and after."""
@@ -95,7 +103,7 @@ Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
 
 def _transforms(factory: Any) -> bool:
     """Whether it makes a gradient transformation."""
-    if not inspect.isfunction(factory):
+    if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option
         return False
     made = inspect.signature(factory).return_annotation
     return "GradientTransformation" in str(made) or factory in _NOT_ANNOTATED

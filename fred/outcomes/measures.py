@@ -31,6 +31,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
     counts = schedule.counts()
     measured = "loss" in metrics
     timing = _of_timing(schedule, run.protocol.has_clock)
+    diverged = _diverged(metrics) if measured else None
     return {
         "name": outcome.name,
         "algorithm": registry.name_of("algorithm", run.algorithm),
@@ -40,9 +41,9 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "ended_by": _ended_by(outcome, counts),
         **timing,
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured else None,
+        "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else it says nothing
         **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},
-        "diverged": _diverged(metrics) if measured else None,
+        "diverged": diverged,
         "target": _target(metrics, run) if measured else None,
         "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
     }

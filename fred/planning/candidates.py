@@ -51,10 +51,16 @@ def of_cluster(cluster: Cluster) -> list[Candidate]:
     """
     workers = cluster.size
     backups = tuple(sorted({1, workers // 4, workers // 2} & set(range(1, workers))))
-    splits = tuple(n for n in (2, 4, 8) if n < workers)
+    splits = tuple(n for n in (2, 4, 8) if workers // n > 1)  # or every gradient is an update, as with asgd
     groups = tuple(size for size in (2, 4, 8) if size < workers)
+    sizes = tuple(sorted({max(1, workers // 2), workers, 4 * workers}))
     several = [
         Candidate("backup-workers", "ssgd", "protocol.backup_workers", backups, (1,)),
+        Candidate("m-sync", "m-sync", "protocol.backup_workers", backups, (1,)),
+        Candidate("cutoff", "cutoff-sgd", "protocol.rule", ("auto", "hmm")),
+        Candidate("rennala", "rennala", "protocol.batch", sizes),
+        Candidate("ringmaster", "ringmaster", "protocol.threshold", sizes, shared_by=workers),
+        Candidate("delay-adaptive", "delay-adaptive", shared_by=workers),
         Candidate("softsync", "softsync-sgd", "protocol.n", splits, splits, shared_by=min(4.0, workers)),
         Candidate("asgd", "asgd", shared_by=workers),
         Candidate("sasgd", "sasgd"),

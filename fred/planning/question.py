@@ -74,7 +74,7 @@ class Question:
     def aim(self) -> str:
         """The target in words."""
         value = self.target[f"target_{self.measure}"]
-        return f"{100 * value:.3g} % error" if self.measure == "error" else f"{value:.3g} {self.measure.replace('_', ' ')}"
+        return f"{'an' if self.measure == 'error' else 'a'} {self.measure.replace('_', ' ')} of {value:.3g}"
 
     @property
     def measure(self) -> str:

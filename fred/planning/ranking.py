@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fred.errors import FredError
-from fred.outcomes.paired import compared
+from fred.outcomes.paired import interval
 from fred.outcomes.tables import Tables
 from fred.planning.candidates import Candidate
 
@@ -27,7 +26,7 @@ class Place:
         points: how many were tried.
         edges: the keys whose best value is at the edge of those tried.
         seconds: to the target, s [seeds]; infinite where it was not reached.
-        against: the row of `outcomes.paired.compared` that compares its time to the target with the first's; none of the first.
+        against: how many times as long it took as the first, as `against` says; none of the first.
     """
 
     run: str
@@ -51,7 +50,7 @@ class Place:
     @property
     def told_apart(self) -> bool:
         """Whether it is surely later than the first."""
-        return self.against is not None and (self.reached < len(self.seconds) or self.against["low"] > 1)
+        return self.against is not None and bool(self.against["low"] > 1)
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,10 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
     places.sort(
         key=lambda place: (place.median, -place.reached, np.mean([s for s in place.seconds if s < math.inf] or [math.inf]))
     )
-    against = _against(tables, places[0].point)
+    budget = float(tables.outcomes[0].run.stop.seconds or math.inf)
     unreached = {each.run for each in tried} - {place.run for place in places}
     return Ranking(
-        [Place(**{**vars(place), "against": against.get(place.point)}) for place in places],
+        [places[0], *(replace(place, against=against(place.seconds, places[0].seconds, budget)) for place in places[1:])],
         _lowest(tables, unreached, measure),
     )
 
@@ -138,14 +137,24 @@ def _edges(tables: Tables, run: str, values: Mapping[str, Any], natural: Sequenc
     return tuple(found)
 
 
-def _against(tables: Tables, first: str) -> dict[str, Mapping[str, Any]]:
-    """How much longer each took than the first, by point."""
-    try:
-        pairs = compared(tables, baseline=first)
-    except FredError:  # none has a number
-        return {}
-    own = pairs[pairs["quantity"] == "to_target"]
-    return {str(row["run"]): {str(name): value for name, value in row.items()} for row in own.to_dict("records")}
+def against(seconds: Sequence[float], first: Sequence[float], budget: float) -> dict[str, Any]:
+    """How many times as long it took as the first, seed by seed; who was not there counts as there when the budget ended.
+
+    So where the first always was, and this one was not, it is at least as much later as is said.
+
+    Args:
+        seconds: of the one, s [seeds]; infinite where it was not there.
+        first: of the first.
+        budget: until when they were waited for, s.
+
+    >>> found = against([3.0, 3.0, 4.0, 4.0, math.inf], [2.0, 2.0, 2.0, 2.0, 2.0], budget=6.0)
+    >>> round(found["mean"], 2), found["low"] > 1
+    (1.93, True)
+    """
+    logs = np.log(np.minimum(seconds, budget) / np.minimum(first, budget))
+    low, high = interval(logs)
+    found = {"mean": logs.mean(), "low": low, "high": high, "least": logs.min(), "largest": logs.max()}
+    return {name: math.exp(value) for name, value in found.items()} | {"way": "ratio", "seeds": len(logs), "missing": 0}
 
 
 def _lowest(tables: Tables, runs: set[str], measure: str) -> dict[str, float]:

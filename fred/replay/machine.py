@@ -60,13 +60,13 @@ def replay(
 
     A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
     """
-    run = compiled(arithmetic, program.kinds)
+    run, chunk = compiled(arithmetic, program.kinds), _Chunks(program, batches)
     phase, carry = 0, start(program, arithmetic, models, examples)
     if resumed:
         phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
     for mark in program.marks[passed:].tolist():
         while phase < mark:
-            end, operands, offsets = _chunk(program, phase, mark, batches)
+            end, operands, offsets = chunk(phase, mark)
             with _said(arithmetic, program.kinds, (carry, operands)):
                 carry = run(carry, examples, operands, offsets, end - phase)
             phase = end
@@ -295,23 +295,38 @@ def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
 
 
-def _chunk(program: Program, phase: int, mark: int, batches: Minibatches) -> tuple[int, list[Operands], np.ndarray]:
-    """The next phases that fit the compiled loop's fixed sizes: where they end, their operands, their offsets."""
-    offsets = program.offsets
-    batch = batches.width
-    widths = [_width(kind, program.operands[kind], batch) for kind in program.kinds]
-    capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // width)) for width in widths]
-    end = min(mark, phase + 4096)
-    for k, capacity in enumerate(capacities):
-        end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
-    operands = []
-    for k, (kind, capacity) in enumerate(zip(program.kinds, capacities, strict=True)):
-        part = {name: full[offsets[phase, k] : offsets[end, k]] for name, full in program.operands[kind].items()}
-        if "minibatch" in part:
-            indices = batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
-            part["indices"] = indices.reshape(len(indices), kind.members * batch)
-        operands.append({name: _padded(array, capacity) for name, array in part.items()})
-    return end, operands, _padded(offsets[phase : end + 1] - offsets[phase], 4097)
+class _Chunks:
+    """A program's operands for the compiled loop's fixed sizes, in order; minibatches are drawn for many chunks at once."""
+
+    def __init__(self, program: Program, batches: Minibatches):
+        self._program, self._batches = program, batches
+        widths = [_width(kind, program.operands[kind], batches.width) for kind in program.kinds]
+        self._capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // width)) for width in widths]
+        self._drawn: dict[Kind, tuple[int, np.ndarray]] = {}  # from which instruction on, indices
+
+    def __call__(self, phase: int, mark: int) -> tuple[int, list[Operands], np.ndarray]:
+        """The next phases that fit: where they end, their operands, their offsets."""
+        offsets = self._program.offsets
+        end = min(mark, phase + 4096)
+        for k, capacity in enumerate(self._capacities):
+            end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
+        operands = []
+        for k, (kind, capacity) in enumerate(zip(self._program.kinds, self._capacities, strict=True)):
+            own = slice(int(offsets[phase, k]), int(offsets[end, k]))
+            part = {name: full[own] for name, full in self._program.operands[kind].items() if name != "minibatch"}
+            if "minibatch" in self._program.operands[kind]:
+                part["indices"] = self._indices(kind, own, capacity)
+            operands.append({name: _padded(array, capacity) for name, array in part.items()})
+        return end, operands, _padded(offsets[phase : end + 1] - offsets[phase], 4097)
+
+    def _indices(self, kind: Kind, own: slice, capacity: int) -> np.ndarray:
+        first, drawn = self._drawn.get(kind, (own.stop, None))
+        if drawn is None or not first <= own.start <= own.stop <= first + len(drawn):
+            first, wanted = own.start, self._program.operands[kind]["minibatch"][own.start : own.start + capacity]
+            indices = self._batches.indices(*np.moveaxis(wanted, -1, 0))
+            drawn = indices.reshape(len(indices), kind.members * self._batches.width)
+            self._drawn[kind] = (first, drawn)
+        return drawn[own.start - first : own.stop - first]
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:

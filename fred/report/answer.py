@@ -49,7 +49,7 @@ def answer(tables: Tables) -> str:
     except FredError as error:
         return f"{str(error)[:1].upper()}{str(error)[1:]}."
     runs = [_Run(str(name), rows) for name, rows in reported.summary.groupby("name", sort=False)]
-    sentences = _chosen(tables) if tables.swept else []
+    sentences = [*_chosen(tables), *_without_a_best(tables)] if tables.swept else []
     share = _is_share(reported)
     if any(run.values("target_updates").notna().any() or _goals([run]) for run in runs):
         sentences.append(_to_target(reported, runs, share))
@@ -66,6 +66,8 @@ def _chosen(tables: Tables) -> list[str]:
     """Which point of each sweep is the best, of up to three sweeps."""
     criterion, best = tables.scenario.criterion, tables.best
     keys, said = sweeps.keys_of(best), []
+    if not len(best):
+        return []
     for _, row in best.head(3).iterrows():
         values = zip(keys, sweeps.said(row[keys]), strict=True)
         words = ", ".join(f"{key.rsplit('.', 1)[-1]} {value}" for key, value in values if value != "–")
@@ -75,29 +77,40 @@ def _chosen(tables: Tables) -> list[str]:
     return [f"Of {len(tables.sweep)} points, by the {criterion.way} {name}: {'; '.join(said)}{more}"]
 
 
+def _without_a_best(tables: Tables) -> list[str]:
+    """The swept runs of which no point can be the best, and so none is compared."""
+    chosen, column = set(tables.best["run"]), tables.scenario.criterion.column.replace("_", " ")
+    swept = dict.fromkeys(point.of for point in tables.scenario.points.values())
+    return [f"No point of {name} has a finite {column}" for name in swept if name not in chosen]
+
+
 def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
-    """Who came down to the target first; all seeds must have reached it."""
+    """Who came down to the target first; all seeds must have reached it. Who has no clock is not ranked with those who have."""
     goals = _goals(runs)
     what = _goal(*goals[0], share) if len(goals) == 1 else "its target"
     done = [run for run in runs if np.isfinite(run.mean("target_updates"))]
-    timed = all(np.isfinite(run.mean("target_seconds")) for run in done)
-    column = "target_seconds" if timed else "target_updates"
-    done.sort(key=lambda run: run.mean(column))
     if not done:
         return _not_reached(tables, runs, what, share)
-    first = done[0]
-    after = f"{first.mean(column):.3g} s" if timed else f"{first.mean(column):,.0f} updates"
+    timed = [run for run in done if np.isfinite(run.mean("target_seconds"))]
+    beside = [run for run in done if run not in timed] if timed else []
+    sentence = _first(tables, timed or done, what, "target_seconds" if timed else "target_updates")
+    said = [f"{run.name}, which has no clock, after {run.mean('target_updates'):,.0f} updates{_over(run)}" for run in beside]
+    if len(timed or done) == 1 < len(runs) and not beside:
+        said = ["and no other run did with all seeds"]
+    return ", ".join([sentence, *said])
+
+
+def _first(tables: Tables, done: Sequence[_Run], what: str, column: str) -> str:
+    """Which of those that reached the target was the first, and by how much."""
+    first, *others = sorted(done, key=lambda run: run.mean(column))
+    after = f"{first.mean(column):.3g} s" if column == "target_seconds" else f"{first.mean(column):,.0f} updates"
     seeds = f"{after}{_over(first)}"
-    if len(runs) == 1:
+    if not others:
         return f"{first.name} reached {what} after {seeds}"
-    if len(done) == 1:
-        return f"{first.name} reached {what} after {seeds}, and no other run did with all seeds"
-    second = done[1].name
+    second = others[0].name
     pair = _pair(tables, first.name, second, "to_target")
-    if not np.isfinite(pair["least"]):  # it took no time
-        return f"{first.name} reached {what} first, after {seeds}"
-    if pair["least"] == pair["largest"] == 1:
-        return f"{_tied(done, column)} reached {what} first, after {seeds}"
+    if not np.isfinite(pair["least"]) or pair["least"] == pair["largest"] == 1:  # it took no time; or all as long
+        return f"{_tied([first, *others], column)} reached {what} first, after {seeds}"
     if _lowest(pair) > 1:
         return f"{first.name} reached {what} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
     return (

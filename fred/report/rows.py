@@ -88,13 +88,15 @@ def of_runs(tables: Tables) -> str:
         tables: what the runs came to; of a sweep every point has a row.
     """
     summary = _with_bytes(tables.summary)
-    shown, seeds = _shown(summary), int(summary.groupby("name").size().max())
+    shown, seeds = _shown(summary), summary.groupby("name").size()
     rows = [
         [Cell(str(name)), *(_mean(own[each.column].to_numpy(np.float64), each) for each in shown)]
         for name, own in summary.groupby("name", sort=False)
     ]
-    spread = f"Means over {seeds} seeds ± half the range; – where a seed has none." if seeds > 1 else "One seed."
-    return table(["run", *(each.heading for each in shown)], rows, f"{spread} Staleness is in updates.")
+    number = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
+    spread = f"Means over {number} seeds ± half the range; – where a seed has none." if seeds.max() > 1 else "One seed."
+    unequal = " Runs with other seeds are not to be compared." if len(set(_seeds(summary))) > 1 else ""
+    return table(["run", *(each.heading for each in shown)], rows, f"{spread}{unequal} Staleness is in updates.")
 
 
 def by_seed(tables: Tables) -> str:
@@ -113,9 +115,14 @@ def _shown(summary: pd.DataFrame) -> list[_Column]:
     return [each for each in _COLUMNS if each.column in summary and summary[each.column].notna().any()]
 
 
+def _seeds(summary: pd.DataFrame) -> list[tuple[int, ...]]:
+    """Those of each run."""
+    return [tuple(own) for _, own in summary.groupby("name", sort=False)["seed"]]
+
+
 def _mean(values: NDArray[np.float64], shown: _Column) -> Cell:
     """Of the seeds' values."""
-    if np.isnan(values).any():
+    if not np.isfinite(values).all():
         return Cell("–", np.nan)
     mean, half = shown.factor * values.mean(), shown.factor * (values.max() - values.min()) / 2
     return Cell(

@@ -132,9 +132,14 @@ def _replayed(
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     passed = len(measured)
     marks = replay(program, do, problem.models, problem.examples, problem.batches, reached, passed)
+    before = -1
     for number, mark in enumerate(marks, start=passed):
-        states = states_at(program, number, mark, do, problem.layout.answer)
-        measured.append(problem.measure(states))
+        if mark.phase == before:  # nothing has happened since
+            measured.append(measured[-1])
+        else:
+            states = states_at(program, number, mark, do, problem.layout.answer)
+            measured.append(problem.measure(states))
+        before = mark.phase
         following.progress(len(measured) / len(points.rows))
         if _target_reached(run, measured):
             rows, at = int(points.rows[number]), float(points.seconds[number])
@@ -151,6 +156,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
     do, resumed, replicas = problem.arithmetic, following.resumed, problem.layout.replicas
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     interpreter = Interpreter(do, problem.models, replicas, problem.examples, problem.batches, reached)
+    interpreter.loss = lambda: problem.measure(interpreter.states(problem.layout.answer))["loss"]
     looks = itertools.count(1)  # at points, also at those that were measured before
     states: list[State] = []  # at the last point
 

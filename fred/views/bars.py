@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fred.views.figures import Picture, caption, listed, on_top, panels, style, titled
-from fred.views.scales import far_apart
+from fred.views.scales import counted, far_apart
 from fred.views.view import COLOURS, View
 
 _FEW = 12  # bars that may be thick
@@ -79,6 +79,7 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
     axis.set(yticks=range(len(names)), yticklabels=list(names), xlabel=label)
     for tick in axis.get_yticklabels():
         tick.set_parse_math(False)
+    counted(axis.xaxis)
     axis.grid(axis="y", visible=False)
     axis.set_ylim(len(names) - 0.5, -0.5)
     return figure, axis

@@ -20,7 +20,7 @@ from fred.views.figures import (
     panels,
     style,
 )
-from fred.views.scales import far_apart, plain_logarithmic
+from fred.views.scales import counted, far_apart, plain_logarithmic
 from fred.views.view import AXES, Look, View
 
 _POINTS = 400  # of a line
@@ -165,6 +165,8 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = No
                 shown = own.iloc[np.unique(np.linspace(0, len(own) - 1, _POINTS).astype(int))]
                 axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
             axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
+            counted(axis.xaxis)
+            counted(axis.yaxis)
         legend(figure, axes[0], view)
         caption(figure, said, "dotted: all that could have been sent")
     return figure

@@ -20,6 +20,7 @@ from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View
 
+_EQUAL = 1e-4  # of the median disagreement: what is less is drawn as 0
 _PARTS = 30  # of a run, of each of which the pace is drawn
 
 
@@ -31,7 +32,7 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         view: how they are looked at; a run has the same colour in all of them, also where it is the best point of its sweep.
 
     Without a task there is no loss or error; without a clock no throughput and no timeline; copies are drawn where some were
-    not sent, traffic where something was, the pace where the cluster changes in the course of time.
+    not sent, traffic where something was, staleness where something is stale, the pace where the cluster changes with time.
     """
     view = coloured(tables, view)
     if tables.swept:
@@ -51,7 +52,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
         drawn["paired"] = partial(paired, tables, view)
     if any(sum(each.summary["bytes"].values()) for each in tables.outcomes):
         drawn["traffic"] = partial(traffic, tables, view)
-    drawn["staleness"] = partial(stale_gradients, tables, view)
+    if any(each.summary["staleness"]["max"] for each in tables.outcomes):
+        drawn["staleness"] = partial(stale_gradients, tables, view)
     if any(_suppressed(**each.summary["copies"]) for each in tables.outcomes):
         drawn["copies"] = partial(sent_copies, tables, view)
     if any(each.run.protocol.has_clock for each in tables.outcomes):
@@ -100,7 +102,8 @@ def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture
     if quantity not in metrics:
         raise FredError(f"there is no {quantity} to plot: say `evaluate.{quantity}: true`")
     view = coloured(tables, view)
-    return curves.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title, tables.target(quantity), view)
+    metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # those that measured it
+    return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 
 def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Picture:
@@ -114,8 +117,11 @@ def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Pict
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
-    view = coloured(tables, view)
-    return curves.learning(metrics.dropna(subset=quantity), quantity, tables.scenario.title, view=view)
+    drawn = metrics.dropna(subset=quantity)
+    if quantity == "disagreement":  # models that have just been averaged are equal, but for rounding
+        own = drawn[quantity]
+        drawn = drawn.assign(**{quantity: own.where(own > _EQUAL * own.median(), 0.0)})
+    return curves.learning(drawn, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
 def paired(tables: Tables, view: View | None = None) -> Picture:

@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 _DECADES = 3.0  # from which on only powers of ten have room
 
@@ -22,6 +23,16 @@ def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
     own.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < _DECADES else (1,)))
     own.set_minor_locator(NullLocator())
     own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def counted(own: Axis) -> None:
+    """A linear axis of few numbers, all written out.
+
+    Args:
+        own: the axis, `xaxis` or `yaxis` of a panel.
+    """
+    own.set_major_locator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)))
+    own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def far_apart(values: pd.Series, times: float = 6) -> bool:

@@ -19,6 +19,7 @@ from fred.learning.server import Family, Message, Scalar, Server, State
 from fred.learning.servers.sasgd import StalenessAware
 
 Positive = Annotated[float, Field(gt=0)]
+_SHRINK = 2.0**-80  # what is so long that its squares would be infinite
 
 
 class DelayAdaptive(StalenessAware):
@@ -207,4 +208,7 @@ class PickySGD(_Remembering):
 
 
 def _length(arrays: Params) -> jax.Array:
-    return jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(arrays)))
+    leaves = jax.tree.leaves(arrays)
+    length = jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in leaves))
+    scaled = jnp.sqrt(sum(jnp.sum(jnp.square(leaf * _SHRINK)) for leaf in leaves)) / _SHRINK
+    return jnp.where(jnp.isfinite(length), length, scaled)
