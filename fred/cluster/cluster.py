@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 
 from fred.cluster.contention import Contention, Load, NodeOf
 from fred.cluster.durations import NANOSECONDS, check_median
-from fred.cluster.elementary import power
 from fred.cluster.faults import Fault, Trouble
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
@@ -49,9 +48,6 @@ class Cluster(Component):
     workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
-    slowing: Positive | None = Field(
-        None, description="worker i, from 1 on, takes i^slowing times as long: 1: i s where the first takes 1 s; 0.5: sqrt(i) s"
-    )
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
     nodes: Count | tuple[Count, ...] = Field(
@@ -70,8 +66,8 @@ class Cluster(Component):
         grouped = sum(group.workers for group in self.groups)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
-        if (bool(self.groups), bool(self.speeds), bool(self.slowing)).count(True) > 1:
-            raise ValueError("give one of `speeds`, `slowing` and `groups`, not several")
+        if self.groups and self.speeds:
+            raise ValueError("give `speeds` or `groups`, not both")
         if self.speeds and len(self.speeds) != self.size:
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
         if self.size > MOST_WORKERS:
@@ -123,8 +119,6 @@ class Cluster(Component):
         """Speed of each worker: [workers]."""
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
-        if self.slowing:
-            return [1 / float(slow) for slow in power(np.arange(1.0, self.size + 1), self.slowing)]
         return list(self.speeds) or [1.0] * self.size
 
     @cached_property
