@@ -206,6 +206,10 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
             **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},
         },
+        "drop-compute": {
+            **{"micro_batches": draws.between(1, 4), "average": draws.one("planned", "done")},
+            **draws.one({"measured": draws.between(1, 4)}, {"threshold": draws.real(0.01, 1)}),
+        },
         "straggler-tolerant": {"period": draws.between(1, 5), **draws.one({}, {"enough": draws.between(1, workers)})},
         "eager": {"start_by": draws.one("solo", "majority", "half"), "period": draws.one(None, 2, 5)},
         "group-averaging": {
