@@ -40,6 +40,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "pipemare": "fred.learning.servers.pipelines:PipeMare",
         "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
         "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
+        "dbw": "fred.learning.servers.dbw:DBW",
         "dropcompute": "fred.learning.servers.plain:DropComputeSGD",
         "local-sgd": "fred.learning.servers.plain:LocalSGD",
         "adacomm": "fred.learning.servers.plain:AdaComm",
