@@ -36,6 +36,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "dc-asgd": "fred.learning.servers.delays:DelayCompensated",
         "clipped-asgd": "fred.learning.servers.delays:ClippedASGD",
         "picky-sgd": "fred.learning.servers.delays:PickySGD",
+        "ia2sgd": "fred.learning.servers.tables:IA2SGD",
+        "ringleader": "fred.learning.servers.tables:RingleaderASGD",
         "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
         "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
         "local-sgd": "fred.learning.servers.plain:LocalSGD",
