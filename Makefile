@@ -8,6 +8,7 @@
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
+# make study: is asynchrony needed? (an hour or two.)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +18,7 @@ DOCS := .venv/docs.installed
 
 export FRED_DATA ?= $(wildcard ../shared/data)
 
-.PHONY: install quickstart lint format test docs images slow bench fuzz kills portable pythons golden house reproduce lock clean
+.PHONY: install quickstart lint format test docs images slow bench fuzz kills portable pythons golden house reproduce study lock clean
 
 install: $(RUNTIME)
 
@@ -75,6 +76,9 @@ golden: $(TEST)
 
 reproduce: $(RUNTIME)
 	$(BIN)/python -m reproductions
+
+study: $(RUNTIME)
+	$(BIN)/python -m studies.asynchrony
 
 lock:
 	uv pip compile setup.cfg --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements.lock

@@ -65,7 +65,10 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
     run = {
         "cluster": cluster,
         "algorithm": algorithm,
-        "protocol": {"name": protocol, **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {})},
+        "protocol": {
+            "name": protocol,
+            **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {}, task is not None),
+        },
         "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
         "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
     }
@@ -73,7 +76,7 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
         run["task"] = dict(task)
         if draws.has("targets"):
             run["stop"] |= draws.one({}, {"target_loss": draws.one(0.5, 1.0)})
-        if protocol in ("gossip", "pairwise", "local-steps", "group-averaging") and draws.has("examples"):
+        if protocol in ("gossip", "pairwise", "local-steps", "group-averaging", "straggler-tolerant") and draws.has("examples"):
             run["task"]["replicas_start"] = "apart"
     return run
 
@@ -93,7 +96,7 @@ def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
         algorithm["variant"] = draws.one("std", "published-code", "literal")
     if name in ("sasgd", "fasgd"):
         algorithm |= draws.one({}, {"divisor": "tau + 1"})
-    return algorithm | _answers(draws).get(name, {})
+    return algorithm | _answers(draws).get(name, {}) | _outer(draws).get(name, {})
 
 
 def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
@@ -104,6 +107,15 @@ def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
         "dc-asgd": draws.one({}, {"compensation": 0.5}, adaptive),
         "clipped-asgd": {"length": draws.one(0.01, 0.5, 1e6)},
         "picky-sgd": {"distance": draws.one(0.001, 0.3, 1e6)},
+    }
+
+
+def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
+    """What is done with averages and differences."""
+    return {
+        "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
+        "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
+        "fadas": {"patience": draws.between(0, 3)},
     }
 
 
@@ -155,7 +167,7 @@ def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
     return often
 
 
-def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str, Any]) -> dict[str, Any]:
+def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str, Any], learns: bool) -> dict[str, Any]:
     cut: dict[str, Any] = {}
     if draws.has("clocks"):
         cut = {"clocks": "each", "cut": draws.one("parts", "layers"), "pulls": draws.one("in-turn", "at-once")}
@@ -187,7 +199,14 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         },
         "gossip": _gossip(draws, workers),
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
-        "local-steps": {"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
+        "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
+        "accumulating": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},
+        "buffered": {"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
+        "local-steps": {
+            **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
+            **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},
+        },
+        "straggler-tolerant": {"period": draws.between(1, 5), **draws.one({}, {"enough": draws.between(1, workers)})},
         "eager": {"start_by": draws.one("solo", "majority", "half"), "period": draws.one(None, 2, 5)},
         "group-averaging": {
             **{

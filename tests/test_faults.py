@@ -282,7 +282,20 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     @pytest.mark.parametrize(
         ("name", "options"),
         [
-            *((name, {}) for name in ("gossip", "local-steps", "group-averaging", "pairwise", "eager")),
+            *(
+                (name, {})
+                for name in (
+                    "gossip",
+                    "local-steps",
+                    "group-averaging",
+                    "pairwise",
+                    "eager",
+                    "elastic",
+                    "accumulating",
+                    "buffered",
+                    "straggler-tolerant",
+                )
+            ),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )

@@ -26,7 +26,7 @@ from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
-SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "eager")
+SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "straggler-tolerant", "eager")
 MESSAGE = {"message_bytes": 1000}
 
 

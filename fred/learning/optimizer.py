@@ -1,6 +1,7 @@
 """Any optax gradient transformation by name: `adam`, or `{name: sgd, momentum: 0.9}`, or a list of them, applied in turn."""
 
 import inspect
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -102,7 +103,7 @@ Optimizer = Annotated[tuple[Transformation, ...], *ONE_OR_SEVERAL]
 
 def _transforms(factory: Any) -> bool:
     """Whether it makes a gradient transformation."""
-    if not inspect.isfunction(factory):
+    if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option
         return False
     made = inspect.signature(factory).return_annotation
     return "GradientTransformation" in str(made) or factory in _NOT_ANNOTATED

@@ -27,6 +27,7 @@ class Family(StrEnum):
     FRESH = "Nothing is stale"
     AS_THEY_COME = "Stale gradients, as they come"
     ANSWERED = "Stale gradients, and an answer to them"
+    OF_ONE_AGE = "Gradients of one age, as in pipelines"
     AVERAGED = "Models of the workers' own, averaged"
     OWN = "Your own"
 

@@ -1,5 +1,7 @@
 """Local SGD [Stich 2018, arXiv:1805.09767, algorithm 1; Lin et al. 2018, arXiv:1808.07217, algorithm 1]: meet now and then.
 
+How often may follow the loss: AdaComm [Wang & Joshi 2019, arXiv:1810.08313, section 4], with a constant learning rate.
+
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
@@ -16,12 +18,14 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [125.0, 0.5]
 """
 
+import math
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
@@ -32,8 +36,13 @@ from fred.timing.simulation import Process, Simulation
 class LocalSteps(Protocol):
     """Every worker makes `period` updates of its own model; then all wait for all, and an allreduce averages the models.
 
-    Post-local SGD [Lin et al. 2018, section 3] averages after every update first, and only then as seldom as that.
+    Post-local SGD [Lin et al. 2018, section 3] averages after every update first, and only then as seldom as that. AdaComm
+    (`adapt_every`) averages seldom first, and then ever more often: in the first averaging of each interval H becomes
+    ceil(H_0 x square root of F / F_0), of the loss then and at the start, or ceil(H / 2) where that would be no less than H.
+    F is the loss that evaluations show, where the paper has the training loss; to know it takes no time.
     """
+
+    asks_for: ClassVar[Literal["statistic", "loss"]] = "loss"
 
     faults: ClassVar[str] = (
         "A worker keeps its model, and computes the lost gradient anew; an averaging begins when everybody is there."
@@ -41,6 +50,14 @@ class LocalSteps(Protocol):
 
     period: Count = Field(8, description="H: updates of each worker between two averagings")
     start_after: Whole = Field(0, description="so many updates at the start, after each of which models are averaged")
+
+    adapt_every: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="T_0: seconds between two changes of the period, which follows the loss; absent: it stays"
+    )
+
+    @property
+    def needs_values(self) -> bool:
+        return self.adapt_every is not None
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.peers(cluster.size)
@@ -63,16 +80,19 @@ class _Meeting:
 
     def __init__(self, sim: Simulation, protocol: LocalSteps):
         self._sim, self._protocol = sim, protocol
+        self._pace = _Pace(sim, protocol)
         self._updates = [0] * sim.workers
+        self._since = [0] * sim.workers  # updates since the last averaging
         self._arrived = 0
         self._over = sim.env.event()
 
     def enter(self, worker: int) -> Process:
         """A worker has made one more update; ends, where models are averaged after it, when they have been."""
         self._updates[worker] += 1
-        local = self._updates[worker] - self._protocol.start_after
-        if local > 0 and local % self._protocol.period:
+        self._since[worker] += 1
+        if self._updates[worker] > self._protocol.start_after and self._since[worker] < self._pace.period:
             return
+        self._since[worker] = 0
         self._arrived += 1
         if self._arrived == self._sim.workers:
             cost = self._sim.allreduce(self._sim.workers, awaited=range(self._sim.workers))
@@ -84,6 +104,32 @@ class _Meeting:
         mean = self._sim.mix(0, [(self._sim.own(worker), 1 / self._sim.workers) for worker in everybody])
         for worker in everybody:
             self._sim.sync(worker, mean, cost=cost)
+        self._pace.adapt()
         self._arrived = 0
         over, self._over = self._over, self._sim.env.event()
         over.succeed()
+
+
+class _Pace:
+    """How many updates lie between two averagings."""
+
+    def __init__(self, sim: Simulation, protocol: LocalSteps):
+        self._sim, self._first = sim, protocol.period
+        self.period = protocol.period
+        self._interval = NEVER if protocol.adapt_every is None else max(1, round(protocol.adapt_every * NANOSECONDS))
+        self._next = self._interval  # ns, from when on it changes
+        self._loss = math.nan if protocol.adapt_every is None else sim.loss()  # at the start
+
+    def adapt(self) -> None:
+        """Models have been averaged."""
+        if self._sim.now < self._next:
+            return
+        self._next = (self._sim.now // self._interval + 1) * self._interval
+        followed = self._followed()
+        self.period = followed if followed < self.period else math.ceil(self.period / 2)
+
+    def _followed(self) -> int:
+        """What the loss asks for; of one that has no root, as much as before."""
+        loss = self._sim.loss()
+        root = math.sqrt(loss / self._loss) if self._loss > 0 and 0 <= loss < math.inf else math.inf
+        return max(1, math.ceil(self._first * root)) if root < math.inf else self.period

@@ -1,7 +1,7 @@
 """What every protocol is: who waits for whom."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fred.cluster.cluster import Cluster
 from fred.components.component import Component
@@ -38,6 +38,7 @@ class Protocol(Component):
     """
 
     has_clock: ClassVar[bool] = True  # False: no virtual time passes, only the order of events is meant
+    asks_for: ClassVar[Literal["statistic", "loss"]] = "statistic"  # where timing depends on what is learned: on what of it
     faults: ClassVar[str] = ""  # what becomes of a worker that is away for a while, and of those who need it
 
     @abstractmethod

@@ -156,6 +156,7 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
     do, resumed, replicas = problem.arithmetic, following.resumed, problem.layout.replicas
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     interpreter = Interpreter(do, problem.models, replicas, problem.examples, problem.batches, reached)
+    interpreter.loss = lambda: problem.measure(interpreter.states(problem.layout.answer))["loss"]
     looks = itertools.count(1)  # at points, also at those that were measured before
     states: list[State] = []  # at the last point
 

@@ -146,7 +146,7 @@ class Run(Component):
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
-        if self.protocol.needs_values and not self.algorithm.has_statistic:
+        if self.protocol.needs_values and self.protocol.asks_for == "statistic" and not self.algorithm.has_statistic:
             raise ValueError("this protocol's timing depends on a statistic that this algorithm does not have")
         layout = self.protocol.layout(self.cluster)
         check_layout(layout)

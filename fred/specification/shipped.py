@@ -66,7 +66,7 @@ def promise(name: str) -> str:
 
     >>> from fred.specification import shipped
     >>> shipped.promise("workloads/sentences")
-    'gradients within the same virtual time; who waits for all waits for whoever has drawn the longest sentences.'
+    'gradients within the same virtual time (throughput); who waits for all waits for whoever has drawn the longest ...'
     """
     lines = []
     for line in file_of(name).read_text(encoding="utf-8").splitlines():

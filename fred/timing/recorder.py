@@ -43,7 +43,7 @@ class Listener(Protocol):
         return
 
     def statistic(self, cell: int) -> float:
-        """What the algorithm lets timing depend on, of a block's present state."""
+        """What the algorithm lets timing depend on, of a block's present state; of NONE, the run's loss."""
 
 
 class Recorder:
@@ -238,6 +238,11 @@ class Recorder:
         """What the algorithm lets timing depend on, of a block's present state: only known where there is a listener."""
         assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
         return self.listener.statistic(replica * self._blocks + block)
+
+    def loss(self) -> float:
+        """The loss of what the run has come to until now: only known where there is a listener."""
+        assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
+        return self.listener.statistic(NONE)
 
     def watch(self, gradient: Gradient) -> None:
         """The listener, if there is one, keeps the gradient's value for as long as anybody holds it."""

@@ -334,3 +334,7 @@ class Simulation(Sending):
         if self.blocks == 1:
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
+
+    def loss(self) -> float:
+        """The loss that an evaluation would find now; known in protocols whose `needs_values` is True."""
+        return self.record.loss()

@@ -15,6 +15,8 @@
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |
 | LocalSGD     | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217        |
+| AdaComm      | Wang, Joshi 2019, arXiv:1810.08313, section 4                                                     |
+| STSyn        | Zhu, Zhang, Wang 2024, "STSyn", arXiv:2210.03521, section 3                                       |
 | EagerSGD     | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2                   |
 | DPSGD        | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                         |
 | ADPSGD       | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                       |
@@ -154,6 +156,28 @@ class LocalSGD(Server):
 w_i <- w_i - step(g_i)
 w_i <- mean of all w    (every `period` updates)"""
     protocol: ClassVar[str] = "local-steps"
+
+
+class AdaComm(Server):
+    """Local SGD that averages the more often, the smaller the loss has become."""
+
+    family: ClassVar[Family] = Family.AVERAGED
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w                   (every H updates)
+H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, where it would not fall)"""
+    protocol: ClassVar[str] = "local-steps"
+    protocol_options: ClassVar[dict[str, Any]] = {"period": 16, "adapt_every": 60.0}
+
+
+class STSyn(Server):
+    """Every worker steps its own model, until K have made U updates; then all models that have changed are averaged."""
+
+    family: ClassVar[Family] = Family.AVERAGED
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of the w_j of all who have made an update    (as soon as K workers have made U)"""
+    protocol: ClassVar[str] = "straggler-tolerant"
 
 
 class EagerSGD(Server):

@@ -1,0 +1,138 @@
+"""Local SGD whose averages are steps of an outer optimizer with momentum.
+
+| class  | source                                                                                                            |
+|--------|-------------------------------------------------------------------------------------------------------------------|
+| BMUF   | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2   |
+| SlowMo | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                         |
+| SNOO   | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                     |
+
+Every worker remembers the model from which its local steps began, x_0, and the momentum. It need not be sent, for all that
+take part in an average have the same.
+"""
+
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Family, Rate, Scalar, Server, State
+
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Outer(Server):
+    """What an average has changed of x_0 is what the outer optimizer makes its step of."""
+
+    family: ClassVar[Family] = Family.AVERAGED
+    protocol: ClassVar[str] = "local-steps"
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The outer optimizer's step from x_0 on, where others would take the average; from there local steps go on."""
+        met = super().synchronize(state, mixed, keep, weight)
+        changes = jax.tree.map(jnp.subtract, met.params, state.before)
+        speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
+        ways = jax.tree.map(lambda own, change: self._way(state, own, change), speed, changes)
+        params = jax.tree.map(jnp.add, state.before, ways)
+        return met.replace(params=params, before=params, speed=speed)
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """The momentum after a change of an array."""
+        raise NotImplementedError
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """The step, of the momentum after a change."""
+        raise NotImplementedError
+
+
+class BMUF(_Outer):
+    """Local SGD whose averages are filtered by momentum: what a block of steps has changed goes on in the next ones.
+
+    Classical, or Nesterov's, where local steps begin ahead. Two averages that each change 1 by 0.5, as one worker sees them:
+
+        >>> from fred.learning.servers.outer import BMUF
+        >>> import jax.numpy as jnp
+        >>> def changed(server):
+        ...     state, values = server.init({"w": jnp.array([1.0])}, workers=4), []
+        ...     for _ in range(2):
+        ...         state = server.synchronize(state, {"w": state.params["w"] + 0.5}, keep=0.0, weight=1.0)
+        ...         values += state.params["w"].tolist()
+        ...     return values
+        >>> changed(BMUF(learning_rate=0.1)), changed(BMUF(learning_rate=0.1, nesterov=True))
+        ([1.5, 2.375], [1.875, 3.03125])
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
+w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)"""
+
+    block_momentum: Momentum | None = Field(None, description="mu; absent: 1 - 1 / workers")
+    block_rate: Rate = Field(1.0, description="z: of what a block of steps has changed")
+    nesterov: bool = Field(False, description="whether local steps begin where momentum alone would lead next")
+
+    def init(self, params: Params, workers: int) -> State:
+        momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum
+        return super().init(params, workers).replace(momentum=jnp.float32(momentum))
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return state.momentum * speed + self.block_rate * change
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.block_rate * change + state.momentum * speed if self.nesterov else speed
+
+
+class SlowMo(_Outer):
+    """Local SGD with slow momentum, kept in units of gradients: it follows the learning rate when that changes.
+
+    The optimizer's own memory of each worker is kept. Averages may be of any protocol's, such as `gossip`'s.
+    With a constant learning rate it is BMUF, of momentum b and, where a is 1, block rate 1.
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
+w_i <- x_0 - a r u"""
+
+    slow_rate: Rate = Field(1.0, description="a: of the slow steps")
+    slow_momentum: Momentum = Field(0.7, description="b; 0.4 to 0.8 are usual")
+
+    def init(self, params: Params, workers: int) -> State:
+        state = super().init(params, workers)
+        return state.replace(due=state.rate)
+
+    def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
+        """A local step, whose rate is kept in mind."""
+        return super().step(state, grads, scale, model).replace(due=state.rate)
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.slow_momentum * speed - change / state.due
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return -self.slow_rate * state.due * speed
+
+
+class SNOO(_Outer):
+    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets nobody.
+
+    With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+D <- x_0 - mean of all w_i    (every `period` updates)
+b <- mu b + D
+w_i <- x_0 - outer_rate (D + mu b)"""
+
+    outer_rate: Rate = Field(0.7, description="of the outer steps")
+    outer_momentum: Momentum = Field(0.5, description="mu")
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.outer_momentum * speed - change
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.outer_rate * (change - self.outer_momentum * speed)
