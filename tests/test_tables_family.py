@@ -4,10 +4,13 @@ import subprocess
 import sys
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fred import batch_indices
+from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from tests.recompute import PlainSGD, largest_relative_error, recompute
@@ -101,6 +104,19 @@ def test_replayed_and_computed_inline_are_the_same(name):
 def test_rounds_of_fresh_gradients_are_synchronous_sgd(name):
     """Nothing of a round is anybody's own, so the table stays empty."""
     assert outcome(name, "synchronous").params_digest == outcome("ssgd").params_digest
+
+
+@pytest.mark.parametrize(("name", "found"), [("asgd", 0.75), ("ia2sgd", 2.0), ("ringleader", 2.0)])
+def test_where_they_settle_does_not_depend_on_who_is_fast(name, found):
+    """Optima of two workers at 0 and 4, the first of which is about four times as fast: the mean, or one nearer to 0."""
+    server = registry.lookup("algorithm", name)(learning_rate=0.02)
+    update, state, read = jax.jit(server.apply_update), server.init({"w": jnp.zeros(1)}, workers=2), [jnp.zeros(1)] * 2
+    for arrival in range(1500):
+        worker = int(arrival % 5 == 4)
+        gradient = {"w": read[worker] - 4.0 * worker}
+        state = update(state, gradient, 0, worker)
+        read[worker] = state.params["w"]
+    assert float(state.params["w"][0]) == pytest.approx(found, abs=0.1)
 
 
 def test_each_of_ringleaders_rounds_steps_once_for_each_worker_and_none_is_older_than_2n_2():
