@@ -163,7 +163,8 @@ def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
         often = draws.one({"every_updates": draws.between(1, 20)}, {"every_gradients": draws.between(1, 20)})
         often = draws.one(often, {"every_seconds": draws.real(0.2, 2)}) if clocked else often
     if learns and draws.has("targets"):
-        often |= draws.one({"target_loss": draws.one(0.5, 1.0)}, {"target_error": draws.one(0.2, 0.5)})
+        norms = {"target_gradient_norm": draws.one(0.2, 0.5)}, {"gradient_norm": True}
+        often |= draws.one({"target_loss": draws.one(0.5, 1.0)}, {"target_error": draws.one(0.2, 0.5)}, *norms)
     return often
 
 

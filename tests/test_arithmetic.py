@@ -267,6 +267,7 @@ def test_hooks_of_freds_own_algorithms_are_the_methods_in_their_classes(name):
     cls = registry.lookup("algorithm", name)
     bases = cls.__mro__[: cls.__mro__.index(Server)]
     verbs = {"sends": "send", "remembers": "memory", "contributes": "contribute", "publishes": "publish"}
+    verbs |= {"synchronizes": "synchronize"}
     expected = Hooks(**{field: any(hook in vars(base) for base in bases) for field, hook in verbs.items()})
     do = arithmetic(cls.example(), MLP(hidden=(3,)), params_of(MLP(hidden=(3,)), (4,)))
     assert do.hooks == expected

@@ -386,7 +386,7 @@ class Strict(Log):
         read = {row.source} if row.verb == Verb.MIX else {row.mailbox, row.source}
         if row.verb not in (Verb.PULL, Verb.COMMIT):
             assert read - {NONE} <= self.written - set(self.mailboxes), "a mailbox is read that nobody holds"
-        if row.verb in (Verb.PUSH, Verb.ADD):
+        if row.verb in (Verb.PUSH, Verb.ADD) and row.step != NONE:
             assert (row.worker, row.step) not in self.gradients, "a gradient is used that nobody holds"
             self.used.add((row.worker, row.step))
         self.most_held = max(self.most_held, len(self.written) - len(self.mailboxes))

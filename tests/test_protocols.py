@@ -48,11 +48,12 @@ def test_every_schedule_is_consistent(protocol, cluster, seed):
         elif row.verb in ("PUSH", "ADD", "DROP"):
             assert row.staleness == clocks[cell] - row.timestamp >= 0
             assert row.begin_ns <= row.end_ns <= row.time_ns
-            origin = mailboxes[row.mailbox][row.block]
+            start = row.source if row.step == NONE else row.mailbox  # a difference is as old as what it starts from
+            origin = mailboxes[start][row.block]
             assert (origin.worker, origin.timestamp) == (row.worker, row.timestamp)
             needed = row.end_ns if getattr(protocol, "overlap", False) else row.begin_ns
             assert origin.end_ns <= needed, "computed before it arrived"
-            assert len(mailboxes[row.mailbox]) == blocks, "computed at a part of the parameters"
+            assert len(mailboxes[start]) == blocks, "computed at a part of the parameters"
         elif row.verb == "MIX":
             assert mailboxes[row.source][row.block].timestamp == row.timestamp
             assert mailboxes[row.source][row.block].end_ns <= row.time_ns
@@ -71,14 +72,16 @@ def fates(schedule: Schedule) -> tuple[set, set, set]:
     open_rounds: dict = {}
     for row in rows_of(schedule):
         gradient = (row.worker, row.step)
+        difference = row.verb == "ADD" and row.step == NONE  # of copies
         if row.verb in ("PUSH", "ADD", "DROP"):
             last[row.worker] = max(last[row.worker], row.step)
         if row.verb == "PUSH":
             used.add(gradient)
             applied.add(gradient)
         elif row.verb == "ADD":
-            used.add(gradient)
-            open_rounds.setdefault((row.replica, row.block), set()).add(gradient)
+            part = set() if difference else {gradient}
+            used |= part
+            open_rounds.setdefault((row.replica, row.block), set()).update(part)
         elif row.verb == "COMMIT":
             applied |= open_rounds.pop((row.replica, row.block))
         elif row.verb == "DROP":
@@ -110,10 +113,10 @@ def test_bytes_are_messages_times_their_size_and_weights_of_a_mix_conserve_the_m
     if isinstance(protocol, Pairwise):
         return  # adds half of a difference: see tests/test_peers.py
     mixes = schedule.rows(Verb.MIX)
-    sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes], minlength=schedule["mailbox"].max() + 1)
-    complete = sums[np.unique(schedule["mailbox"][schedule.rows(Verb.SYNC)])]
-    assert np.allclose(complete, 1), "here every worker has equally many neighbours"
     syncs = schedule.rows(Verb.SYNC)
+    sums = np.bincount(schedule["mailbox"][mixes], schedule["weight"][mixes], minlength=schedule["mailbox"].max() + 1)
+    complete = sums[np.intersect1d(schedule["mailbox"][mixes], schedule["mailbox"][syncs])]
+    assert np.allclose(complete, 1), "here every worker has equally many neighbours"
     assert np.allclose(schedule["weight"][syncs] + schedule["keep"][syncs], 1)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fred.views.figures import Picture
 
 _FORMATS = ("svg", "pdf", "png")
-_LEARNING = ("loss", "error", "disagreement", "replicas-error")  # figures that can be against something else
+_LEARNING = ("loss", "error", "gradient-norm", "disagreement", "replicas-error")  # figures that can be against something else
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

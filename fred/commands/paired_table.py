@@ -13,7 +13,7 @@ from fred.results.compare import Compared
 ONE_SEED = (
     f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
 )
-_HEADINGS = {"to_target": "to target"}
+_HEADINGS = {"to_target": "to target", "gradient_norm": "gradient norm"}
 _MOST_DECIMALS = 6
 _ROUNDING = 1e-6  # relative: what differs by less is shown as one number
 

@@ -90,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
     with of_runs(number_of_units(planned)) as progress:
         jobs = options.jobs or cores()
         result = experiment.run(planned, progress=progress, out=out / _RESULT, jobs=jobs, file=out / _FILE)
-    measure = "loss" if "target_loss" in asking.target else "error"
-    ranking = ranked(result, can, measure)
+    ranking = ranked(result, can, asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = given.lost or _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, lost, cannot, not_considered(asking.cluster), said, given.names)

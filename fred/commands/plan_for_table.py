@@ -82,7 +82,7 @@ def print_answer(answer: Answer, out: Path) -> None:
         console.print(_ranking(answer))
         console.print(_of_the_ranking(answer), style="dim", highlight=False)
     lines = [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts)]
-    measure = "loss" if "target_loss" in answer.question.target else "error"
+    measure = answer.question.measure.replace("_", " ")
     unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
     lines += [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
     lines += [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]

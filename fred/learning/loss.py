@@ -41,6 +41,8 @@ class Loss:
         [1.3863, 1.0]
         >>> loss.gradient(params, examples, jnp.array([0]))["biases"].tolist()  # what it says less what is right
         [0.25, -0.75, 0.25, 0.25]
+        >>> round(float(loss.gradient_norm(params, examples)), 4)  # of all examples, weights and biases
+        0.7906
     """
 
     model: Model
@@ -102,6 +104,18 @@ class Loss:
         outputs = self.model.apply(params, examples[0])
         loss = self.function.losses(outputs, examples[1]).mean()
         return jnp.stack((loss, self.function.error(outputs, examples[1])))
+
+    @partial(jax.jit, static_argnums=0)
+    def gradient_norm(self, params: Params, examples: Arrays, seen: jax.Array | None = None) -> jax.Array:
+        """Euclidean length [] of the gradient of what `evaluate` says is the loss, in all parameters together.
+
+        Args:
+            params: of the model.
+            examples: inputs [n, ...] and answers, of all of which it is the gradient.
+            seen: inputs of training examples, as for `evaluate`; how calibration follows the parameters is in the gradient.
+        """
+        gradient = jax.grad(lambda params: self.evaluate(params, examples, seen)[0])(params)
+        return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
 
     def _trained(self, minibatch: jax.Array, members: int) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
         """The examples' indices, and what makes outputs [examples, outputs] of parameters and their inputs in training."""

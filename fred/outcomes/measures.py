@@ -13,8 +13,9 @@ from fred.outcomes import spans, staleness
 from fred.outcomes.outcome import Outcome
 from fred.process import remembered
 from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
-from fred.specification.shape import Evaluate
+from fred.specification.shape import Run
 
+_SOMETIMES = ("gradient_norm", "replicas_loss", "replicas_error")  # measured
 WAYS = ("to_workers", "to_servers", "between_workers")
 
 
@@ -41,10 +42,9 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         **timing,
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
         "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else it says nothing
-        "replicas_loss": _finite(metrics["replicas_loss"].iloc[-1]) if "replicas_loss" in metrics else None,
-        "replicas_error": _finite(metrics["replicas_error"].iloc[-1]) if "replicas_error" in metrics else None,
+        **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},
         "diverged": diverged,
-        "target": _target(metrics, run.evaluate, run.stop.target_loss) if measured else None,
+        "target": _target(metrics, run) if measured else None,
         "digests": {"schedule": outcome.schedule_digest, "params": outcome.params_digest},
     }
 
@@ -225,12 +225,11 @@ def _copies(schedule: Schedule) -> dict[str, int | None]:
     return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 
 
-def _target(metrics: pd.DataFrame, evaluate: Evaluate, stop_loss: float | None) -> dict[str, Any] | None:
-    """When the loss, or else the error, first came down to its target; None without one."""
-    loss = evaluate.target_loss or stop_loss
-    column, goal = ("loss", loss) if loss else ("error", evaluate.target_error)
-    if goal is None:
+def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
+    """When the loss, or else the error, or else the gradient's norm first came down to its target; None without one."""
+    if not run.has_target:
         return None
+    column, goal = next(iter(run.targets.items()))
     reached = metrics[metrics[column] <= goal]
     first = None if reached.empty else reached.iloc[0]
     seconds = None if first is None else _finite(first["virtual_seconds"])

@@ -46,6 +46,7 @@ class _Quantity(NamedTuple):
 _QUANTITIES = (
     _Quantity("loss", "difference", ("loss",)),
     _Quantity("error", "difference", ("error",)),
+    _Quantity("gradient_norm", "ratio", ("gradient_norm",)),
     _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates where there is no clock
     _Quantity("throughput", "ratio", ("throughput",)),
 )
@@ -59,11 +60,11 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
         baseline: the run that all others are compared with, of a swept one its best point; by default the scenario's
             `baseline`, or else the first.
 
-    Columns: run, baseline, quantity (loss, error, to_target, throughput; those that are measured), way (`difference` from the
-    baseline for loss and error, `ratio` to it for the others), mean (of ratios the geometric one), low and high (its 95 %
-    interval; NaN with fewer than 5 seeds), least and largest (over the seeds), seeds (how many pairs), missing (how many were
-    left out, because one of the two did not reach the target, or has no finite number), variance_saved (by pairing: 1 - the
-    variance of the paired differences / the sum of both variances, of logarithms for ratios).
+    Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput; those that are measured), way
+    (`difference` from the baseline for loss and error, `ratio` to it for the others), mean (of ratios the geometric one), low
+    and high (its 95 % interval; NaN with fewer than 5 seeds), least and largest (over the seeds), seeds (how many pairs),
+    missing (how many were left out, because one of the two did not reach the target, or has no finite number), variance_saved
+    (by pairing: 1 - the variance of the paired differences / the sum of both variances, of logarithms for ratios).
 
     >>> import fred
     >>> scenario = fred.scenario(

@@ -24,8 +24,8 @@ class Tables:
     def metrics(self) -> pd.DataFrame:
         """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error.
 
-        virtual_seconds is in s (NaN without a clock); loss and error are there if there is a task; where workers have models of
-        their own, also replicas_loss, replicas_error and disagreement.
+        virtual_seconds is in s (NaN without a clock); loss and error are there if there is a task, gradient_norm if it was
+        asked for; where workers have models of their own, also replicas_loss, replicas_error and disagreement.
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -117,12 +117,9 @@ class Tables:
         """What all runs are to come down to; None if that is not the same for all.
 
         Args:
-            quantity: `loss` or `error`.
+            quantity: `loss`, `error` or `gradient_norm`.
         """
-        if quantity == "loss":
-            goals = {each.run.evaluate.target_loss or each.run.stop.target_loss for each in self.outcomes}
-        else:
-            goals = {each.run.evaluate.target_error for each in self.outcomes}
+        goals = {each.run.targets.get(quantity) for each in self.outcomes}
         return goals.pop() if len(goals) == 1 else None
 
     def called(self, run: str) -> str:

@@ -34,7 +34,7 @@ class Question:
     Args:
         cluster: on which.
         task: what is learned, as a scenario has it.
-        target: `target_error` or `target_loss`, and its value.
+        target: `target_error`, `target_loss` or `target_gradient_norm`, and its value.
         budget: virtual time that every run has, s.
         seeds: how many choose each system's best point, and how many others are reported.
         rate: learning rate of synchronous SGD, around which is searched.
@@ -73,8 +73,13 @@ class Question:
     @property
     def aim(self) -> str:
         """The target in words."""
-        name, value = next(iter(self.target.items()))
-        return f"{'a loss' if name == 'target_loss' else 'an error'} of {value:.3g}"
+        value = self.target[f"target_{self.measure}"]
+        return f"{'an' if self.measure == 'error' else 'a'} {self.measure.replace('_', ' ')} of {value:.3g}"
+
+    @property
+    def measure(self) -> str:
+        """What the target is of: a column of the metrics."""
+        return next(iter(self.target)).removeprefix("target_")
 
 
 def usual_budget(cluster: Cluster) -> float:
@@ -115,9 +120,8 @@ def of_run(run: Run, path: str) -> tuple[dict[str, Any], dict[str, float]]:
     """
     if run.task is None:
         raise FredError(f"{path} has no `task`; say with --for what is to be learned, such as --for digits")
-    error, loss = run.evaluate.target_error, run.evaluate.target_loss or run.stop.target_loss
-    target = {"target_error": error} if error else {"target_loss": loss} if loss else {}
-    return run.task.model_dump(mode="json"), target
+    goals = [(f"target_{name}", run.targets[name]) for name in ("error", "loss", "gradient_norm") if name in run.targets]
+    return run.task.model_dump(mode="json"), dict(goals[:1])
 
 
 def runs_of(path: Path) -> list[Run]:

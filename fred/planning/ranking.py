@@ -59,7 +59,7 @@ class Ranking:
 
     Args:
         places: those that reached the target while their points were chosen, the first first.
-        unreached: the others, and the lowest error (or loss) that any of their points ended with, mean over the seeds.
+        unreached: the others, and the lowest error (or loss, or norm) that any of their points ended with, mean over the seeds.
     """
 
     places: Sequence[Place]
@@ -72,7 +72,7 @@ def ranked(tables: Tables, tried: Sequence[Candidate], measure: str) -> Ranking:
     Args:
         tables: what the runs came to.
         tried: the systems, by whose names the runs are called.
-        measure: `error` or `loss`, of which the target is.
+        measure: `error`, `loss` or `gradient_norm`, of which the target is.
     """
     best = tables.best
     if not len(best):

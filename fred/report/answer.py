@@ -205,12 +205,15 @@ def _listed(names: Sequence[str]) -> str:
 
 def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
     """Different targets: of what, and how low."""
-    found = {(of, goal) for run in runs for of in ("loss", "error") for goal in run.values(f"target_{of}").dropna()}
+    measured = ("loss", "error", "gradient_norm")
+    found = {(of, goal) for run in runs for of in measured for goal in run.values(f"target_{of}").dropna()}
     return sorted(found)
 
 
 def _goal(of: str, goal: float, share: bool) -> str:
-    return f"{100 * goal:.3g} % error" if of == "error" and share else f"{'an' if of == 'error' else 'a'} {of} of {goal:.3g}"
+    if of == "error" and share:
+        return f"{100 * goal:.3g} % error"
+    return f"{'an' if of == 'error' else 'a'} {of.replace('_', ' ')} of {goal:.3g}"
 
 
 def _is_share(tables: Tables) -> bool:

@@ -15,6 +15,7 @@ AXES = {"virtual_seconds": "virtual time, s", "updates": "updates", "gradients":
 _QUANTITIES = {
     "error": "error",
     "loss": "loss",
+    "gradient_norm": "norm of the gradient",
     "replicas_error": "replicas' error",
     "replicas_loss": "replicas' loss",
     "disagreement": "disagreement of workers' models",

@@ -100,7 +100,7 @@ def _as_script(data: Any) -> str:
 
 def _curves(result: Tables) -> dict[str, Any]:
     reported = result.with_its_best()
-    return {**curves.curves(reported), "targets": {name: reported.target(name) for name in ("loss", "error")}}
+    return {**curves.curves(reported), "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")}}
 
 
 def _thinned(data: Any, swept: bool) -> str:

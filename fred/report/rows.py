@@ -33,6 +33,7 @@ _COLUMNS = (
     _Column("target_updates", "to target, updates", ",.0f"),
     _Column("error", "error", ".3g"),
     _Column("loss", "loss", ".3g"),
+    _Column("gradient_norm", "gradient norm", ".3g"),
     _Column("replicas_error", "replicas' error", ".3g"),
     _Column("updates", "updates", ",.0f"),
     _Column("gradients_applied", "gradients", ",.0f"),
@@ -43,7 +44,10 @@ _COLUMNS = (
     _Column("staleness_max", "staleness, largest", ",.0f"),
     _Column("bytes", "sent, MB", ",.3g", 1e-6),
 )
-_PAIRED = {"to_target": "time to target", "error": "error", "loss": "loss", "throughput": "throughput"}
+_PAIRED = {
+    **{"to_target": "time to target", "error": "error", "loss": "loss"},
+    **{"gradient_norm": "norm of the gradient", "throughput": "throughput"},
+}
 
 
 class Cell(NamedTuple):

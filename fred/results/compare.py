@@ -15,7 +15,7 @@ from fred.results.folder import load_result
 from fred.results.result import Result
 from fred.results.verify import first_difference
 
-_SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "target_seconds")
+_SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "gradient_norm", "target_seconds")
 
 
 class Compared:

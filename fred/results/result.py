@@ -63,8 +63,9 @@ class Result(Tables):
     def paired(self) -> pd.DataFrame:
         """Each run less the baseline (the scenario's, or the first), seed by seed; of a sweep the best points.
 
-        Columns: run, baseline, quantity (loss, error, to_target, throughput), way (difference or ratio), mean, low and high
-        (95 % interval, with at least 5 seeds), least and largest (over the seeds), seeds, missing, variance_saved (by pairing).
+        Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput), way (difference or ratio), mean,
+        low and high (95 % interval, with at least 5 seeds), least and largest (over the seeds), seeds, missing, variance_saved
+        (by pairing).
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -115,6 +116,16 @@ class Result(Tables):
         Raises FredError where nothing was learned.
         """
         return _pictures().learning(self, "error", View(against=tuple(against)))
+
+    def plot_gradient_norm(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
+        """The gradient's norm against updates and against virtual time, as `plot_loss` has the loss.
+
+        Args:
+            against: `updates`, `gradients`, `seconds`, a panel for each.
+
+        Raises FredError where it was not measured.
+        """
+        return _pictures().learning(self, "gradient_norm", View(against=tuple(against)))
 
     def plot_disagreement(self) -> "Picture":
         """How far workers' own models are from their mean. Raises FredError where no run has such models."""

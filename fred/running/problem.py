@@ -36,6 +36,7 @@ class Problem:
         self.sizes = self.arithmetic.sizes  # bytes of what is sent
         self.examples, self.evaluation = _arrays(self.data)
         self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
+        self._norm = run.evaluate.measures_gradient_norm
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
         workers, draws = run.cluster.size, task.model.draws
@@ -44,17 +45,22 @@ class Problem:
     def measure(self, states: list[State]) -> dict[str, float]:
         """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
 
+        With them, if it is asked for, the norm of the gradient over all these examples.
+
         Args:
             states: of the replicas that are the answer, in order.
         """
         do = self.arithmetic
-        loss, error = plain(self.loss.evaluate(do.answer(states), self.evaluation, self._seen)).tolist()
+        asked = do.answer(states), self.evaluation, self._seen
+        found = dict(zip(("loss", "error"), plain(self.loss.evaluate(*asked)).tolist(), strict=True))
+        if self._norm:
+            found["gradient_norm"] = float(plain(self.loss.gradient_norm(*asked)))
         if len(self.layout.answer) == 1:
-            return {"loss": loss, "error": error}
+            return found
         replicas = jax.vmap(lambda *blocks: do.blocks.join(blocks))(*(state.params for state in states))
         own_loss, own_error = plain(do.apart(states, self.evaluation, self._judged, self._seen)).tolist()
         apart = float(plain(do.disagreement(replicas)))
-        return {"loss": loss, "error": error, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
+        return {**found, "disagreement": apart, "replicas_loss": own_loss, "replicas_error": own_error}
 
 
 def _judged(examples: int, replicas: int) -> NDArray[np.int32]:

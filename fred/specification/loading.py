@@ -93,7 +93,8 @@ class Scenario(Component):
         """
         swept = [self.runs[name] for name in self.points if name in self.runs]
         learned = any(run.task is not None for run in swept)
-        return Criterion.of(self.best, learned, targeted=any(run.has_target for run in swept))
+        with_norm = any(run.evaluate.measures_gradient_norm for run in swept)
+        return Criterion.of(self.best, learned, any(run.has_target for run in swept), with_norm)
 
     @field_validator("title", "comment")
     @classmethod

@@ -82,7 +82,7 @@ class Stop(Component):
 
 
 class Evaluate(Component):
-    """How often the loss is measured, and which values to look for. The start and the end are always measured."""
+    """How often what is measured, and which values to look for. The start and the end are always measured."""
 
     points: Count | None = Field(None, description="so many times, evenly spread over the first limit in `stop` (default: 40)")
     every_updates: Count | None = Field(None, description="each time so many updates have been made")
@@ -90,6 +90,23 @@ class Evaluate(Component):
     every_seconds: Positive | None = Field(None, description="each time so much virtual time has passed, s")
     target_loss: Positive | None = Field(None, description="report when the loss first came down to this")
     target_error: Positive | None = Field(None, description="report when the error first came down to this")
+    gradient_norm: bool = Field(
+        False,
+        description="measure the Euclidean norm of the loss's gradient over all evaluation examples, too; with "
+        "`target_gradient_norm` it is measured anyway",
+    )
+    target_gradient_norm: Positive | None = Field(
+        None, description="report when the gradient's norm (not its square) first came down to this"
+    )
+
+    @property
+    def measures_gradient_norm(self) -> bool:
+        """Whether the gradient's norm is asked for, by itself or as a target.
+
+        >>> Evaluate().measures_gradient_norm, Evaluate(target_gradient_norm=0.1).measures_gradient_norm
+        (False, True)
+        """
+        return self.gradient_norm or self.target_gradient_norm is not None
 
     @model_validator(mode="after")
     def _one_cadence(self) -> "Evaluate":
@@ -144,6 +161,8 @@ class Run(Component):
         self.protocol.check(self.cluster)
         if self.task is None and self.has_target:
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
+        if self.task is None and self.evaluate.gradient_norm:
+            raise ValueError("`evaluate.gradient_norm` needs a `task`: without one only the timing is simulated")
         if self.task is None and self.protocol.needs_values:
             raise ValueError("this protocol's timing depends on what is learned: it needs a `task`")
         if self.protocol.needs_values and self.protocol.asks_for == "statistic" and not self.algorithm.has_statistic:
@@ -175,9 +194,19 @@ class Run(Component):
         return False
 
     @property
+    def targets(self) -> dict[str, float]:
+        """To what each thing measured is to come down: to stop there (`stop.target_loss`), or to be reported (`evaluate`)."""
+        goals = {
+            "loss": self.evaluate.target_loss or self.stop.target_loss,
+            "error": self.evaluate.target_error,
+            "gradient_norm": self.evaluate.target_gradient_norm,
+        }
+        return {name: goal for name, goal in goals.items() if goal is not None}
+
+    @property
     def has_target(self) -> bool:
-        """Whether some loss or error is waited for: to stop at (`stop.target_loss`), or to be reported (`evaluate`)."""
-        return any((self.stop.target_loss, self.evaluate.target_loss, self.evaluate.target_error))
+        """Whether there is one of `targets`."""
+        return bool(self.targets)
 
     def _ends(self) -> None:
         """Refuse a run that would go on for days, mostly because times were given in another unit."""

@@ -11,7 +11,7 @@ from fred.components.registry import nearest
 
 _MOST = 10_000  # points
 _LEARNED = ("loss", "error", "replicas_loss", "replicas_error", "diverged")  # numbers in a summary that need a task
-_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error")  # that need a target
+_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error", "target_gradient_norm")  # that need a target
 _HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
 COLUMNS = (  # all numbers in a summary
     *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
@@ -20,7 +20,8 @@ COLUMNS = (  # all numbers in a summary
     *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting", "away")),
     *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in ("to_workers", "to_servers", "between_workers")),
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
-    *("replicas_loss", "replicas_error", "diverged", "target_loss", "target_error", "workers", "seed"),
+    *("gradient_norm", "replicas_loss", "replicas_error", "diverged"),
+    *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),
 )
 _NAMES = ("seconds", *COLUMNS)
 _WAYS = ("lowest", "highest")
@@ -40,8 +41,8 @@ class Criterion(NamedTuple):
         return "highest" if self.highest else "lowest"
 
     @classmethod
-    def of(cls, best: str | None, learned: bool, targeted: bool) -> "Criterion":
-        """What was said, of runs of which some have a task, or a target.
+    def of(cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False) -> "Criterion":
+        """What was said, of runs of which some have a task, or a target, or measure the gradient's norm.
 
         With a target `seconds` and `updates` are those until then, else those until the end.
         """
@@ -51,6 +52,7 @@ class Criterion(NamedTuple):
         column = dict(zip(("seconds", "updates"), ends, strict=True)).get(name, name)
         missing = "a `task`" if column in _LEARNED and not learned else ""
         missing = "a target, such as `evaluate.target_loss`" if column in _OF_TARGETS and not targeted else missing
+        missing = "`evaluate.gradient_norm`" if column == "gradient_norm" and not with_norm else missing
         return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
 
 

@@ -29,7 +29,7 @@ _DIVERGED = 1e4  # times as large as what is small has no room
 _BANDS = 10  # more would hide each other
 _TIMES = 10  # so much further goes the longest run than the shortest, if a linear axis would squeeze that
 _BEFORE = 20  # of a logarithmic axis's shortest run this part of its length is the first that is shown
-_LABELS = {"replicas_error": "replicas' error"}  # of quantities that are not their own
+_LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # of quantities that are not their own
 
 
 def learning(

@@ -11,6 +11,7 @@ from fred.views.view import View
 _LABELS = {
     "loss": "loss, difference",
     "error": "error, difference",
+    "gradient_norm": "norm of the gradient, ratio",
     "to_target": "time or updates to the target, ratio",
     "throughput": "gradients per second, ratio",
 }

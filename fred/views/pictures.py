@@ -43,6 +43,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     drawn: dict[str, Callable[[], Picture]] = {}
     if "loss" in metrics:
         drawn |= {"loss": partial(learning, tables, "loss", view), "error": partial(learning, tables, "error", view)}
+    if "gradient_norm" in metrics:
+        drawn["gradient-norm"] = partial(learning, tables, "gradient_norm", view)
     if "disagreement" in metrics:
         own_models = {"disagreement": "disagreement", "replicas-error": "replicas_error"}
         drawn |= {name: partial(of_replicas, tables, quantity, view) for name, quantity in own_models.items()}
@@ -87,17 +89,20 @@ def _of_points(tables: Tables, view: View) -> View:
 
 
 def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture:
-    """Loss or error against updates and against virtual time. Raises FredError where nothing was learned.
+    """What was learned against updates and against virtual time. Raises FredError where it was not measured.
 
     Args:
         tables: what the runs came to.
-        quantity: `loss` or `error`.
+        quantity: `loss`, `error` or `gradient_norm`.
         view: against what else, how wide.
     """
     metrics = tables.metrics
-    if quantity not in metrics:
+    if "loss" not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
+    if quantity not in metrics:
+        raise FredError(f"there is no {quantity} to plot: say `evaluate.{quantity}: true`")
     view = coloured(tables, view)
+    metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # those that measured it
     return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 

@@ -19,6 +19,7 @@ OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughpu
 _LABELS = {
     "loss": "loss at the end",
     "error": "error at the end",
+    "gradient_norm": "norm of the gradient at the end",
     "target_seconds": "virtual time to the target, s",
     "target_updates": "updates to the target",
     "virtual_seconds": "virtual time, s",
