@@ -10,8 +10,6 @@
 | MSync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802                        |
 | RennalaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018             |
 | MaleniaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                                |
-| MindFlayerSGD | Maranjyan, Shaikh Omar, Richtarik 2024, arXiv:2410.04285                                          |
-| ATASGD       | Maranjyan, Saad, Richtarik, Orabona 2025, arXiv:2502.00775                                         |
 | RingmasterASGD | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5                             |
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
@@ -116,22 +114,6 @@ class MaleniaSGD(Server):
     family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean over i of (mean of the g_i at w))"
     protocol: ClassVar[str] = "fresh-from-all"
-
-
-class MindFlayerSGD(Server):
-    """One step with what was ready in time of B_i gradients that each worker has begun at the present parameters."""
-
-    family: ClassVar[Family] = Family.FRESH
-    rule: ClassVar[str] = "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)"
-    protocol: ClassVar[str] = "time-limited"
-
-
-class ATASGD(Server):
-    """One step with the mean of B gradients at the present parameters, shared out among workers by what is known of them."""
-
-    family: ClassVar[Family] = Family.FRESH
-    rule: ClassVar[str] = "w <- w - step(mean of the B g at w, a_i of worker i)"
-    protocol: ClassVar[str] = "bandit"
 
 
 class RingmasterASGD(Server):
