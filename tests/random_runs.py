@@ -185,6 +185,8 @@ def _protocol_options(
         },
         "fresh-batch": {"batch": draws.between(1, 2 * workers), "late": draws.one("interrupt", "finish")},
         "fresh-from-all": {"batch": draws.one(0, 2 * workers), "late": draws.one("interrupt", "finish")},
+        "time-limited": {"trials": draws.between(1, 3), "limit": draws.one(None, 1.0)},
+        "bandit": {"gradients": draws.between(1, 2 * workers), "width": draws.one(0.05, 10.0), "scale": draws.one(None, 0.1)},
         "bounded-delay": {
             **{"threshold": draws.one(1, 2, workers, 3 * workers, "sqrt")},
             **{"late": draws.one("interrupt", "finish")},

@@ -83,7 +83,7 @@ def fates(schedule: Schedule) -> tuple[set, set, set]:
             used |= part
             open_rounds.setdefault((row.replica, row.block), set()).update(part)
         elif row.verb == "COMMIT":
-            applied |= open_rounds.pop((row.replica, row.block))
+            applied |= open_rounds.pop((row.replica, row.block), set())  # in which perhaps nothing was in time
         elif row.verb == "DROP":
             dropped.add(gradient)
     begun = {(worker, step) for worker, final in enumerate(last.tolist()) for step in range(final + 1)}

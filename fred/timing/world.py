@@ -46,6 +46,7 @@ class World:
         self.env = Loop()
         self.record = recorder
         self.seed = seed
+        self.cluster = cluster  # for protocols that know how long gradients take on average
         self.workers, self.servers = cluster.size, cluster.servers
         self._many = max(_MANY_EVENTS, _MANY_EACH * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of

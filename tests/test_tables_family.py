@@ -1,0 +1,166 @@
+"""Servers that keep a gradient of each worker: what they are the same as, what divided data show, and NumPy's word on each."""
+
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fred import batch_indices
+from fred.components import registry
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.worlds import COMPUTE, make_run, same
+
+UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+NAMES = ("ia2sgd", "ringleader")
+
+
+def outcome(algorithm: str, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
+    described = {"name": algorithm, "learning_rate": 0.1}
+    options = {"stop": {"updates": 60}, **options}
+    return execute("run", make_run(described, protocol=protocol, cluster=cluster, **options), 3, inline)
+
+
+class PlainTable(PlainSGD):
+    """Steps with the mean of all workers' last gradients, found anew each time."""
+
+    def __init__(self, params: dict, workers: int):
+        super().__init__(params, 0.1)
+        self.workers, self.last, self.steps = workers, dict[int, dict](), 0
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.last[grads["worker"]] = grads
+        if len(self.last) == self.workers:
+            self.steps += 1
+            super().update({k: sum(g[k] for g in self.last.values()) / self.workers for k in self.params}, staleness)
+
+
+class PlainRingleader(PlainSGD):
+    """Two tables of lists of gradients, as the paper has it; means are found anew each time."""
+
+    def __init__(self, params: dict, workers: int):
+        super().__init__(params, 0.1)
+        self.workers, self.steps, self.had_turn = workers, 0, set[int]()
+        self.table: list[list[dict]] = [[] for _ in range(workers)]
+        self.next: list[list[dict]] = [[] for _ in range(workers)]
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        worker = grads["worker"]
+        (self.next if worker in self.had_turn else self.table)[worker].append(grads)
+        if worker in self.had_turn or not all(self.table):
+            return
+        means = {k: sum(sum(g[k] for g in own) / len(own) for own in self.table) / self.workers for k in self.params}
+        super().update(means, staleness)
+        self.steps += 1
+        self.had_turn.add(worker)
+        if len(self.had_turn) == self.workers:
+            self.table, self.next, self.had_turn = self.next, [[] for _ in range(self.workers)], set()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("network", [None, NETWORK])
+@pytest.mark.parametrize(("name", "plain"), [("ia2sgd", PlainTable), ("ringleader", PlainRingleader)])
+def test_tables_are_what_they_say(name, plain, network, inline):
+    cluster = UNEQUAL | ({"network": network} if network else {})
+    found = outcome(name, None, cluster, inline, stop={"updates": 150})
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    server = plain(initial, 5)
+    assert found.run.task is not None
+    data = found.run.task.data.load(3).train
+    (params,) = recompute(
+        found.schedule.frame(),
+        [server],
+        data.inputs,
+        data.answers,
+        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
+        send=lambda worker, params, message: message | {"worker": worker},
+    )
+    assert largest_relative_error(found.final, params) < 1e-4
+    assert largest_relative_error(found.final, initial) > 0.1
+    assert 20 < server.steps < 150, "some arrivals step, and some do not"
+
+
+def test_of_one_worker_both_are_asgd():
+    """IA2SGD but for the last digit: its mean changes by differences."""
+    cluster = {"workers": 1, "compute": COMPUTE}
+    asgd, leader, table = (outcome(name, None, cluster) for name in ("asgd", "ringleader", "ia2sgd"))
+    assert same(leader, asgd)
+    assert table.schedule.digest() == asgd.schedule.digest()
+    assert largest_relative_error(table.final, asgd.final) < 1e-5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replayed_and_computed_inline_are_the_same(name):
+    assert same(outcome(name), outcome(name, inline=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rounds_of_fresh_gradients_are_synchronous_sgd(name):
+    """Nothing of a round is anybody's own, so the table stays empty."""
+    assert outcome(name, "synchronous").params_digest == outcome("ssgd").params_digest
+
+
+@pytest.mark.parametrize(("name", "found"), [("asgd", 0.75), ("ia2sgd", 2.0), ("ringleader", 2.0)])
+def test_where_they_settle_does_not_depend_on_who_is_fast(name, found):
+    """Optima of two workers at 0 and 4, the first of which is about four times as fast: the mean, or one nearer to 0."""
+    server = registry.lookup("algorithm", name)(learning_rate=0.02)
+    update, state, read = jax.jit(server.apply_update), server.init({"w": jnp.zeros(1)}, workers=2), [jnp.zeros(1)] * 2
+    for arrival in range(1500):
+        worker = int(arrival % 5 == 4)
+        gradient = {"w": read[worker] - 4.0 * worker}
+        state = update(state, gradient, 0, worker)
+        read[worker] = state.params["w"]
+    assert float(state.params["w"][0]) == pytest.approx(found, abs=0.1)
+
+
+def test_each_of_ringleaders_rounds_steps_once_for_each_worker_and_none_is_older_than_2n_2():
+    """Parameters change at the arrivals at which each worker has its turn: counted from the schedule alone."""
+    found = outcome("ringleader", stop={"updates": 400}).schedule
+    frame = found.frame()
+    had_turn, here, after, changes, read = set[int](), set[int](), set[int](), 0, dict[int, int]()
+    oldest = 0
+    row: Any
+    for row in frame[frame["verb"].isin(["PULL", "PUSH"])].itertuples():
+        if row.verb == "PULL":
+            read[row.mailbox] = changes
+            continue
+        if row.worker in had_turn:
+            after.add(row.worker)
+            continue
+        here.add(row.worker)
+        if len(here) == found.workers:
+            oldest = max(oldest, changes - read[row.mailbox])
+            changes += 1
+            had_turn.add(row.worker)
+        if len(had_turn) == found.workers:
+            had_turn, here, after = set(), after, set()
+    assert changes > 50
+    assert found.workers - 1 <= oldest <= 2 * found.workers - 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_of_a_thousand_workers_fit_into_four_gibibytes(name):
+    """784-200-10: 159,010 parameters; a table is 0.6 GB. Measured in a process of its own."""
+    program = f"""
+import fred, resource
+scenario = fred.scenario({{
+    "task": {{"data": {{"name": "synthetic-classification", "features": 784, "examples": 300}},
+             "model": {{"name": "mlp", "hidden": [200]}}, "batch_size": 1}},
+    "cluster": {{"workers": 1000, "compute": {{"name": "constant", "seconds": 0.1}}}},
+    "stop": {{"updates": 1200}},
+    "algorithm": {{"name": "{name}", "learning_rate": 0.01}},
+}})
+fred.run(scenario)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    peak = int(done.stdout.split()[-1])
+    table = 1000 * 159_010 * 4
+    assert table < peak < 4 * 2**30, np.round(peak / 2**30, 2)
