@@ -78,7 +78,7 @@ def aborting() -> Iterator[Row]:
         ("Ringmaster, no R / asynchronous", 1000, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
         ("synchronous, interrupt / finish", 16, 0.98, Synchronous(), Synchronous(late="interrupt")),
         ("Ringmaster, R = 2,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=2000)),
-        ("Ringmaster, R = 1,000 / asynchronous", 1000, None, Asynchronous(), BoundedDelay(threshold=1000)),
+        ("Ringmaster, R = 1,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=1000)),
     ):
         one, two = medians([partial(record, protocol, workers, None, STEPS // 4) for protocol in (plain, other)], rounds=21)
         yield Row(f"recording: {name}, {workers:,} workers", one / two, "x", limit, at_least=True)
