@@ -20,6 +20,7 @@ CUTOFF_RULES = (
     *("oracle", "auto", "mad-deadline", "quantile-deadline", {"name": "deadline", "seconds": 1.2}),
     {"name": "static-deadline", "seconds": 1.5},
 )
+MEASURED = {"name": "backup", "noise": "measured"}  # by algorithms that have a statistic
 OPTIMIZERS = (
     *("sgd", "adam", "adamw", "lamb", "lars", "rmsprop", "adagrad", "novograd", "fromage", "lion", "yogi", "radam", "nadam"),
     *("adabelief", "adan", "rprop", "sm3", "signum", "adamax", "amsgrad", "optimistic_adam_v2", "sign_sgd", "noisy_sgd"),
@@ -67,7 +68,7 @@ def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str,
         "algorithm": algorithm,
         "protocol": {
             "name": protocol,
-            **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {}, task is not None),
+            **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {}, task is not None, held),
         },
         "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
         "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
@@ -106,6 +107,7 @@ def _answers(draws: Draws) -> dict[str, dict[str, Any]]:
         "delay-adaptive": {"beyond": draws.one("n / tau", "1 / tau", "0")},
         "dc-asgd": draws.one({}, {"compensation": 0.5}, adaptive),
         "clipped-asgd": {"length": draws.one(0.01, 0.5, 1e6)},
+        "dbw": draws.one({}, {"smoothness": 2.0, "decay": 0.0}),
         "picky-sgd": {"distance": draws.one(0.001, 0.3, 1e6)},
     }
 
@@ -168,7 +170,9 @@ def _evaluate(draws: Draws, clocked: bool, learns: bool) -> dict[str, Any]:
     return often
 
 
-def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str, Any], learns: bool) -> dict[str, Any]:
+def _protocol_options(
+    draws: Draws, protocol: str, workers: int, gates: dict[str, Any], learns: bool, held: bool
+) -> dict[str, Any]:
     cut: dict[str, Any] = {}
     if draws.has("clocks"):
         cut = {"clocks": "each", "cut": draws.one("parts", "layers"), "pulls": draws.one("in-turn", "at-once")}
@@ -197,7 +201,7 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         "synchronous": {"backup_workers": draws.between(0, workers - 1), **draws.one({}, {"late": "interrupt"})},
         "stale-synchronous": {"bound": draws.one(0, 1, 2, 3, None), "cache": draws.one(True, False), **cut},
         "cutoff": {
-            "rule": draws.one(*CUTOFF_RULES, *_static(draws, workers)),
+            "rule": draws.one(*CUTOFF_RULES, *_static(draws, workers), *([MEASURED] * 3 if held else [])),
             **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
         },
         "gossip": _gossip(draws, workers),
@@ -208,6 +212,10 @@ def _protocol_options(draws: Draws, protocol: str, workers: int, gates: dict[str
         "local-steps": {
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
             **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},
+        },
+        "drop-compute": {
+            **{"micro_batches": draws.between(1, 4), "average": draws.one("planned", "done")},
+            **draws.one({"measured": draws.between(1, 4)}, {"threshold": draws.real(0.01, 1)}),
         },
         "straggler-tolerant": {"period": draws.between(1, 5), **draws.one({}, {"enough": draws.between(1, workers)})},
         "eager": {"start_by": draws.one("solo", "majority", "half"), "period": draws.one(None, 2, 5)},

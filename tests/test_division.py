@@ -150,3 +150,10 @@ REGRESSION = {**TASK, "data": {"name": "synthetic-regression", "examples": 400, 
 def test_data_that_cannot_be_divided_are_refused(task, workers, message):
     with pytest.raises(FredError, match=message):
         check("run", make_run("asgd", task=task, cluster={"workers": workers}), 0)
+
+
+@pytest.mark.parametrize("evaluate", [{"target_error": 1.0}, {"target_error": 12}])
+def test_a_share_of_the_examples_is_below_one(evaluate):
+    with pytest.raises(FredError, match=r"`target_error` is \d+; expected a share of the examples, below 1, such as 0\.12"):
+        check("run", make_run("asgd", task=TASK, evaluate=evaluate), 0)
+    check("run", make_run("asgd", task={**REGRESSION, "model": "softmax"}, evaluate=evaluate), 0)

@@ -136,6 +136,18 @@ class TestArrays:
                 fred.arrays(file, train=(X, bad), evaluation=(X, Y))
         assert file.read_bytes() == before
 
+    def test_what_holds_something_else_is_not_replaced(self, tmp_path):
+        np.savez(tmp_path / "raw.npz", X=X, y=Y)
+        before = (tmp_path / "raw.npz").read_bytes()
+        with pytest.raises(FredError, match=r"raw\.npz is there, and holds something else than examples"):
+            fred.arrays(tmp_path / "raw.npz", train=(X, Y), evaluation=(X, Y))
+        assert (tmp_path / "raw.npz").read_bytes() == before
+
+    def test_truth_values_are_classes(self, tmp_path):
+        data = fred.arrays(tmp_path / "truth", train=(X, Y > 0), evaluation=(X, Y > 0)).load(0)
+        assert data.classifies
+        assert (data.outputs, data.train.answers.tolist()) == (2, (Y > 0).astype(int).tolist())
+
 
 class TestWhatHasNoEnd:
     """A pipe that nobody writes to would be waited for; a device read for ever."""

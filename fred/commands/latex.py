@@ -1,5 +1,7 @@
 """A printed table as LaTeX."""
 
+import re
+
 from rich.table import Table
 from rich.text import Text
 
@@ -12,9 +14,11 @@ _ESCAPED = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
+    "×": r"$\times$",
     "–": "--",
     "…": r"\dots{}",
 }
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 def tabular(table: Table) -> str:
@@ -46,12 +50,14 @@ def tabular(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """As LaTeX prints it literally.
+    """As LaTeX prints it literally, with signs that are not hyphens.
 
     >>> print(escaped(r"50 % of a_b ~ {x^2} \\ $5 #1"))
     50 \\% of a\\_b \\textasciitilde{} \\{x\\textasciicircum{}2\\} \\textbackslash{} \\$5 \\#1
+    >>> print(escaped("asgd-0.5: × 2, -0.3"))
+    asgd-0.5: $\\times$ 2, $-$0.3
     """
-    return "".join(_ESCAPED.get(letter, letter) for letter in text)
+    return _MINUS.sub("$-$", "".join(_ESCAPED.get(letter, letter) for letter in text))
 
 
 def _said(cell: object) -> str:

@@ -1,4 +1,4 @@
-"""`fred list`: what a scenario can name; one kind of it; or all about one component."""
+"""`fred list`: what a scenario can name; one kind of it; or all about one component. `python`: what `import fred` offers."""
 
 import argparse
 from pathlib import Path
@@ -6,10 +6,16 @@ from pathlib import Path
 from fred.components import registry
 from fred.errors import FredError
 
+_PYTHON = "python"
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What is listed."""
-    parser.add_argument("kind", nargs="?", help="one kind only, such as `latency`; or a NAME that only one kind has")
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        help="one kind only, such as `latency`; or a NAME that only one kind has; `python`: what `import fred` offers",
+    )
     parser.add_argument("component", nargs="?", metavar="NAME", help="all about the one of this name, or about `module:Class`")
     parser.add_argument(
         "--markdown",
@@ -28,6 +34,10 @@ def run(options: argparse.Namespace) -> int:
         from fred.commands.documentation import page
 
         print(page(options.markdown), end="")
+    elif options.kind == _PYTHON:
+        from fred.commands import public
+
+        print(public.text(options.component) if options.component else public.listed())
     elif options.kind is None or (options.component is None and options.kind in registry.REGISTRY):
         print("\n".join(map(_table, [options.kind] if options.kind else registry.REGISTRY)))
     else:
@@ -60,7 +70,7 @@ def _found(kind: str, name: str | None) -> tuple[str, str]:
         return found[0], kind
     if found:
         raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; say which: `fred list {found[0]} {kind}`")
-    known = [*registry.REGISTRY, *(each for names in registry.REGISTRY.values() for each in names)]
+    known = [*registry.REGISTRY, _PYTHON, *(each for names in registry.REGISTRY.values() for each in names)]
     raise FredError(f"there is no kind and no component `{kind}`{registry.nearest(kind, known)}; kinds: {_kinds()}")
 
 

@@ -87,7 +87,8 @@ def _caption(pairs: pd.DataFrame) -> str:
         f"{_HEADINGS.get(str(quantity), str(quantity))} {_percent(own)}"
         for quantity, own in pairs.dropna(subset="variance_saved").groupby("quantity", sort=False)["variance_saved"]
     ]
-    return f"in brackets: {brackets}" + (f"; variance that pairing saved: {', '.join(saved)}" if saved else "")
+    added = " (below 0: added)" if (pairs["variance_saved"] < 0).any() else ""
+    return f"in brackets: {brackets}" + (f"; variance that pairing saved{added}: {', '.join(saved)}" if saved else "")
 
 
 def _percent(shares: pd.Series) -> str:

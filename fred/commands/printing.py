@@ -159,7 +159,11 @@ def _divergences(summary: pd.DataFrame) -> list[str]:
     lost = summary[summary["diverged"].notna()]
     return [
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
-        f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
+        + (
+            f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
+            if rows["diverged"].min()
+            else "nor was it at the start: look at the model's first parameters, and at the data"
+        )
         for name, rows in lost.groupby("name", sort=False)
     ]
 

@@ -125,6 +125,11 @@ class Auto(CutoffRule):
         count = sum(weight > 0 for weight in self.weights) or len(self.candidates)
         return math.sqrt(8 * (2 * math.log(count) + math.log(self.memory) + 1) / self.memory) / self.spread
 
+    @property
+    def needs_values(self) -> bool:
+        """Where one of the candidates does."""
+        return any(rule.needs_values for rule in self.candidates)
+
     def start(self, node_of: NodeOf) -> Chooser:
         weights, longer = self.weights or (1.0,) * len(self.candidates), self.longer or (0.0,) * len(self.candidates)
         choosers, begin, refused = [], [], None

@@ -1,8 +1,11 @@
 """Dynamic backup workers: the loss that a round is expected to gain per time [Xu, Neglia & Sebastianelli 2020]."""
 
+import math
+from typing import Annotated, Literal, Self
+
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
@@ -18,9 +21,10 @@ class DynamicBackup(Predictive):
     By arXiv 2004.14696 a step of rate eta along the mean of k gradients lowers the loss by at least
     (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V / k, with L the loss's smoothness, g its gradient and V the variance of one
     worker's; so the gain is as 1 - noise / k, noise = L eta / (2 - L eta) V / |g|^2. The paper estimates |g|^2, V and L from
-    the gradients as they come. A rule of the timing sees none: here `noise` is given, and may grow from round to round as the
-    gradient shrinks. Durations are means over the last rounds, as in the rule `empirical`; the paper's estimate depends on
-    the k of two successive rounds besides, because its late workers go on, which ours do not.
+    the gradients as they come. With `noise: measured` that is what the algorithm tells, such as `dbw`. A rule of the timing
+    alone sees no gradients: then `noise` is given, and may grow from round to round as the gradient shrinks. Durations are
+    means over the last rounds, as in the rule `empirical`; the paper's estimate depends on the k of two successive rounds
+    besides, because its late workers go on, which ours do not.
 
     The noisier gradients are, the more of them are worth waiting for:
 
@@ -34,9 +38,22 @@ class DynamicBackup(Predictive):
         [1, 3, 4]
     """
 
-    noise: float = Field(10.0, ge=0, description="from how many gradients on a round gains anything (above)")
-    noise_growth: float = Field(0.0, ge=0, description="by how much `noise` grows from round to round")
+    noise: Annotated[float, Field(ge=0)] | Literal["measured"] = Field(
+        10.0, description="from how many gradients on a round gains anything (above); `measured`: the algorithm's statistic"
+    )
+    noise_growth: float = Field(0.0, ge=0, description="by how much a given `noise` grows from round to round")
     window: Count = Field(20, description="rounds that durations are averaged over")
+
+    @model_validator(mode="after")
+    def _grows_only_if_given(self) -> Self:
+        if self.needs_values and self.noise_growth:
+            raise ValueError("`noise_growth` is of a `noise` that is given; `measured` follows the gradients by itself")
+        return self
+
+    @property
+    def needs_values(self) -> bool:
+        """Where the noise is measured."""
+        return self.noise == "measured"
 
     def start(self, node_of: NodeOf) -> Chooser:
         return _GainPerTime(self, len(node_of))
@@ -45,11 +62,16 @@ class DynamicBackup(Predictive):
 class _GainPerTime(OfTheLastRounds):
     def __init__(self, rule: DynamicBackup, workers: int):
         super().__init__(rule, workers, rule.window)
-        self._rule, self._rounds = rule, 0
+        self._noise = math.inf if rule.noise == "measured" else rule.noise
+        self._growth, self._rounds = rule.noise_growth, 0
         self._best = Best(rule.objective, self.least, worth=self._gain)
 
     def _gain(self, counts: Floats) -> Floats:
-        return 1 - (self._rule.noise + self._rule.noise_growth * self._rounds) / counts
+        return 1 - (self._noise + self._growth * self._rounds) / counts
+
+    def hear(self, statistic: float) -> None:
+        """The noise, by the gradients so far."""
+        self._noise = statistic
 
     def learn(self, seconds: Floats, finished: NDArray[np.bool_]) -> None:
         super().learn(seconds, finished)

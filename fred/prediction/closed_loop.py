@@ -84,6 +84,8 @@ def warmed_up(rule: CutoffRule, warm_up: int) -> CutoffRule:
 
 def _rounds(rule: CutoffRule, times: Times, node_of: NodeOf, warm_up: int) -> Iterator[tuple[int, int, float]]:
     """Gradients of one round after another, when it ended, and how long it took to decide; `times`: ns [rounds, workers]."""
+    if rule.needs_values:
+        raise ValueError("this rule depends on what gradients say, of which recorded times tell nothing")
     chooser, workers = rule.start(node_of), times.shape[1]
     for number, own in enumerate(times):
         began = perf_counter()

@@ -95,6 +95,13 @@ class Chooser:
         """
         raise NotImplementedError
 
+    def hear(self, statistic: float) -> None:
+        """What gradients say before each round, where the rule `needs_values`; by default nothing comes of it.
+
+        Args:
+            statistic: of the algorithm (`Server.statistic`).
+        """
+
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """A round is over: each worker's time, which where it has not finished is only a lower bound.
 
@@ -146,6 +153,11 @@ class CutoffRule(Component):
             progress: called from time to time, with a share from 0 to 1.
         """
         return self
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether it depends on what gradients say, not on times alone: then its chooser is told (`hear`)."""
+        return False
 
     def doubts(self) -> tuple[str, ...]:
         """In words, what is known that speaks against the rule; by default nothing."""

@@ -102,6 +102,11 @@ class Following(Chooser):
         self._played = self._longest(which) if self._explored else self._followed
         return self._choices[self._played]
 
+    def hear(self, statistic: float) -> None:
+        """All candidates are told."""
+        for chooser in self._choosers:
+            chooser.hear(statistic)
+
     def _draws(self) -> tuple[float, float]:
         """Of this round. One of so many in a row, at random, explores: so none is ever far from the next that does."""
         block, at = divmod(self._round, self._every)

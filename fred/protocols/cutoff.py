@@ -19,7 +19,8 @@ class Cutoff(Protocol):
     """A round averages the first c gradients; the others are dropped at that moment, and all begin the next round together.
 
     Before the round a rule chooses c, or a deadline: then c is how many are there by it, at least one. It sees
-    the compute times of earlier rounds, those of dropped workers cut off when their round ended.
+    the compute times of earlier rounds, those of dropped workers cut off when their round ended, and may ask for what the
+    gradients say: the algorithm's statistic.
     """
 
     faults: ClassVar[str] = (
@@ -31,6 +32,11 @@ class Cutoff(Protocol):
         AllWorkers(), description="how many workers a round waits for, or until when"
     )
     deciding: AnyLatency | None = Field(None, description="virtual time of choosing, before each round; absent: none")
+
+    @property
+    def needs_values(self) -> bool:
+        """Where the rule asks for the algorithm's statistic."""
+        return self.rule.needs_values
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
@@ -53,6 +59,8 @@ class Cutoff(Protocol):
         while True:
             if deciding:
                 yield sim.env.after(deciding())
+            if self.rule.needs_values:
+                rule.hear(sim.statistic())
             began = sim.now
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             times = np.array([gradient.end - began for gradient in gradients])

@@ -22,7 +22,7 @@ _NODES, _WORKERS, _SERVERS, _CLUSTERS = 8, 216, 8, 6  # drawn at most, of one cl
 class _Kind(NamedTuple):
     """What workers may have in common."""
 
-    speed: float
+    speed: str  # in words
     compute: str
 
 
@@ -47,7 +47,7 @@ def machines(runs: Mapping[str, Run]) -> str:
 
 def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> str:
     computes = {compute: said(compute, "latency") for compute in set(cluster.latencies())}
-    members = zip(cluster.worker_speeds(), cluster.latencies(), strict=True)
+    members = zip(_speeds(cluster), cluster.latencies(), strict=True)
     kinds = [_Kind(speed, computes[compute]) for speed, compute in members]
     colours = dict(zip(dict.fromkeys(kinds), COLOURS * (1 + len(set(kinds)) // len(COLOURS)), strict=False))
     shapes, height = _drawn(cluster, kinds, colours, served)
@@ -55,6 +55,14 @@ def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> 
     label = f"{cluster.size:,} workers on {counted(max(cluster.node_of) + 1, 'node')}"
     svg = f'<svg class="cluster" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{shapes}</svg>'
     return f"<figure>{head}{svg}<ul class='kinds'>{_words(cluster, kinds, colours, served)}</ul></figure>"
+
+
+def _speeds(cluster: Cluster) -> list[str]:
+    """Of each worker; where there are more different ones than colours, those of all together."""
+    speeds = cluster.worker_speeds()
+    if len(set(speeds)) > len(COLOURS):
+        return [f" at speeds of {min(speeds):g} to {max(speeds):g}"] * len(speeds)
+    return [f" at speed {speed:g}" if speed != 1 else "" for speed in speeds]
 
 
 def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
@@ -67,12 +75,13 @@ def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     shapes.append(f'<rect x="2" y="{top}" width="{_WIDTH - 4}" height="24" rx="12" class="net"/>')
     shapes.append(f'<text x="{middle:g}" y="{top + 16}" text-anchor="middle">{words}</text>')
     top += 24
+    speeds = cluster.worker_speeds()
     nodes = [[worker for worker, _ in own] for _, own in groupby(enumerate(cluster.node_of.tolist()), key=lambda each: each[1])]
     room = max(_ROW, _WORKERS // min(len(nodes), _NODES))
     spine = top
     for number, members in enumerate(nodes[:_NODES]):
         words = f"{f'node {number}: ' if len(nodes) > 1 else ''}{counted(len(members), 'worker')}"
-        own = [(worker, kinds[worker].speed, colours[kinds[worker]]) for worker in members[:room]]
+        own = [(worker, speeds[worker], colours[kinds[worker]]) for worker in members[:room]]
         drawn, high = _node(words, own, len(members) > room, top + 8)
         shapes.append(f'<path d="M{_SPINE} {spine}V{top + 8 + high / 2:g}H{_LEFT}" class="link"/>{drawn}')
         top += 8 + high
@@ -126,8 +135,7 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
     """What the drawing does not say: kinds of workers, the network, what slows down or fails."""
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
-        speed = f" at speed {kind.speed:g}" if kind.speed != 1 else ""
-        text = f"{counted(number, 'worker')}{speed}: {kind.compute}, s per gradient"
+        text = f"{counted(number, 'worker')}{kind.speed}: {kind.compute}, s per gradient"
         lines.append(f'<li><i style="background:{colours[kind]}"></i>{escape(text)}</li>')
     if len(colours) > len(COLOURS):
         lines.append(f"<li>and {len(colours) - len(COLOURS):,} more kinds of workers</li>")

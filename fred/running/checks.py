@@ -31,6 +31,7 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
     _check_model(task.model, task.data, seed, layout.replicas)
     _check_loss(task.loss, task.data, seed)
+    check_target(run, data)
     params = initial_params(task.model, data, seed)
     check_server(run.algorithm, params, run.cluster.size)
     if layout.blocks > 1:
@@ -61,6 +62,14 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
     if task.division in ("by-label", "dirichlet") and not data.classifies:
         raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
+
+
+def check_target(run: Run, data: Dataset) -> None:
+    """An error that is a share of the examples can come down to its target later than at once. Raises FredError."""
+    target, loss = run.evaluate.target_error, run.task.loss if run.task else None
+    is_share = data.classifies and type(loss or usual(data.classifies)).error is LossFunction.error
+    if is_share and target is not None and target >= 1:
+        raise FredError(f"`target_error` is {target:g}; expected a share of the examples, below 1, such as 0.12 for 12 %")
 
 
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:

@@ -19,7 +19,7 @@ _MOST_CLASSES = 1 << 20  # more are no classes, but something else: identities, 
 
 
 class Arrays(Data):
-    """Arrays of one's own: whole numbers as answers are classes, others are values to predict."""
+    """Arrays of one's own: whole numbers (and true and false) as answers are classes, others are values to predict."""
 
     file: str = Field(
         description=f"NPZ file with {', '.join(_NAMES)}, relative to the scenario file; `fred.arrays` writes one",
@@ -54,11 +54,12 @@ class Arrays(Data):
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
     """Write (inputs [n, ...], answers) to train and to evaluate on, and say that they are the data: `task={"data": ...}`.
 
-    Answers are class numbers [n] or values [n, outputs]. The file's name gets the ending .npz where it has another; what it
-    is called then is the result's `file`. Raises FredError, and writes nothing, for arrays that do not belong together.
+    Answers are class numbers (or truth values) [n], or values [n, outputs]. The file's name gets the ending .npz where it has
+    another; what it is called then is the result's `file`. Raises FredError, and writes nothing, for arrays that do not belong
+    together, and where something else has that name.
 
     Args:
-        file: where to write them; what is there is replaced.
+        file: where to write them; examples that were written there before are replaced, nothing else is.
         train: inputs [n, ...] and answers [n] or [n, outputs], to train on.
         evaluation: inputs [m, ...] and answers, of the same kinds, to evaluate on.
 
@@ -80,8 +81,17 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
     _dataset(named)
     path = Path(file)
     path = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    if path.exists() and not _are_examples(path):
+        raise FredError(f"{path} is there, and holds something else than examples; expected another name for what is written")
     inputs.write_arrays(path, named)
     return Arrays(file=str(path.absolute()))
+
+
+def _are_examples(path: Path) -> bool:
+    try:
+        return set(inputs.arrays(path)) == set(_NAMES)
+    except FredError:
+        return False
 
 
 def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
@@ -106,7 +116,7 @@ def _float(array: NDArray[Any]) -> NDArray[np.float32]:
 
 def _answers(name: str, named: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     array = named[name]
-    if array.dtype.kind in "iu":
+    if array.dtype.kind in "iub":
         low, high = array.min(initial=0), array.max(initial=0)
         if low < 0 or high >= _MOST_CLASSES:
             raise FredError(f"`{name}` has class numbers from {low} to {high}; expected 0 to {_MOST_CLASSES - 1} at most")

@@ -14,6 +14,7 @@
 | SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 | CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
 | AllreduceSGD | Li et al. 2021, section 2                                                                         |
+| DropComputeSGD | Giladi et al. 2023, arXiv:2306.10598, algorithm 1                                               |
 | LocalSGD     | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217        |
 | AdaComm      | Wang, Joshi 2019, arXiv:1810.08313, section 4                                                     |
 | STSyn        | Zhu, Zhang, Wang 2024, "STSyn", arXiv:2210.03521, section 3                                       |
@@ -146,6 +147,14 @@ class AllreduceSGD(Server):
     family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of all n g)"
     protocol: ClassVar[str] = "allreduce"
+
+
+class DropComputeSGD(Server):
+    """One step with the mean of all workers' gradients, of several each, without those that were not finished in time."""
+
+    family: ClassVar[Family] = Family.FRESH
+    rule: ClassVar[str] = "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)"
+    protocol: ClassVar[str] = "drop-compute"
 
 
 class LocalSGD(Server):
