@@ -18,7 +18,7 @@ task: {data: {name: synthetic-classification, features: 784}, model: {name: mlp,
 cluster: {workers: WORKERS, compute: {name: lognormal, median: 0.1, sigma: 0.3}}
 stop: {updates: UPDATES}
 evaluate: {points: 10}
-algorithm: {name: fasgd, learning_rate: 0.01}
+algorithm: {name: ALGORITHM, learning_rate: 0.01}
 """
 
 
@@ -50,11 +50,15 @@ def timed(*arguments: str, cache: str = "off") -> tuple[float, float]:
         return time.perf_counter() - start, usage.ru_maxrss / 2**20
 
 
-def large(workers: int, updates: int) -> tuple[float, float]:
+def large(workers: int, updates: int, algorithm: str = "fasgd") -> tuple[float, float]:
     """Time and memory of an asynchronous run of the 784-200-10 network."""
+    told = {"WORKERS": workers, "UPDATES": updates, "ALGORITHM": algorithm}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.yaml"
-        path.write_text(LARGE_RUN.replace("WORKERS", str(workers)).replace("UPDATES", str(updates)))
+        text = LARGE_RUN
+        for word, value in told.items():
+            text = text.replace(word, str(value))
+        path.write_text(text)
         return timed("run", str(path))
 
 
@@ -91,3 +95,7 @@ def rows() -> Iterator[Row]:
     seconds, memory = large(10_000, 20_000)
     yield Row("784-200-10, batch 8, 10,000 workers, 20,000 updates", seconds, "s")
     yield Row("  its memory", memory, "GiB", 1.5)
+    for algorithm in ("ia2sgd", "ringleader"):
+        seconds, memory = large(1000, 5000, algorithm)
+        yield Row(f"784-200-10, batch 8, 1,000 workers' gradients kept, 5,000 updates: {algorithm}", seconds, "s")
+        yield Row("  its memory", memory, "GiB", 4)

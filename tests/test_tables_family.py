@@ -1,7 +1,9 @@
 """Servers that keep a gradient of each worker: what they are the same as, what divided data show, and NumPy's word on each."""
 
+import re
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -142,6 +144,22 @@ def test_each_of_ringleaders_rounds_steps_once_for_each_worker_and_none_is_older
             had_turn, here, after = set(), after, set()
     assert changes > 50
     assert found.workers - 1 <= oldest <= 2 * found.workers - 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loop_of_updates_never_copies_the_table(name):
+    """As compiled for 300 workers; nothing is computed."""
+    server = registry.lookup("algorithm", name)(learning_rate=0.1)
+    model = {"w": jax.ShapeDtypeStruct((30, 20), jnp.float32)}
+    state = jax.eval_shape(lambda params: server.init(params, 300), model)
+
+    @partial(jax.jit, donate_argnums=0)
+    def run(state, gradient):
+        return jax.lax.fori_loop(0, 9, lambda i, state: server.apply_update(state, gradient, i, i % 300), state)
+
+    compiled = run.lower(state, model).compile().as_text()
+    assert "f32[300,30,20]" in compiled
+    assert not re.search(r"= f32\[300,30,20\]\S* copy\(", compiled)
 
 
 @pytest.mark.slow

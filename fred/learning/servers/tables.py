@@ -65,8 +65,9 @@ class IA2SGD(_Tabled):
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """The `message` takes the place of its `worker`'s last; one step if there is one of everybody."""
         counts = state.counts.at[worker].set(1)
-        mean = _changed(state.mean, message, _row(state.table, worker), counts.shape[0])
-        state = state.replace(table=_with_row(state.table, worker, message), mean=mean, counts=counts)
+        old = _row(state.table, worker)
+        mean = _changed(state.mean, message, old, counts.shape[0])
+        state = state.replace(table=_with_row(state.table, worker, message, old), mean=mean, counts=counts)
         return self._step_if(jnp.all(counts > 0), state)
 
 
@@ -110,7 +111,7 @@ w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; the
         following = _either(later, _changed(state.following, new, old, workers), state.following)
         ready = ~later & (jnp.any(state.stepped > 0) | jnp.all(counts > 0))
         row = jax.tree.map(lambda leaf: jnp.where(ready, 0.0, leaf), new)
-        state = state.replace(table=_with_row(state.table, worker, row), mean=mean, following=following)
+        state = state.replace(table=_with_row(state.table, worker, row, old), mean=mean, following=following)
         state = state.replace(
             counts=counts.at[worker].set(jnp.where(ready, 0, counts[worker])),
             stepped=state.stepped.at[worker].set(jnp.where(ready, 1, state.stepped[worker])),
@@ -127,11 +128,22 @@ w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; the
 
 
 def _row(table: Params, worker: Scalar) -> Params:
-    return jax.tree.map(lambda leaf: leaf[worker], table)
+    """A worker's, taken out of the table before anything else happens.
+
+    The loop never runs, as nobody's number is below 0, but XLA does not know that: it makes the row before what needs it. Else
+    it would look at the table again and again, and copy the whole of it before one row is replaced.
+    """
+    row = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, worker, keepdims=False), table)
+    return jax.lax.fori_loop(worker, 0, lambda _, row: jax.tree.map(jnp.negative, row), row)
 
 
-def _with_row(table: Params, worker: Scalar, row: Params) -> Params:
-    return jax.tree.map(lambda leaf, own: leaf.at[worker].set(own), table, row)
+def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
+    """The table with another row in the place of the `old` one, which has been taken out."""
+
+    def put(leaf: jax.Array, own: jax.Array, before: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, own), worker, 0)
+
+    return jax.tree.map(put, table, row, old)
 
 
 def _changed(mean: Params, new: Params, old: Params, workers: int) -> Params:
