@@ -62,7 +62,7 @@ def test_l2_adds_the_parameters_to_gradients_and_half_their_squares_to_the_loss(
     """Logistic regression with what makes it strongly convex."""
     rng = np.random.default_rng(0)
     examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32)
-    params = {"weights": rng.normal(size=(3, 2)).astype(np.float32), "biases": np.float32([1.0, 2.0])}
+    params: Any = {"weights": rng.normal(size=(3, 2)).astype(np.float32), "biases": np.array([1, 2], np.float32)}
     plain: Any = Loss(SoftmaxRegression(), CrossEntropy())
     penalised: Any = Loss(SoftmaxRegression(), CrossEntropy(), 0.3)
     for count in (None, 3):
