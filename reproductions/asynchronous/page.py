@@ -32,6 +32,8 @@ def text() -> str:
         fewest=fewest[32**0.5][0],
         best=fewest[32**0.5][1],
         from_zero=fewest[0.0][0],
+        slower=by_numpy.rounds(0.0, 1.25),
+        slowest=by_numpy.rounds(0.0, 1.0),
         exact=table(("rate", "from sqrt(32) e1", "from 0"), tuned.exact()),
     )
 
@@ -49,12 +51,12 @@ coordinates the same N(0, 0.01^2) is added. f - min f after 100 and 500 s of vir
 
 {large}
 
-Where it says "no" the other program's one seed decides. A program in NumPy that is neither ran m-sync with 200 seeds:
+Where it says "no" the other program's one seed decides. A third program, in NumPy, ran m-sync with 200 seeds:
 
 {spread}
 
-"Inside": the other program's number is among the middle 95 % of these seeds. So it is what m-sync gives with one seed or
-another, and FRED's mean over few seeds is as far from the mean as such a spread allows.
+"Inside": the other program's number is among the middle 95 % of these seeds, so it is what m-sync gives with one seed or
+another.
 
 ## Tuned, from sqrt(d) e1
 
@@ -76,5 +78,8 @@ The same from x = 0, with a grid of {wide} points for each method:
 
 {zero}
 
-The other program's start is not said for these numbers; they are what the tables above make of both.
+No one start gives all six of the other program's numbers: those where worker i takes i s come, but for Ringmaster's, from
+sqrt(d) e1, from where those where all take 1 s cannot come; from 0 the latter are nearer, and the former all faster. Of
+m-sync with equal times 12 s is what it would take from 0 with a rate between 1.25 and 1 ({slower} and {slowest} steps without
+noise). So its starts, or its grids, were others than are described: what they were cannot be told from here.
 """
