@@ -52,6 +52,20 @@ class Scalars(OneTooFew):
         return (inputs @ params["w"]).sum(-1)
 
 
+class Flat(OneTooFew):
+    """Made for inputs in a row."""
+
+    def init(self, key, input_shape, outputs):
+        return {"w": jnp.zeros((64, outputs))}
+
+
+def test_a_model_that_cannot_take_the_inputs_is_told_what_they_are():
+    run = make_run("asgd", task={"data": "digits", "model": f"{__name__}:Flat"})
+    expected = r"model `.*:Flat` cannot take these inputs, here 2 examples, \[2, 8, 8, 1\] \(.*test_refusals\.py, line \d+\): TypeError: dot"
+    with pytest.raises(FredError, match=expected):
+        check("run", run, 0)
+
+
 @pytest.mark.parametrize(("name", "found"), [("OneTooFew", r"\[2, 3\]"), ("Scalars", r"\[2\]")])
 def test_outputs_must_fit_the_classes(name, found):
     data = {"name": "synthetic-classification", "features": 8, "classes": 4}
@@ -96,6 +110,20 @@ class AddsAField(Server):
         return self.step(state, grads).replace(last=grads)
 
 
+class TakesTooLittle(Server):
+    """Is not told of workers."""
+
+    def apply_update(self, state, grads, timestamp):  # type: ignore[override]
+        return self.step(state, grads)
+
+
+class AsksInPython(Server):
+    """Wants to know a number while it is traced."""
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads, scale=1 / math.sqrt(1 + state.clock - timestamp))
+
+
 class Widens(Server):
     """Makes whole numbers of what were none."""
 
@@ -114,6 +142,14 @@ class Widens(Server):
         ("Forgets", "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
         ("ReturnsParameters", "returns dict; expected the new state, such as `self.step"),
         ("AddsAField", r"returns a state with .*'last'.*; expected the fields that `init` made"),
+        (
+            "TakesTooLittle",
+            r"must take \(self, state, message, timestamp, worker\): too many .* \(.*test_refusals\.py, line \d+\)",
+        ),
+        (
+            "AsksInPython",
+            r"the value of what is traced \(.*test_refusals\.py, line \d+\); expected `jnp\.where` instead of `if`",
+        ),
         ("Widens", "changes the shapes or types in `total`: .*int32.* became .*float32"),
     ],
 )

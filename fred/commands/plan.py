@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         check_places(options.out)
         if options.out.suffix not in (".svg", ".png", ".pdf"):
-            raise FredError(f"--out {options.out}: expected a name that ends with .svg, .png or .pdf")
+            raise FredError(
+                f"--out {options.out}: expected a name that ends with .svg, .png or .pdf; or --for TASK, with a folder"
+            )
     result = load_result(options.trace) if options.trace.is_dir() else None
     if options.iterations is None and result is None:
         raise FredError(

@@ -115,6 +115,13 @@ def line_of(error: BaseException | None) -> str:
     return place
 
 
+def place_of(function: Any) -> str:
+    """Where in the user's code a function begins: its file and line; empty for what is not the user's."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    own = code is not None and (is_own(code.co_filename) or function.__module__ in _MAIN)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code and own else ""
+
+
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's."""

@@ -1,14 +1,15 @@
 """What is refused before anything runs: data, models and algorithms that do not fit each other, or do not do what they must."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fred.components import registry
+from fred.components import own_code, registry
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
 from fred.learning.loss import Loss, check_memory, initial_params
@@ -21,6 +22,14 @@ from fred.schedule.layout import Layout
 from fred.specification.shape import Run, Task
 
 _CLOCK = 7  # any number of updates
+_HOOKS = {  # of a server: what each is told
+    "init": ("params", "workers"),
+    "memory": ("params",),
+    "send": ("memory", "params", "grads"),
+    "contribute": ("state", "message", "timestamp", "worker"),
+    "apply_update": ("state", "message", "timestamp", "worker"),
+    "apply_round": ("state", "total", "timestamp", "count"),
+}
 
 
 def check_task(task: Task, run: Run, seed: int) -> None:
@@ -81,12 +90,29 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
         _check_signature(f"`training` of model `{name}`", model.training, "params", "inputs", "key")
         ways[f"`training` of model `{name}`"] = model.training, (params, inputs, jax.random.key(0))
     for who, (way, arguments) in ways.items():
-        found = jax.eval_shape(way, *arguments)
+        with _given(who, inputs.shape):
+            found = jax.eval_shape(way, *arguments)
         if getattr(found, "shape", None) != (2, data.outputs):
             raise FredError(
                 f"{who} gives {_shape(found)} for 2 examples; expected [2, {data.outputs}]: one number for each of the "
                 f"{data.outputs} {meant}"
             )
+
+
+@contextmanager
+def _given(who: str, shape: tuple[int, ...]) -> Iterator[None]:
+    """What goes wrong in a model of one's own is told with what it was given."""
+    try:
+        yield
+    except FredError:
+        raise
+    except Exception as error:
+        place, said = own_code.line_of(error), str(error).strip().split("\n")[0]
+        where = f" ({place})" if place else ""
+        said += "; is a `return` missing?" if "NoneType" in said else ""
+        raise FredError(
+            f"{who} cannot take these inputs, here 2 examples, {list(shape)}{where}: {type(error).__name__}: {said}"
+        ) from error
 
 
 def check_loss(function: LossFunction, data: Dataset) -> None:
@@ -112,7 +138,8 @@ def _check_signature(who: str, function: Callable[..., Any], *names: str) -> Non
     try:
         inspect.signature(function).bind(*names)
     except TypeError as error:
-        raise FredError(f"{who} must take ({', '.join(('self', *names))}): {error}") from None
+        place = own_code.place_of(function)
+        raise FredError(f"{who} must take ({', '.join(('self', *names))}): {error}{f' ({place})' if place else ''}") from None
 
 
 def _shape(found: Any) -> Any:
@@ -145,6 +172,8 @@ def check_server(server: Server, params: Params, workers: int) -> None:
     name = registry.name_of("algorithm", server)
     if ":" not in name:
         return  # FRED's own, which tests check
+    for hook, names in _HOOKS.items():
+        _check_signature(f"`{hook}` of `{name}`", getattr(server, hook), *names)
     state = server.init(params, workers)
     if not isinstance(state, State) or not hasattr(state, "clock"):
         raise FredError(f"`init` of `{name}` returns {type(state).__name__}; expected the State that `super().init` makes")
@@ -160,7 +189,15 @@ def check_server(server: Server, params: Params, workers: int) -> None:
 
 
 def _check_update(name: str, update: Callable[[State], Any], state: State) -> None:
-    after = jax.eval_shape(update, state)
+    try:
+        after = jax.eval_shape(update, state)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        place = own_code.line_of(error)
+        where = f" ({place})" if place else ""
+        raise FredError(
+            f"{name} asks for the value of what is traced{where}; expected `jnp.where` instead of `if`, and "
+            "functions of `jax.numpy` instead of those of `math` and `numpy`"
+        ) from error
     if after is None:
         raise FredError(f"{name} returns nothing; a `return` is missing")
     if not isinstance(after, State):
