@@ -67,9 +67,21 @@ def rows() -> Iterator[Row]:
         floor, recorded = medians([partial(bare, workers), partial(record, Asynchronous(), workers)])
         yield Row(f"bare SimPy, two timeouts in each step: {workers:,} workers", STEPS / floor, "steps/s")
         yield Row(f"recording / bare SimPy: asynchronous, {workers:,} workers", recorded / floor, "x", 1.5)
-    plain, bounded = medians([partial(record, protocol, 1000) for protocol in (Asynchronous(), BoundedDelay(threshold=2000))])
-    yield Row("recording: Ringmaster (R = 2,000) / asynchronous, 1,000 workers", plain / bounded, "x", 0.6, at_least=True)
+    yield from aborting()
     yield from large()
+
+
+def aborting() -> Iterator[Row]:
+    """What it costs that work can be given up, where nobody does and where some do; of many short runs, taken in turn."""
+    for name, workers, limit, plain, other in (
+        ("Ringmaster, no R / asynchronous", 16, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
+        ("Ringmaster, no R / asynchronous", 1000, 0.98, Asynchronous(), BoundedDelay(threshold=10**9)),
+        ("synchronous, interrupt / finish", 16, 0.98, Synchronous(), Synchronous(late="interrupt")),
+        ("Ringmaster, R = 2,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=2000)),
+        ("Ringmaster, R = 1,000 / asynchronous", 1000, 0.6, Asynchronous(), BoundedDelay(threshold=1000)),
+    ):
+        one, two = medians([partial(record, protocol, workers, None, STEPS // 4) for protocol in (plain, other)], rounds=21)
+        yield Row(f"recording: {name}, {workers:,} workers", one / two, "x", limit, at_least=True)
 
 
 def large() -> Iterator[Row]:

@@ -20,7 +20,7 @@ _LEARNS = ("task", "data", "model", "stop.target_loss", "evaluate.target_loss", 
 _TIMED = ("fault", "outage", "crashes", "lost-messages", "stop.seconds", "evaluate.every_seconds")
 _OF_SERVERS = ("outage.servers", "crashes.of")
 _OTHERWISE = {  # of these one at most
-    "speed": ("cluster.groups", "cluster.speeds"),
+    "speed": ("cluster.groups", "cluster.speeds", "cluster.times"),
     "cadence": ("evaluate.points", "evaluate.every_updates", "evaluate.every_gradients", "evaluate.every_seconds"),
     "push gate": ("protocol.c_push", "protocol.k_push"),
     "fetch gate": ("protocol.c_fetch", "protocol.k_fetch"),

@@ -270,6 +270,11 @@ class TestQuadratic:
         slope = jax.grad(lambda params: Quadratic(dimension=d).apply(params, jnp.float32(noise))[0, 0])({"x": jnp.float32(x)})
         np.testing.assert_allclose(slope["x"], gradient + 0.5, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.parametrize(("start", "first"), [(None, 7**0.5), (0.0, 0.0), (-2.5, -2.5)])
+    def test_it_starts_where_it_is_told(self, start, first):
+        found = Quadratic(dimension=7, start=start).init(jax.random.key(0), (1,), 2)["x"]
+        np.testing.assert_allclose(found, first * np.eye(7)[0], rtol=1e-6)
+
     def test_noise_of_another_size_is_refused(self):
         task = {"data": {"name": "noise", "features": 3}, "model": {"name": "quadratic", "dimension": 6}, "loss": "value"}
         with pytest.raises(FredError, match="dimension 6 has inputs of 3 numbers; expected 1"):

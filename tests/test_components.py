@@ -163,6 +163,10 @@ def test_classes_with_the_same_options_are_different():
         ({"workers": 0}, "greater than or equal to 1"),
         ({"wrkers": 3}, "unknown key `wrkers`; did you mean `workers`?"),
         ({"speeds": [1, 2]}, "3 workers need as many `speeds`, not 2"),
+        ({"times": [1, 2]}, "3 workers need as many `times`, not 2"),
+        ({"times": [1, 2, 0]}, "greater than 0"),
+        ({"times": "i^2"}, "'i' or 'sqrt(i)'"),
+        ({"times": "i", "speeds": [1, 1, 1]}, "give one of `speeds`, `times`"),
         ({"compute": "pareto"}, "Field required"),
         ({"compute": {"name": "constant", "seconds": math.nan}}, "finite number"),
         ({"compute": "nothing"}, "expected one of constant, uniform"),
@@ -180,6 +184,16 @@ def test_a_copy_is_refused_what_a_new_one_would_be(update, message):
         assert message in str(error.value)
     assert cluster.model_copy(update={"workers": 4}).size == 4, "what was derived from the old options is derived again"
     assert cluster.size == 3
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"), [("i", [0.5, 1, 1.5]), ("sqrt(i)", [0.5, 0.5 * 2**0.5, 0.5 * 3**0.5]), ([1, 7, 49], [0.5, 3.5, 24.5])]
+)
+def test_times_say_how_much_longer_each_worker_computes(times, seconds):
+    cluster = {"workers": 3, "compute": {"name": "constant", "seconds": 0.5}, "times": times}
+    schedule = execute("run", make_run("ssgd", task=None, cluster=cluster, stop={"updates": 1}), 1).schedule
+    pushes = schedule.frame().query("verb == 'ADD'").sort_values("worker")
+    assert pushes["time_ns"].tolist() == [round(1e9 * each) for each in seconds]
 
 
 def test_what_went_around_validation_deep_inside_is_found_with_its_place():

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import fred
+from fred.commands.optimizers import named, page
 from fred.errors import FredError
 from fred.learning.optimizer import Transformation
 from fred.outcomes.computed import Computed
@@ -112,3 +113,14 @@ def test_matrices_are_not_cut_into_blocks():
     among_servers(clocks="one")
     with pytest.raises(FredError, match="`muon` treats arrays of two dimensions as matrices"):
         among_servers(clocks="each")
+
+
+def test_the_reference_has_all_that_can_be_named_with_their_options():
+    assert sorted(named(optax.contrib)) == sorted(ACCEPTED)
+    rows = {line.split("`")[1]: line for line in page().splitlines() if line.startswith("| `")}
+    assert "`beta = 0.95`" in rows["muon"]
+    assert "`max_delta`, required" in rows["clip"]
+    starred = {name for name, row in rows.items() if row.startswith(f"| `{name}` *")}
+    assert {"adam", "sgd", "muon"} <= starred
+    assert not starred & {"clip", "trace", "normalize"}
+    assert not set(REFUSED) & set(rows)

@@ -22,6 +22,7 @@ from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.softmax import SoftmaxRegression
+from fred.running.execution import execute
 from fred.schedule.minibatches import Minibatches
 from fred.specification.loading import Scenario
 from tests.recompute import gradient
@@ -55,6 +56,39 @@ def test_masked_gradient_is_that_of_the_real_examples():
     masked = loss.gradient(params, examples, np.array([5, 6, 7, 7, 7]), count=3)
     real = loss.gradient(params, examples, np.array([5, 6, 7]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), masked, real)
+
+
+def test_l2_adds_the_parameters_to_gradients_and_half_their_squares_to_the_loss():
+    """Logistic regression with what makes it strongly convex."""
+    rng = np.random.default_rng(0)
+    examples = rng.normal(size=(20, 3)).astype(np.float32), rng.integers(0, 2, 20).astype(np.int32)
+    params: Any = {"weights": rng.normal(size=(3, 2)).astype(np.float32), "biases": np.array([1, 2], np.float32)}
+    plain: Any = Loss(SoftmaxRegression(), CrossEntropy())
+    penalised: Any = Loss(SoftmaxRegression(), CrossEntropy(), 0.3)
+    for count in (None, 3):
+        asked = params, examples, np.array([5, 6, 7, 7])
+        ours, known = penalised.gradient(*asked, count=count), plain.gradient(*asked, count=count)
+        for name, values in params.items():
+            np.testing.assert_allclose(ours[name], known[name] + 0.3 * values, rtol=1e-5, atol=1e-6)
+    squares = sum(np.square(values).sum() for values in params.values())
+    (loss, error), (less, same) = penalised.evaluate(params, examples), plain.evaluate(params, examples)
+    assert float(loss) == pytest.approx(float(less) + 0.15 * squares, rel=1e-6)
+    assert error == same
+
+
+def test_a_task_with_l2_goes_to_the_minimum_that_newton_finds():
+    data = SyntheticClassification(classes=2, features=3, noise=2.0, examples=400, evaluation=100)
+    task = {"data": data, "model": "softmax", "batch_size": 300, "sampling": "shuffled", "l2": 0.1}
+    run = make_run(task=task, cluster={"workers": 1}, stop={"updates": 400}, algorithm={"name": "asgd", "learning_rate": 0.5})
+    found, examples = execute("run", run, 1).final, data.load(1).train
+    inputs, signs = np.c_[examples.inputs, np.ones(len(examples))].astype(float), 2.0 * examples.answers - 1
+    line = np.zeros(4)  # of two classes' columns, which are each other's opposite: w and -w
+    for _ in range(20):
+        wrong = 1 / (1 + np.exp(2 * signs * (inputs @ line)))
+        slope = -2 * (signs * wrong) @ inputs / len(examples) + 0.2 * line
+        line -= np.linalg.solve(4 * (inputs.T * (wrong * (1 - wrong))) @ inputs / len(examples) + 0.2 * np.eye(4), slope)
+    np.testing.assert_allclose(found["weights"], np.c_[-line[:3], line[:3]], atol=1e-4)
+    np.testing.assert_allclose(found["biases"], [-line[3], line[3]], atol=1e-4)
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])

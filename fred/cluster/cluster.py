@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -18,6 +19,9 @@ from fred.traces.nodes import spread
 
 MOST_WORKERS = 10_000_000
 MOST_SERVERS = 10_000
+
+_LAWS: dict[str, Callable[[int], float]] = {"i": float, "sqrt(i)": math.sqrt}  # of workers' numbers, here from 1
+Times = Literal["i", "sqrt(i)"] | tuple[Positive, ...]
 
 
 class Group(Component):
@@ -48,6 +52,9 @@ class Cluster(Component):
     workers: Count | None = Field(None, description="how many; may be left out where `groups` says it", examples=[4])
     compute: AnyLatency = Field(Constant(seconds=1.0), description="time of one gradient at speed 1, s")
     speeds: tuple[Positive, ...] = Field((), description="one per worker; absent: all 1")
+    times: Times = Field(
+        (), description="how many times `compute` each worker takes: a list, or `i` (1, 2, 3, ...) or `sqrt(i)` of its number"
+    )
     groups: tuple[Group, ...] = Field((), description="kinds of workers, in the order of their numbers")
     servers: int = Field(1, ge=1, le=MOST_SERVERS, description="parameter servers, which hold equal parts of the model")
     nodes: Count | tuple[Count, ...] = Field(
@@ -66,10 +73,12 @@ class Cluster(Component):
         grouped = sum(group.workers for group in self.groups)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
-        if self.groups and self.speeds:
-            raise ValueError("give `speeds` or `groups`, not both")
+        if (given := [name for name in ("groups", "speeds", "times") if getattr(self, name)])[1:]:
+            raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}")
         if self.speeds and len(self.speeds) != self.size:
             raise ValueError(f"{self.size} workers need as many `speeds`, not {len(self.speeds)}")
+        if isinstance(self.times, tuple) and len(self.times) not in (0, self.size):
+            raise ValueError(f"{self.size} workers need as many `times`, not {len(self.times)}")
         if self.size > MOST_WORKERS:
             raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
         spread(self.nodes, self.size)
@@ -119,6 +128,10 @@ class Cluster(Component):
         """Speed of each worker: [workers]."""
         if self.groups:
             return [group.speed for group in self.groups for _ in range(group.workers)]
+        if self.times:
+            numbers = range(1, self.size + 1)
+            times = [_LAWS[self.times](i) for i in numbers] if isinstance(self.times, str) else self.times
+            return [1 / each for each in times]
         return list(self.speeds) or [1.0] * self.size
 
     @cached_property

@@ -47,17 +47,19 @@ class Loss:
 
     model: Model
     function: LossFunction
+    l2: float = 0.0
 
     @classmethod
-    def of(cls, model: Model, function: LossFunction | None, data: Dataset) -> "Loss":
+    def of(cls, model: Model, function: LossFunction | None, data: Dataset, l2: float = 0.0) -> "Loss":
         """What a task says, or leaves to its data.
 
         Args:
             model: which is fitted.
             function: which is minimised; None: what is usual for such data.
             data: classes, or values to predict.
+            l2: half of it times the squared length of the parameters is added to the loss.
         """
-        return cls(model, function or usual(data.classifies))
+        return cls(model, function or usual(data.classifies), l2)
 
     def width(self, batch_size: int) -> int:
         """Numbers in a minibatch of so many examples: their indices, and the words of its key where the model draws."""
@@ -85,8 +87,9 @@ class Loss:
         def mean(params: Params) -> jax.Array:
             losses = self.function.losses(outputs(params, inputs), answers)
             if count is None:
-                return losses.mean()
-            return jnp.where(jnp.arange(len(losses)) < count, losses, 0.0).sum() / count
+                return self._with_penalty(losses.mean(), params)
+            real = jnp.where(jnp.arange(len(losses)) < count, losses, 0.0)
+            return self._with_penalty(real.sum() / count, params)
 
         return jax.grad(mean)(params)
 
@@ -99,10 +102,9 @@ class Loss:
             examples: inputs [n, ...] and answers, all of which are evaluated on at once.
             seen: inputs of training examples, at which a model that calibrates does so; None for others.
         """
-        if seen is not None:
-            params = self.model.calibrated(params, seen)
-        outputs = self.model.apply(params, examples[0])
-        loss = self.function.losses(outputs, examples[1]).mean()
+        model = params if seen is None else self.model.calibrated(params, seen)
+        outputs = self.model.apply(model, examples[0])
+        loss = self._with_penalty(self.function.losses(outputs, examples[1]).mean(), params)
         return jnp.stack((loss, self.function.error(outputs, examples[1])))
 
     @partial(jax.jit, static_argnums=0)
@@ -116,6 +118,12 @@ class Loss:
         """
         gradient = jax.grad(lambda params: self.evaluate(params, examples, seen)[0])(params)
         return jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
+
+    def _with_penalty(self, loss: jax.Array, params: Params) -> jax.Array:
+        """The loss [] with what long parameters add to it."""
+        if not self.l2:
+            return loss
+        return loss + self.l2 / 2 * sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(params))
 
     def _trained(self, minibatch: jax.Array, members: int) -> tuple[jax.Array, Callable[[Params, jax.Array], jax.Array]]:
         """The examples' indices, and what makes outputs [examples, outputs] of parameters and their inputs in training."""

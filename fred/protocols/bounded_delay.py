@@ -19,6 +19,7 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
 """
 
 import math
+from collections import OrderedDict
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -56,10 +57,10 @@ class BoundedDelay(Protocol):
             sim.work(worker, partial(self._work, sim, server, worker))
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
-        pull, send, begin, env = sim.pull, sim.send, sim.begin, sim.env
+        pull, send, begin, accept, env = sim.pull, sim.send, sim.begin, server.accept, sim.env
+        server.reads(worker)
         while True:
             gradient = None
-            server.reads(worker)
             try:
                 model = yield from pull(worker)
                 gradient = begin(worker, model)
@@ -68,8 +69,9 @@ class BoundedDelay(Protocol):
             except simpy.Interrupt:
                 if gradient:
                     sim.give_up(gradient)
+                server.reads(worker)
                 continue
-            server.accept(gradient)
+            accept(gradient)
             del model, gradient  # or they would be held until the next ones are there
 
 
@@ -77,40 +79,36 @@ class _Server:
     """Steps with what is fresh enough, and tells those whose models have become too old."""
 
     def __init__(self, sim: Simulation, protocol: BoundedDelay):
-        self._sim, self._interrupts = sim, protocol.late == "interrupt"
-        self._threshold = protocol.threshold or sim.workers
-        self._readers: list[list[int]] = []  # by the clock at which they have read
-        self._oldest = 0  # clock of which there are readers left
-        self._read_at = [-1] * sim.workers  # the clock at which each has read; -1: it has been told
+        self._sim, self._push, self._interrupts = sim, sim.push, protocol.late == "interrupt"
+        self._grows = protocol.threshold == "sqrt"
+        self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
+        self._clock = 0  # updates
+        self._readers = OrderedDict[int, int]()  # who has read at which clock, and has not been told since: the oldest first
+        self._oldest = 0  # nobody among them has read earlier
 
     def reads(self, worker: int) -> None:
         """A worker asks for the model."""
-        clock = self._sim.clock()
-        self._readers.extend([] for _ in range(clock + 1 - len(self._readers)))
-        self._readers[clock].append(worker)
-        self._read_at[worker] = clock
+        self._readers[worker] = self._clock
+        self._readers.move_to_end(worker)
 
     def accept(self, gradient: Gradient) -> None:
-        """A gradient has arrived."""
-        clock = self._sim.clock()
-        if clock - gradient.copy.timestamp >= self._bound(clock):
+        """A gradient has arrived, whose worker asks for the model now."""
+        clock, readers = self._clock, self._readers
+        if clock - gradient.copy.timestamp >= self._bound:
             self._sim.drop(gradient)
-            return
-        self._sim.push(gradient)
-        self._read_at[gradient.worker] = -1
+        else:
+            self._push(gradient)
+            self._clock = clock = clock + 1
+            if self._grows:
+                self._bound = math.isqrt(clock)  # [arXiv:2605.18174]
         if self._interrupts:
-            self._interrupt(clock + 1 - self._bound(clock + 1))
-
-    def _bound(self, updates: int) -> int:
-        """R, after so many updates [`sqrt`: arXiv:2605.18174]."""
-        return max(1, math.isqrt(updates)) if self._threshold == "sqrt" else self._threshold
+            readers[gradient.worker] = clock  # before it is asked whose model is too old
+            readers.move_to_end(gradient.worker)
+            if self._oldest <= clock - self._bound:
+                self._interrupt(clock - self._bound)
 
     def _interrupt(self, newest: int) -> None:
         """All who have read at this clock, or before."""
-        while self._oldest <= newest and self._oldest < len(self._readers):
-            readers, self._readers[self._oldest] = self._readers[self._oldest], []
-            for worker in readers:
-                if self._read_at[worker] == self._oldest:
-                    self._read_at[worker] = -1
-                    self._sim.interrupt(worker)
-            self._oldest += 1
+        while (oldest := next(iter(self._readers.values()))) <= newest:
+            self._sim.interrupt(self._readers.popitem(last=False)[0])
+        self._oldest = oldest

@@ -91,7 +91,7 @@ class _Server:
         if len(self.present) < self._needed:
             return False
         self._sim.commit()
-        if self._interrupts:
+        if self._interrupts and len(self.present) < self._sim.workers:
             for worker in range(self._sim.workers):
                 if worker not in self.present:
                     self._sim.interrupt(worker)

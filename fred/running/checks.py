@@ -38,7 +38,7 @@ def check_task(task: Task, run: Run, seed: int) -> None:
         check_divisible(run.algorithm, params)
         check_whole_matrices(run.algorithm, layout)
     check_division(task, data, run.cluster.size)
-    loss = Loss.of(task.model, task.loss, data)
+    loss = Loss.of(task.model, task.loss, data, task.l2)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
     _ = do.sizes  # as an algorithm says them
 

@@ -28,7 +28,7 @@ class Problem:
 
     def __init__(self, task: Task, run: Run, seed: int):
         self.data = loaded(task.data, seed)
-        self.loss = Loss.of(task.model, task.loss, self.data)
+        self.loss = Loss.of(task.model, task.loss, self.data, task.l2)
         self.layout = run.protocol.layout(run.cluster)
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]

@@ -27,6 +27,9 @@ class Task(Component):
     loss: Annotated[Any, OneOf("loss")] | None = Field(
         None, description="what is minimised; absent: cross-entropy of classes, squared error of values"
     )
+    l2: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="half of it times the squared length of all parameters is added to the loss, evaluated or minimised"
+    )
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
     division: Division = Field(

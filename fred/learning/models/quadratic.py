@@ -30,9 +30,11 @@ class Quadratic(Model):
     """
 
     dimension: Count = Field(1729, description="d: numbers to be found", examples=[32])
+    start: float | None = Field(None, description="the first of them at the beginning, where the others are 0; absent: sqrt(d)")
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        return {"x": jnp.zeros(self.dimension).at[0].set(math.sqrt(self.dimension))}
+        start = math.sqrt(self.dimension) if self.start is None else self.start
+        return {"x": jnp.zeros(self.dimension).at[0].set(start)}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         if inputs[0].size not in (1, self.dimension):
