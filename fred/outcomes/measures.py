@@ -68,6 +68,7 @@ def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
         "throughput": counts["gradients"] / seconds if seconds else None,
         "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
+        "staleness_in_gradients": staleness.in_gradients(schedule),
         "model_age": _mean_and_max(staleness.of_models(schedule, schedule.on_servers)),
         **traffic(schedule),
         "copies": _copies(schedule),

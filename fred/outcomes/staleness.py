@@ -61,6 +61,35 @@ def by_block(schedule: Schedule) -> pd.DataFrame:
     return pd.DataFrame({**columns, "std": stale.std(ddof=0), "count": stale.count()})
 
 
+def in_gradients(schedule: Schedule) -> int | None:
+    """R of Birch SGD: how many gradients had been applied, at most, since the one's parameters were read, when it was.
+
+    A round's gradients count as applied one after the other. In the tree of points it is the number of edges from the
+    newest one back to where a gradient was computed [Birch SGD 2025, arXiv:2505.09218]. Of several blocks it is the most.
+
+    Args:
+        schedule: of any run.
+
+    Returns: None where workers have models of their own, or send differences, and where nothing was applied.
+
+    >>> import fred
+    >>> scenario = fred.scenario(cluster={"workers": 4}, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 3})
+    >>> in_gradients(fred.run(scenario).outcome("ssgd").schedule)
+    3
+    """
+    ledger = schedule.ledger
+    if schedule.replicas > 1 or (ledger.gradients == NONE).any() or not (ledger.updates != NONE).any():
+        return None
+    most, blocks, read = 0, schedule["block"], schedule.read_at(ledger.uses)
+    for block in range(schedule.blocks):
+        own = (blocks[ledger.uses] == block) & (ledger.updates != NONE)
+        changes = ledger.every_update[blocks[ledger.every_update] == block]
+        applied = np.searchsorted(ledger.updates[own], changes, side="right")  # gradients, after each change
+        before = np.concatenate(([0], applied))[read[own]]
+        most = max(most, int((np.arange(own.sum()) - before).max(initial=0)))
+    return most
+
+
 def of_models(schedule: Schedule, on_servers: range) -> Ints:
     """Iterations by which each worker's model that entered an average was behind the most advanced one who took the average.
 

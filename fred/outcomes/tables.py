@@ -48,7 +48,7 @@ class Tables:
         """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests.
 
         Columns are those of summary.json, whose nested keys are joined by `_`: times in s, throughput in gradients per second,
-        staleness in updates, workers_time_* as shares of all workers' time.
+        staleness in updates (staleness_in_gradients: R of Birch SGD), workers_time_* as shares of all workers' time.
 
         >>> import fred
         >>> scenario = fred.scenario(

@@ -42,6 +42,7 @@ _COLUMNS = (
     _Column("virtual_seconds", "virtual time, s", ",.4g"),
     _Column("staleness_mean", "staleness, mean", ".3g"),
     _Column("staleness_max", "staleness, largest", ",.0f"),
+    _Column("staleness_in_gradients", "staleness, in gradients", ",.0f"),
     _Column("bytes", "sent, MB", ",.3g", 1e-6),
 )
 _PAIRED = {

@@ -17,6 +17,7 @@ COLUMNS = (  # all numbers in a summary
     *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
     *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
     *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
+    "staleness_in_gradients",
     *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting", "away")),
     *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in ("to_workers", "to_servers", "between_workers")),
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
