@@ -20,7 +20,7 @@ REFERENCE = {4: 1.0, 8: 1.15, 16: 2.12}  # by delay, how many times as good clip
 NEAR = 0.1  # of the reference
 _DIMENSION, _RATE, _LENGTH, _SCALE = 8, 0.03, 1.0, 0.3
 _UPDATES, _SEEDS = (100, 200, 300, 500, 1000), tuple(range(1, 11))
-_STARTS = {"|x| = 1": 8**-0.5, "all x = 1": 1.0, "all x = 3": 3.0}
+_STARTS = {"x of length 1": 8**-0.5, "all x = 1": 1.0, "all x = 3": 3.0}
 _LAWS = {
     "Student t, 2 degrees": ("student", 2.0, _SCALE),
     "Student t, 2.5 degrees": ("student", 2.5, _SCALE),
@@ -132,9 +132,11 @@ def report() -> str:
 def text() -> str:
     """The page."""
     found = ratios(pd.read_csv(FILE))
+    later = found[[all(near(row[delay], REFERENCE[delay], NEAR) for delay in (8, 16)) for _, row in found.iterrows()]]
     agree = found[[all(near(row[delay], known, NEAR) for delay, known in REFERENCE.items()) for _, row in found.iterrows()]]
     off = np.abs(np.log(found[list(REFERENCE)] / list(REFERENCE.values()))).max(axis=1)
     nearest = found.loc[off.sort_values().index[:5]]
+    medians = found.groupby("measure", sort=False)[list(REFERENCE)].median()
     delays = [f"delay {delay}" for delay in REFERENCE]
     reference = ("reference", "", "", *(f"{known:g}x" for known in REFERENCE.values()), "")
     return _TEXT.format(
@@ -143,9 +145,12 @@ def text() -> str:
         starts=len(_STARTS),
         measures=found["measure"].nunique(),
         agree=len(agree),
+        later=len(later),
+        later_rows=table(("noise", "start", "ratio of", *delays, "agrees"), _rows(later)) if len(later) else "None.",
         seeds=len(_SEEDS),
         nearest=table(("noise", "start", "ratio of", *delays, "agrees"), [reference, *_rows(nearest)]),
         grows=sum(row[16] > row[8] > row[4] for _, row in found.iterrows()),
+        medians=table(("ratio of", *delays), ((name, *(f"{each:.3g}x" for each in row)) for name, row in medians.iterrows())),
         wins=", ".join(f"{(found[delay] > 1).sum()} at delay {delay}" for delay in REFERENCE),
     )
 
@@ -180,12 +185,20 @@ The audit says neither which distribution its noise has, nor where it starts, no
 of the noise (0.3 is the scale of each number's noise, or its deviation where the table says so) from {starts} starts, with
 `fixed-lag` and {seeds} seeds, and compared medians by {measures} measures: the loss after 100 to 1,000 updates, or the
 updates to a tenth or a hundredth of the first loss. Of these {readings} ways to compare **{agree} agree** within 10 % at all
-three delays. The nearest:
+three delays, and {later} at the longer two. The nearest by the one of the three delays that is furthest off:
 
 {nearest}
 
-With so many readings some come near by chance: that one does says that the audit's numbers are possible, not that they are
-reproduced. What holds however it is read: in {grows} of {readings} the ratio grows from delay to delay, as in the audit.
-Clipping is ahead in {wins}: early it is, and the more so the older gradients are, as the other's rate falls with the delay;
-late it is not, since its larger rate leaves more noise.
+Among so many one may agree by chance; if none does, it was something else that was compared, or run. All that agree at the
+longer two delays:
+
+{later_rows}
+
+By each measure, the median over all noises and starts:
+
+{medians}
+
+In {grows} of {readings} the ratio grows from delay to delay, as in the audit: the other's rate falls with the delay, and
+clipping's does not, which in the long run leaves it with more noise. Clipping is ahead in
+{wins}.
 """
