@@ -78,7 +78,8 @@ def in_gradients(schedule: Schedule) -> int | None:
     3
     """
     ledger = schedule.ledger
-    if schedule.replicas > 1 or (ledger.gradients == NONE).any() or not (ledger.updates != NONE).any():
+    own_models = schedule.replicas > 1 or len(schedule.rows(Verb.SYNC)) or (ledger.gradients == NONE).any()
+    if own_models or not (ledger.updates != NONE).any():
         return None
     most, blocks, read = 0, schedule["block"], schedule.read_at(ledger.uses)
     for block in range(schedule.blocks):
