@@ -15,7 +15,7 @@ from fred.components import registry
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
-GENERATED = {*registry.REGISTRY, "command-line", "python"}  # pages of the reference, by conf.py
+GENERATED = {*registry.REGISTRY, "command-line", "optimizers", "python"}  # pages of the reference, by conf.py
 PAGES = sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 WRITTEN = [page for page in PAGES if page != "pypi" and page.removeprefix("reference/") not in GENERATED]
 BUILT = DOCS / "_build" / "html"
