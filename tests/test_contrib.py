@@ -59,7 +59,7 @@ def ran(optimizer: list[dict[str, Any]], inline: bool = False) -> Computed:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("muon", "ademamix", "dog") else pytest.mark.slow) for name in ACCEPTED]
+    "name", [pytest.param(name, marks=() if name in ("muon", "dog") else pytest.mark.slow) for name in ACCEPTED]
 )
 def test_inline_equals_replay(name):
     one, other = ran(chain(name)), ran(chain(name), inline=True)
