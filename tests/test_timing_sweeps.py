@@ -93,7 +93,8 @@ def test_what_no_point_can_have_is_refused_with_its_line(tmp_path, best, missing
 
 
 def test_the_columns_that_can_be_chosen_are_all_numbers_of_a_summary():
-    runs = [make_run(evaluate={"target_loss": 0.5}), make_run("d-psgd", evaluate={"target_error": 0.5})]
+    targets = {"asgd": {"target_loss": 0.5}, "ssgd": {"target_gradient_norm": 0.5}, "d-psgd": {"target_error": 0.5}}
+    runs = [make_run(name, evaluate=evaluate) for name, evaluate in targets.items()]
     summaries = pd.json_normalize([summarise(execute("run", run, 1)) for run in runs], sep="_")
     words = {"name", "algorithm", "protocol", "ended_by", "standstill", "staleness_by_block"}
     assert {column for column in summaries if not str(column).startswith("digests_")} - words == set(COLUMNS)
