@@ -589,3 +589,21 @@ class TestComposing:
         row = log.rows[-2]
         assert (row.mailbox, row.source, row.step, row.timestamp, row.staleness) == (1, 0, NONE, 0, 1)
         assert record.gradients == 1, "it is no gradient"
+
+
+def test_a_forgotten_from_is_said():
+    loop, heard = Loop(), list[str]()
+
+    def inner() -> Generator[Any, Any, None]:
+        yield 1
+
+    def outer() -> Generator[Any, Any, None]:
+        try:
+            yield inner()
+        except TypeError as error:
+            heard.append(str(error))
+        yield 1
+
+    loop.process(outer())
+    drained(loop)
+    assert heard[0].endswith("write `yield from` instead of `yield`")

@@ -1,7 +1,9 @@
 """Contention: what slows workers down from time to time, beside the randomness of each single compute time."""
 
+import math
 from abc import abstractmethod
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 from typing import Annotated, Literal
@@ -14,6 +16,7 @@ from fred import streams
 from fred.cluster.durations import NANOSECONDS, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import Constant, Latency, Mixture, Positive
+from fred.components import own_code
 from fred.components.component import Component, Count, Whole
 from fred.components.limits import LONGEST
 from fred.errors import FredError
@@ -269,11 +272,35 @@ def entities(of: Scope, node_of: NodeOf) -> list[int]:
     return {"worker": np.arange(len(node_of)), "node": node_of, "cluster": np.zeros_like(node_of)}[of].tolist()
 
 
+def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
+    """Its `slowdown`; of a class of the user's, one that refuses what cannot be."""
+    if type(load).__module__.startswith("fred."):
+        return load.slowdown
+    name, place = type(load).__name__, own_code.place_of(load.slowdown)
+    where = f" ({place})" if place else ""
+
+    def slowdown(worker: int, now: int) -> tuple[float, int]:
+        found = load.slowdown(worker, now)
+        try:
+            factor, until = found
+            possible = 0 < factor < math.inf and until > now
+        except (TypeError, ValueError):
+            possible = False
+        if not possible:
+            raise FredError(
+                f"`slowdown` of `{name}` gives {found!r} at {now} ns{where}; expected a number above 0 and until when that is "
+                "so, later than now, ns: such as (2.0, now + 1_000_000_000), or (1.0, FOREVER)"
+            )
+        return factor, until
+
+    return slowdown
+
+
 class Loads:
     """Every regime of one run, each asked only for what it overrides."""
 
     def __init__(self, loads: list[Load]):
-        self._slowdowns = [load.slowdown for load in loads if type(load).slowdown is not Load.slowdown]
+        self._slowdowns = [_checked(load) for load in loads if type(load).slowdown is not Load.slowdown]
         self._stretches = [load.stretch for load in loads if type(load).stretch is not Load.stretch]
         self._delays = [load.delay for load in loads if type(load).delay is not Load.delay]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
+from inspect import isgenerator
 from numbers import Integral
 from typing import Any, Protocol
 
@@ -93,7 +94,8 @@ class Process(simpy.Process):
                     return target
                 target = self._send(target._value) if target._ok else self._fail(target)
             elif not isinstance(target, Integral):
-                error = TypeError(f"a process yields an event, or a whole number of nanoseconds, not {target!r}")
+                instead = ": write `yield from` instead of `yield`" if isgenerator(target) else ""
+                error = TypeError(f"a process yields an event, or a whole number of nanoseconds, not {target!r}{instead}")
                 target = self._generator.throw(error)
             elif target < 0:
                 target = self._generator.throw(ValueError(f"negative delay {target}"))

@@ -199,5 +199,8 @@ class World:
         waiting = [f"{who} waits for {reason}" for who, reason in list(self._waiting.items())[:8]]
         if self._faults is not None:
             waiting += self._faults.gone(self.workers, self.servers, self.now)[:8]
-        nobody = "no worker is waiting" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"
+        none = "" if len(self.record) else "; was each process started (`sim.process`, `sim.work`)?"
+        nobody = (
+            f"no worker is waiting{none}" if self.faultless else "`cluster.faults` leave workers no time to finish a gradient"
+        )
         return f"nothing can happen any more after {since / NANOSECONDS:g} s: {'; '.join(waiting) or nobody}"

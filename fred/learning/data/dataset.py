@@ -73,9 +73,8 @@ class Dataset:
         self._check_kinds()
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
             if len(part.inputs) != len(part.answers) or not len(part):
-                raise FredError(
-                    f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected as many, not 0"
-                )
+                expected = "as many answers as inputs" if len(part.inputs) != len(part.answers) else "at least one of each"
+                raise FredError(f"{name} data: {len(part.inputs)} inputs and {len(part.answers)} answers; expected {expected}")
             if not part.inputs.size or not part.answers.size:
                 shapes = f"inputs are {list(part.inputs.shape)} and answers {list(part.answers.shape)}"
                 raise FredError(f"{name} data: {shapes}; expected some numbers for each example")
