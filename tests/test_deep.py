@@ -245,21 +245,28 @@ def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def trained() -> DeepMarkov:
+    """A little."""
+    return DeepMarkov(steps=50).trained(*switching(300, 0))
+
+
+@pytest.fixture(scope="module")
+def well_trained() -> DeepMarkov:
     return DeepMarkov(steps=150).trained(*switching(600, 0))
 
 
 class TestRule:
-    def test_it_learns_when_nodes_are_slow(self, trained):
+    @pytest.mark.slow
+    def test_it_learns_when_nodes_are_slow(self, well_trained):
         times, node_of = switching(200, 1)
-        mine, everybody = (closed_loop.run(rule, times, node_of).summary() for rule in (trained, AllWorkers()))
+        mine, everybody = (closed_loop.run(rule, times, node_of).summary() for rule in (well_trained, AllWorkers()))
         assert everybody["of_oracle"] < 0.7
         assert mine["of_oracle"] > 0.85
 
     @pytest.mark.slow
-    def test_it_works_on_another_cluster(self, trained):
+    def test_it_works_on_another_cluster(self, well_trained):
         times, node_of = switching(150, 2)
         times, node_of = np.hstack([times, times[::-1, :8]]), np.append(node_of, [3] * 8)
-        assert closed_loop.run(trained, 7 * times, node_of).summary()["of_oracle"] > 0.75
+        assert closed_loop.run(well_trained, 7 * times, node_of).summary()["of_oracle"] > 0.75
 
     def test_what_it_has_not_seen_does_not_matter(self, trained):
         times, node_of = switching(80, 3)

@@ -115,7 +115,9 @@ def same(one: Computed, other: Computed) -> bool:
 
 
 class TestDropout:
-    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize(
+        "model", [pytest.param(each, marks=[] if each in (Dropped, NNX) else [pytest.mark.slow]) for each in MODELS]
+    )
     def test_inline_and_replayed_rounds_have_the_same_bits(self, model):
         rounds = {"name": "ssgd", "learning_rate": RATE}
         assert same(run(model(), algorithm=rounds), run(model(), inline=True, algorithm=rounds))

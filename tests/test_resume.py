@@ -65,14 +65,16 @@ SYSTEMS = sorted((SCENARIOS / "systems").glob("*.yaml"))
 
 
 def of_the_systems() -> Iterator[Any]:
-    """One run of each algorithm with each of the protocols that it is shown with, cut short."""
-    seen = set()
+    """One run of each algorithm with each of the protocols that it is shown with, cut short; quick: one of each protocol."""
+    seen, protocols = set(), set()
     for path in SYSTEMS:
         for name, run in load(path).runs.items():
             kind = registry.name_of("algorithm", run.algorithm), registry.name_of("protocol", run.protocol)
             if kind not in seen:
+                marks = [pytest.mark.slow] if kind[1] in protocols else []
                 seen.add(kind)
-                yield pytest.param(path, name, id=" ".join(kind))
+                protocols.add(kind[1])
+                yield pytest.param(path, name, id=" ".join(kind), marks=marks)
 
 
 @pytest.mark.parametrize(("path", "name"), list(of_the_systems()))
