@@ -1,10 +1,11 @@
 """Workers with models of their own, and one more on a server: the centre, which differences of models move.
 
-| class        | source                                                                                                       |
-|--------------|--------------------------------------------------------------------------------------------------------------|
-| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1     |
-| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3       |
-| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365    |
+| class        | source                                                                                                     |
+|--------------|------------------------------------------------------------------------------------------------------------|
+| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1   |
+| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3     |
+| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365; |
+|              | `paced`: Liu et al. 2024, "Asynchronous local-SGD training", arXiv:2401.09135                              |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no message is ever waited for.
     >>> import fred
@@ -22,8 +23,11 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [386, 191, 98]
     >>> told(name="buffered", period=4)
     [386, 94, 98]
+    >>> told(name="buffered", period=4, paced=True)
+    [386, 116, 120]
 """
 
+import math
 from functools import partial
 from itertools import count
 from typing import Annotated, ClassVar
@@ -136,20 +140,23 @@ class Buffered(_Centred):
     """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
 
     Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.
+    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take as long.
     """
 
     period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
     buffer: Count = Field(4, description="M: differences in each update of the centre, whoever sent them")
+    paced: bool = Field(False, description="whether slower workers make fewer steps, H x their speed / the largest, rounded up")
 
     def start(self, sim: Simulation) -> None:
-        arrived = count(1)
+        arrived, rates = count(1), sim.cluster.worker_rates()
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._turns, sim, worker, arrived))
+            steps = math.ceil(self.period * rates[worker] / max(rates) - 1e-9) if self.paced else self.period
+            sim.work(worker, partial(self._turns, sim, worker, steps, arrived))
 
-    def _turns(self, sim: Simulation, worker: int, arrived: "count[int]") -> Process:
+    def _turns(self, sim: Simulation, worker: int, steps: int, arrived: "count[int]") -> Process:
         while True:
             before: Copy = yield from self._fetch(sim, worker)
-            for _ in range(self.period):
+            for _ in range(steps):
                 yield from self._step(sim, worker, sim.own(worker))
             difference = sim.difference(worker, before, sim.own(worker))
             yield from sim.send(difference)
