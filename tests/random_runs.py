@@ -223,6 +223,10 @@ def _protocol_options(
             **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
         },
         "streaming": _streaming(draws),
+        "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
+        "batch-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
+        "local-total": {"total": draws.one(None, draws.between(1, 4 * workers))},
+        "in-turn": {"group_size": draws.one(None, draws.between(1, workers + 1))},
         "local-steps": {
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
             **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},

@@ -185,7 +185,9 @@ class PlainEDiT(PlainSGD):
     def __init__(self, params: dict, rate: float):
         super().__init__(params, rate)
         self.differences: list[dict] = []
-        self.momentum, self.mean, self.variance = dict.fromkeys(params, 0.0), {}, {}
+        self.momentum = dict.fromkeys(params, 0.0)
+        self.mean: dict[str, Any] = {}
+        self.variance: dict[str, Any] = {}
         self.rounds = 0
 
     def contribution(self, message: dict, staleness: int) -> dict:
@@ -210,7 +212,7 @@ class PlainEDiT(PlainSGD):
         self.mean[k] = np.where(kept, new, mean)
         weights = np.exp(-lengths / 0.1) * kept
         total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), differences, strict=True))
-        total = total * min(1.0, 0.2 / max(np.linalg.norm(total), 1e-300))
+        total = total * min(1.0, 0.2 / max(float(np.linalg.norm(total)), 1e-300))
         self.momentum[k] = 0.8 * self.momentum[k] + total
         return total + 0.8 * self.momentum[k]
 

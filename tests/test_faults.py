@@ -295,6 +295,9 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "buffered",
                     "straggler-tolerant",
                     "outer-steps",
+                    "local-sums",
+                    "local-total",
+                    "in-turn",
                     "streaming",
                 )
             ),
