@@ -114,7 +114,7 @@ def text() -> str:
         rates=len(_RATES),
         tuned=len(_TUNED),
         reported=len(_REPORTED),
-        near=f"{_NEAR - 1:.0%}",
+        near=f"{100 * (_NEAR - 1):.0f} %",
         agree=sum(holds for *_, holds in judged),
         all=len(judged),
         statements=table(

@@ -177,6 +177,8 @@ REGISTRY: dict[str, dict[str, str]] = {
         "mlp": "fred.learning.models.mlp:MLP",
         "cnn": "fred.learning.models.cnn:CNN",
         "quadratic": "fred.learning.models.quadratic:Quadratic",
+        "transformer": "fred.learning.models.transformer:Transformer",
+        "token-scores": "fred.learning.models.transformer:TokenScores",
     },
     "loss": {
         "cross-entropy": "fred.learning.loss_functions:CrossEntropy",
@@ -191,6 +193,11 @@ REGISTRY: dict[str, dict[str, str]] = {
         "synthetic-classification": "fred.learning.data.synthetic:SyntheticClassification",
         "synthetic-regression": "fred.learning.data.synthetic:SyntheticRegression",
         "noise": "fred.learning.data.synthetic:Noise",
+        "bigrams": "fred.learning.data.language:Bigrams",
+        "shuffle-dyck": "fred.learning.data.language:ShuffleDyck",
+        "grammar": "fred.learning.data.language:Grammar",
+        "recall": "fred.learning.data.language:Recall",
+        "text": "fred.learning.data.language:Text",
     },
 }
 
