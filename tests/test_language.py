@@ -158,19 +158,19 @@ class TestTransformer:
             z = 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
             x = x + z @ own["narrowing"] + own["narrowing_biases"]
         expected = normalised(x, p["output"]["scale"]) @ p["output"]["weights"] + p["output"]["biases"]
-        assert np.asarray(self.MODEL.apply(params, tokens.astype(np.float32))) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert np.asarray(self.MODEL.apply(params, jnp.asarray(tokens, jnp.float32))) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
     def test_a_later_token_changes_nothing_before_it(self):
         params, tokens = self.drawn()
         other = tokens.copy()
         other[:, 5] = (other[:, 5] + 1) % 11
-        one, two = (np.asarray(self.MODEL.apply(params, each.astype(np.float32))) for each in (tokens, other))
+        one, two = (np.asarray(self.MODEL.apply(params, jnp.asarray(each, jnp.float32))) for each in (tokens, other))
         assert (one[:, :5] == two[:, :5]).all()
         assert (one[:, 5:] != two[:, 5:]).any()
 
     def test_it_knows_nothing_at_first(self):
         params = self.MODEL.init(jax.random.key(0), (7,), 11)
-        assert not np.asarray(self.MODEL.apply(params, np.zeros((2, 7), np.float32))).any()
+        assert not np.asarray(self.MODEL.apply(params, jnp.zeros((2, 7)))).any()
         numbers = sum(leaf.size for leaf in jax.tree.leaves(params))
         each = 3 * 64 + 64 + 2 * 4 * 64 + 4 * 8 + 8 + 2 * 8
         assert numbers == 11 * 8 + 7 * 8 + 2 * each + 8 + 8 * 11 + 11
