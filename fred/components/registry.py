@@ -62,6 +62,17 @@ REGISTRY: dict[str, dict[str, str]] = {
         "ad-psgd": "fred.learning.servers.plain:ADPSGD",
         "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
     },
+    "codec": {
+        "float": "fred.learning.codecs.floats:Float",
+        "e3m0": "fred.learning.codecs.floats:E3M0",
+        "low-bit": "fred.learning.codecs.rounding:LowBit",
+        "sign": "fred.learning.codecs.rounding:Sign",
+        "qsgd": "fred.learning.codecs.rounding:QSGD",
+        "top-k": "fred.learning.codecs.sparse:TopK",
+        "random-k": "fred.learning.codecs.sparse:RandomK",
+        "power-sgd": "fred.learning.codecs.power_sgd:PowerSGD",
+        "dct": "fred.learning.codecs.dct:DCT",
+    },
     "protocol": {
         "synchronous": "fred.protocols.synchronous:Synchronous",
         "asynchronous": "fred.protocols.asynchronous:Asynchronous",
@@ -176,6 +187,7 @@ REGISTRY: dict[str, dict[str, str]] = {
 
 BASES = {  # what a user's own class must be a kind of
     "algorithm": "fred.learning.server:Server",
+    "codec": "fred.learning.codecs.codec:Codec",
     "protocol": "fred.protocols.protocol:Protocol",
     "cutoff": "fred.prediction.contract:CutoffRule",
     "topology": "fred.protocols.topology:Topology",

@@ -174,6 +174,10 @@ class Run(Component):
         check_layout(layout)
         if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
+        if self.algorithm.codec is not None and layout.models_only(self.cluster.size):
+            raise ValueError("in this protocol workers send models, and a codec is for gradients and differences: leave it out")
+        if self.algorithm.codec is not None and self.protocol.sends_sums and not self.algorithm.codec.summable:
+            raise ValueError("in this protocol workers send sums, and this codec's messages cannot be added up: take `float`")
         if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
