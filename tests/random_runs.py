@@ -141,6 +141,13 @@ def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
         "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
         "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
         "fadas": {"patience": draws.between(0, 3)},
+        "diloco": draws.one({}, {"outer": transformation(draws.one(*OPTIMIZERS)), "outer_rate": 0.1}),
+        "palsgd": {"strength": draws.one(0.0, 0.5)},
+        "edit": draws.one({}, {"warm_up": 1, "temperature": 0.1, "longest": 0.1, "deviations": 0.5}),
+        "delayed-nesterov": draws.one({}, {"gathered": draws.between(1, 3), "spread": 0.2}),
+        "fedasync": {"exponent": draws.one(0.0, 0.5)},
+        "cgad": {"cutoff": draws.between(1, 9)},
+        "heloco": draws.one({}, {"agreeing": 0.9, "most": 0.2, "turn": 2.0}),
     }
 
 
@@ -231,7 +238,14 @@ def _protocol_options(
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
         "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
         "accumulating": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},
-        "buffered": {"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
+        "buffered": {
+            **{"period": draws.between(1, 5), "buffer": draws.between(1, workers + 1)},
+            **{"paced": draws.one(True, False), "grace": draws.one(None, None, 0.05)},
+        },
+        "outer-steps": {
+            **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
+        },
+        "streaming": _streaming(draws),
         "local-steps": {
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
             **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},
@@ -252,6 +266,15 @@ def _protocol_options(
         },
     }.get(protocol, {})
     return options
+
+
+def _streaming(draws: Draws) -> dict[str, Any]:
+    """Fragments that fit into a period."""
+    fragments, between = draws.between(1, 3), draws.between(1, 4)
+    return {
+        **{"period": fragments * between, "fragments": fragments, "delay": draws.between(0, between - 1)},
+        **{"mixing": draws.one(0.0, 0.5, 1.0)},
+    }
 
 
 def _gates(draws: Draws, held: bool) -> dict[str, Any]:

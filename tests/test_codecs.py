@@ -1,8 +1,6 @@
 """Codecs: each against NumPy, its bytes by hand, what it is the same as, and what workers remember recomputed from the schedule."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +8,6 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import fft
 
 from fred import batch_indices, streams
@@ -21,10 +18,10 @@ from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.schedule.schedule import Verb
+from tests.coding import Array, Feedback, only_largest, rounded
 from tests.recompute import PlainSGD, largest_relative_error, recompute
 from tests.worlds import LAYERS, make_run, same
 
-Array = NDArray[Any]
 CODECS: dict[str, dict[str, Any]] = {
     "float": {"format": "bfloat16"},
     "e3m0": {},
@@ -63,19 +60,6 @@ def numbers(*shape: int) -> Array:
     random = np.random.default_rng(5)
     values = random.normal(size=shape) * 10.0 ** random.integers(-4, 3, size=shape)
     return np.where(random.random(shape) < 0.1, 0, values).astype(np.float32)
-
-
-def rounded(values: Array, levels: Array) -> Array:
-    """The nearest of some levels, which ascend; in the middle the upper one."""
-    places = (values[..., None] >= (levels[1:] + levels[:-1]) / 2).sum(-1)
-    return np.asarray(levels[places])
-
-
-def only_largest(values: Array, count: int) -> Array:
-    chosen = np.argsort(-np.abs(values), kind="stable")[:count]
-    result = np.zeros_like(values)
-    result[chosen] = values[chosen]
-    return result
 
 
 class TestValues:
@@ -282,22 +266,6 @@ class TestSame:
         assert first.params_digest == again.params_digest != other.params_digest
 
 
-class Feedback:
-    """What each worker sends of what it has: and what it remembers, in double precision."""
-
-    def __init__(self, coded: Callable[[int, int, dict], dict], decay: float):
-        self.coded, self.decay = coded, decay
-        self.rest: dict[int, dict] = defaultdict(dict)
-        self.count: dict[int, int] = defaultdict(int)
-
-    def __call__(self, worker: int, params: dict, message: dict) -> dict:
-        whole = {k: g + self.decay * self.rest[worker].get(k, 0.0) for k, g in message.items()}
-        sent = self.coded(worker, self.count[worker], whole)
-        self.rest[worker] = {k: whole[k] - sent[k] for k in whole}
-        self.count[worker] += 1
-        return sent
-
-
 def by_signs(worker: int, count: int, whole: dict) -> dict:
     return {k: np.where(v < 0, -1, 1) * np.abs(v).mean() for k, v in whole.items()}
 
@@ -408,6 +376,10 @@ class TestRefused:
         with pytest.raises(FredError, match="cannot be added up"):
             outcome("top-k", protocol=protocol)
         assert outcome("float", protocol=protocol, stop={"updates": 2}).schedule.counts()["updates"] == 2
+
+    def test_what_was_left_out_of_a_model_of_which_only_a_fragment_is_sent(self):
+        with pytest.raises(FredError, match="leave out the codec's `error_feedback`"):
+            outcome({"name": "e3m0", "error_feedback": True}, "streaming-diloco")
 
     @pytest.mark.parametrize(
         "values",

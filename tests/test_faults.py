@@ -294,6 +294,8 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "accumulating",
                     "buffered",
                     "straggler-tolerant",
+                    "outer-steps",
+                    "streaming",
                 )
             ),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),

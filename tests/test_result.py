@@ -26,7 +26,10 @@ from fred.specification.loading import Scenario
 from fred.specification.shape import Run
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
-SERVERLESS = ("allreduce", "cutoff", "gossip", "pairwise", "group-averaging", "local-steps", "straggler-tolerant", "eager")
+SERVERLESS = (
+    *("allreduce", "cutoff", "drop-compute", "gossip", "pairwise", "group-averaging", "local-steps", "straggler-tolerant"),
+    *("eager", "outer-steps", "streaming"),
+)
 MESSAGE = {"message_bytes": 1000}
 
 

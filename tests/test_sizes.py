@@ -16,7 +16,9 @@ from fred.learning.server import Server
 from fred.outcomes.measures import traffic
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.cutoff import Cutoff
+from fred.protocols.drop_compute import DropCompute
 from fred.protocols.eager import Eager
+from fred.protocols.outer_steps import OuterSteps, Streaming
 from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
 from fred.running.problem import Problem
@@ -363,7 +365,7 @@ def test_what_is_sent_is_as_many_messages_as_were_sent_times_the_size_of_each(pr
     sizes = Sizes(shares, Size.cut(model, shares), Size.cut(message, shares))
     schedule = record(protocol, cluster, gradients=40, seed=seed, sizes=sizes)
     assert (schedule["bytes"] >= 0).all()
-    if isinstance(protocol, (Allreduce, Cutoff, Eager)):
+    if isinstance(protocol, (Allreduce, Cutoff, DropCompute, Eager, OuterSteps, Streaming)):
         twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.alike(message, shares))
         assert schedule.digest() == twice.digest(), "how large models are is no matter"
         return

@@ -250,13 +250,13 @@ class TestWAGMA:
     def test_how_old_the_models_are_that_enter_an_averaging(self):
         """Worker 3 needs 2.5 steps' time: it enters the first three averagings with models 1, 2 and 2 steps old."""
         cluster = Cluster(workers=4, speeds=[1, 1, 1, 0.4], compute={"name": "constant", "seconds": 1.0})
-        ages = of_models(record(GroupAveraging(group_size=2, period=4), cluster, seconds=10.5), range(0))
+        ages = of_models(record(GroupAveraging(group_size=2, period=4), cluster, seconds=10.5))
         assert [sorted(each) for each in ages.reshape(-1, 4).tolist()] == [[0, 0, 0, age] for age in (1, 2, 2, 0)]
 
     @given(period=st.integers(1, 4), size=st.sampled_from([None, 2, 8]), seed=st.integers(0, 9))
     def test_no_model_is_older_than_the_period_allows(self, period, size, seed):
         cluster = Cluster(workers=8, compute={"name": "exponential", "scale": 1.0})
-        ages = of_models(record(GroupAveraging(period=period, group_size=size), cluster, gradients=80, seed=seed), range(0))
+        ages = of_models(record(GroupAveraging(period=period, group_size=size), cluster, gradients=80, seed=seed))
         assert len(ages)
         assert ages.min() == 0
         assert ages.max() <= period - 1

@@ -134,6 +134,19 @@ class Cluster(Component):
             return [1 / each for each in times]
         return list(self.speeds) or [1.0] * self.size
 
+    def worker_rates(self) -> list[float]:
+        """Gradients per second that each worker computes on average, or by the median where that is not finite: [workers].
+
+        Contention is not known to it. Half a second, at two speeds:
+
+            >>> import fred
+            >>> fred.Cluster(workers=2, compute={"name": "constant", "seconds": 0.5}, speeds=[1.0, 0.25]).worker_rates()
+            [2.0, 0.5]
+        """
+        seconds = {latency: _usual(latency) for latency in set(self.latencies())}
+        members = zip(self.latencies(), self.worker_speeds(), strict=True)
+        return [1 / max(seconds[latency] / speed, 1 / NANOSECONDS) for latency, speed in members]
+
     @cached_property
     def gradients_per_second(self) -> float:
         """About how many gradients all workers compute in a second of virtual time if they wait for messages only."""

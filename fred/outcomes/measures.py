@@ -69,7 +69,7 @@ def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
         "staleness_by_block": staleness.by_block(schedule).reset_index().to_dict("records") if schedule.blocks > 1 else None,
         "staleness": _mean_and_max(staleness.of_gradients(schedule)),
         "staleness_in_gradients": staleness.in_gradients(schedule),
-        "model_age": _mean_and_max(staleness.of_models(schedule, schedule.on_servers)),
+        "model_age": _mean_and_max(staleness.of_models(schedule)),
         **traffic(schedule),
         "copies": _copies(schedule),
         "workers_time": spans.shares(spans.spans(schedule)) if has_clock else dict.fromkeys(spans.KINDS),

@@ -91,7 +91,7 @@ def in_gradients(schedule: Schedule) -> int | None:
     return most
 
 
-def of_models(schedule: Schedule, on_servers: range) -> Ints:
+def of_models(schedule: Schedule) -> Ints:
     """Iterations by which each worker's model that entered an average was behind the most advanced one who took the average.
 
     A worker's iterations are the updates that gradients have made of its own replica, up to when its model was read; who is
@@ -99,10 +99,10 @@ def of_models(schedule: Schedule, on_servers: range) -> Ints:
 
     Args:
         schedule: of any run.
-        on_servers: the numbers of the replicas that lie on servers, which are no workers' models.
     """
     first = schedule["block"] == 0
-    pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & ~np.isin(schedule["replica"], on_servers))
+    own = (schedule["replica"] < schedule.workers) & ~np.isin(schedule["replica"], schedule.on_servers)
+    pulls = np.flatnonzero((schedule["verb"] == Verb.PULL) & first & own)
     mixes = np.flatnonzero((schedule["verb"] == Verb.MIX) & first & (schedule["weight"] > 0))
     syncs = np.flatnonzero((schedule["verb"] == Verb.SYNC) & first)
     if not len(syncs):

@@ -1,10 +1,11 @@
 """Workers with models of their own, and one more on a server: the centre, which differences of models move.
 
-| class        | source                                                                                                       |
-|--------------|--------------------------------------------------------------------------------------------------------------|
-| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1     |
-| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3       |
-| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365    |
+| class        | source                                                                                                     |
+|--------------|------------------------------------------------------------------------------------------------------------|
+| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1   |
+| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3     |
+| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365; |
+|              | `paced`: Liu et al. 2024, "Asynchronous local-SGD training", arXiv:2401.09135                              |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no message is ever waited for.
     >>> import fred
@@ -22,15 +23,20 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [386, 191, 98]
     >>> told(name="buffered", period=4)
     [386, 94, 98]
+    >>> told(name="buffered", period=4, paced=True)
+    [386, 116, 120]
 """
 
+import math
 from functools import partial
 from itertools import count
 from typing import Annotated, ClassVar
 
+import simpy
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.protocol import Protocol
@@ -140,23 +146,67 @@ class Buffered(_Centred):
     """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
 
     Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.
+    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take as long.
+    `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first step began at once.
     """
 
     period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
     buffer: Count = Field(4, description="M: differences in each update of the centre, whoever sent them")
+    paced: bool = Field(False, description="whether slower workers make fewer steps, H x their speed / the largest, rounded up")
+    grace: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after somebody's difference in which others' may come: all of them start with the last's"
+    )
 
     def start(self, sim: Simulation) -> None:
-        arrived = count(1)
+        arrived, rates = count(1), sim.cluster.worker_rates()
+        company = None if self.grace is None else _Company(sim, round(self.grace * NANOSECONDS))
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._turns, sim, worker, arrived))
+            steps = math.ceil(self.period * rates[worker] / max(rates) - 1e-9) if self.paced else self.period
+            sim.work(worker, partial(self._turns, sim, worker, steps, arrived, company))
 
-    def _turns(self, sim: Simulation, worker: int, arrived: "count[int]") -> Process:
+    def _turns(self, sim: Simulation, worker: int, steps: int, arrived: "count[int]", company: "_Company | None") -> Process:
+        since = 0
         while True:
             before: Copy = yield from self._fetch(sim, worker)
-            for _ in range(self.period):
-                yield from self._step(sim, worker, sim.own(worker))
+            for step in range(steps):
+                if step == 0 and company:
+                    yield from self._step_since(sim, worker, sim.now - since)
+                else:
+                    yield from self._step(sim, worker, sim.own(worker))
             difference = sim.difference(worker, before, sim.own(worker))
             yield from sim.send(difference)
             sim.add(difference, sim.workers)
             if next(arrived) % self.buffer == 0:
                 sim.commit(sim.workers)
+            if company:
+                since = yield from company.join(worker)
+
+    def _step_since(self, sim: Simulation, worker: int, begun: int) -> Process:
+        """An update that began so long ago, ns, as far as that is less than it takes."""
+        duration = sim.duration(worker)
+        gradient = sim.begin(worker, sim.own(worker), duration, min(begun, duration))
+        yield gradient.end - sim.now
+        sim.push(gradient, worker, NOTHING)
+
+
+class _Company:
+    """Who starts together. When the last of them has come is known only when the time of grace is over: an oracle."""
+
+    def __init__(self, sim: Simulation, grace: int):
+        self._sim, self._grace = sim, grace
+        self._complete: simpy.Event | None = None
+        self._last = 0  # when somebody came, ns
+
+    def join(self, worker: int) -> Process:
+        """A worker has come; ends when nobody more can, and returns when the last one came, ns."""
+        self._last = self._sim.now
+        if self._complete is None:
+            self._complete = self._sim.env.event()
+            self._sim.later(self._grace, self._end)
+        yield from self._sim.wait(worker, self._complete, "others to start with")
+        return self._last
+
+    def _end(self) -> None:
+        complete, self._complete = self._complete, None
+        assert complete is not None
+        complete.succeed()

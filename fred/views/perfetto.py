@@ -133,8 +133,10 @@ def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) 
 def _named(schedule: Schedule, cell: int) -> str:
     """What a block of a replica is called."""
     replica, block = divmod(cell, schedule.blocks)
-    if schedule.replicas == 1 or replica in schedule.on_servers:
-        whose = "of the server" if len(schedule.on_servers) else "of all workers"
+    if replica in schedule.on_servers:
+        whose = "of the server"
+    elif schedule.replicas == 1 or replica >= schedule.workers:
+        whose = "of all workers"
     else:
         whose = f"of worker {replica}"
     return whose if schedule.blocks == 1 else f"{whose}, block {block}"

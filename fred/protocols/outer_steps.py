@@ -1,0 +1,194 @@
+"""Local steps from a common model on, whose mean difference moves that model [Douillard et al. 2023, arXiv:2311.08105].
+
+| class      | source                                                                                                      |
+|------------|-------------------------------------------------------------------------------------------------------------|
+| OuterSteps | DiLoCo, arXiv:2311.08105, algorithm 1; `every`: A-EDiT, arXiv:2412.07210; `pulls`: PALSGD, arXiv:2504.18454 |
+| Streaming  | Douillard et al. 2025, "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, algorithm 2     |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {
+    ...         "workers": 4,
+    ...         "speeds": [1.0, 1.0, 1.0, 0.25],
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"latency": {"name": "constant", "seconds": 0.5}},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "diloco", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
+    >>> told(name="outer-steps", period=8)
+    [112, 72]
+    >>> told(name="outer-steps", every=16.0)
+    [328, 72]
+    >>> told(name="streaming", period=8, fragments=2, delay=2)
+    [125, 168]
+"""
+
+from collections import defaultdict
+from functools import partial
+from typing import Annotated, ClassVar, Self
+
+import simpy
+from pydantic import Field, model_validator
+
+from fred import streams
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.network import NOTHING, Cost
+from fred.components.component import Count, Whole
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Cut, Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+def _layout(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
+    """A model of each worker's own, and the one that all have in common: no server has it."""
+    return Layout(workers + 1, range(workers, workers + 1), range(0), blocks, cut)
+
+
+class OuterSteps(Protocol):
+    """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
+
+    The common model makes a step with that mean difference, and everybody goes on from there. `every` says instead when to
+    meet: who finishes an update after so many seconds waits for the others, so that the fast make more updates. With `pulls`,
+    some updates are no gradients: the worker's model is drawn towards the common one, which takes no time.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; a meeting begins when everybody is there."
+    )
+
+    period: Count = Field(8, description="H: updates of each worker between two meetings")
+    every: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="seconds between a meeting and the next one, in place of `period`; each worker makes one update at least",
+    )
+    pulls: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="p: share of updates that draw a worker's model towards the common one, in place of a gradient"
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return _layout(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        meetings = _Meetings(sim)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, meetings))
+
+    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings") -> Process:
+        number, made = 0, 0
+        common = sim.read(worker, sim.workers, sent=False)
+        while True:
+            first, end = made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
+            while made == first or (made - first < self.period if self.every is None else sim.now < end):
+                yield from self._update(sim, worker, made, common)
+                made += 1
+            meetings.bring(number, sim.difference(worker, common, sim.own(worker)))
+            yield from meetings.over(number, worker)
+            common = sim.read(worker, sim.workers, sent=False)
+            sim.sync(worker, common)
+            number += 1
+
+    def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
+        """A step with a gradient, or towards the common model."""
+        if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
+            sim.sync(worker, common, keep=1.0, weight=(1 - self.pulls) / self.pulls)
+            return
+        gradient = sim.compute(worker, sim.own(worker))
+        yield gradient.finished
+        sim.push(gradient, worker, NOTHING)
+
+
+class Streaming(Protocol):
+    """As `outer-steps`, but the model is averaged in fragments, one after the other, while workers go on computing.
+
+    A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
+    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own.
+    """
+
+    faults: ClassVar[str] = OuterSteps.faults
+
+    period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
+    fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
+    delay: Whole = Field(0, description="updates that a fragment's allreduce has time for; less than H / P")
+    mixing: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="alpha: what a worker keeps of its own fragment")
+    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.period % self.fragments:
+            raise ValueError(f"`period` ({self.period}) must be a multiple of `fragments` ({self.fragments})")
+        if self.delay >= self._between:
+            raise ValueError(f"`delay` ({self.delay}) must be less than `period` / `fragments` ({self._between})")
+        return self
+
+    @property
+    def _between(self) -> int:
+        """Updates from one fragment's step to the next one's."""
+        return self.period // self.fragments
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return _layout(cluster.size, self.fragments, self.cut)
+
+    def start(self, sim: Simulation) -> None:
+        meetings = _Meetings(sim)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, meetings))
+
+    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings") -> Process:
+        made = 0
+        while True:
+            gradient = sim.compute(worker, _whole(sim, worker, worker))
+            yield gradient.finished
+            for block in range(self.fragments):
+                sim.push(gradient, worker, NOTHING, block)
+            made += 1
+            if (made + self.delay) % self._between == 0:
+                common, own = _whole(sim, worker, sim.workers), _whole(sim, worker, worker)
+                meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
+            if made % self._between == 0:
+                number = made // self._between - 1
+                yield from meetings.over(number, worker)
+                block = number % self.fragments
+                common = sim.read(worker, sim.workers, sent=False, block=block)
+                sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
+
+
+def _whole(sim: Simulation, worker: int, replica: int) -> Copy:
+    """A replica as a worker has it at hand, whatever it is cut into."""
+    copies = [sim.read(worker, replica, sent=False, block=block) for block in range(sim.blocks)]
+    return copies[0] if sim.blocks == 1 else sim.compose(worker, copies)
+
+
+class _Meetings:
+    """Allreduces of differences, each followed by a step of the common model; the n-th is of block n, cyclically."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+        self._brought: defaultdict[int, list[Gradient]] = defaultdict(list)
+        self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+
+    def bring(self, number: int, difference: Gradient) -> None:
+        """A worker's part is ready; the allreduce begins when all are."""
+        sim, brought = self._sim, self._brought[number]
+        brought.append(difference)
+        if len(brought) == sim.workers:
+            block = number % sim.blocks if sim.blocks > 1 else None
+            cost = sim.add_up(sim.workers, awaited=range(sim.workers), block=block)
+            sim.later(cost.nanoseconds, partial(self._step, number, cost))
+
+    def over(self, number: int, worker: int) -> Process:
+        """Ends when the step has been made."""
+        yield from self._sim.wait(worker, self._over[number], f"all to come to meeting {number + 1}")
+
+    def _step(self, number: int, cost: Cost) -> None:
+        sim, block = self._sim, number % self._sim.blocks
+        for difference in sorted(self._brought.pop(number), key=lambda difference: difference.worker):
+            sim.add(difference, sim.workers, cost, block)
+        sim.commit(sim.workers, block)
+        self._over[number].succeed()

@@ -1,0 +1,312 @@
+"""DiLoCo and its kin: other programs' golden numbers, what they are the same as, NumPy's word on each, times and bytes."""
+
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fred import Cluster, Layout, Model, Params
+from fred.errors import FredError
+from fred.outcomes.outcome import Outcome
+from fred.protocols.outer_steps import Streaming
+from fred.running.execution import execute
+from fred.schedule.schedule import Verb
+from tests.recompute import PlainSGD, by_plain, largest_relative_error
+from tests.worlds import LAYERS, make_run, same
+
+WORKERS = 4
+UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+RATE = 0.125  # by which numbers are multiplied without being rounded
+
+
+def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
+    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    options = {"stop": {"gradients": 160}, **options}
+    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
+
+
+class TwoNumbers(Model):
+    """Two layers of one number each, both 1 at first, of which every gradient is 2; evaluated one by one."""
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        return {"l0": {"x": jnp.ones(1)}, "l1": {"x": jnp.ones(1)}}
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        both = params["l0"]["x"] + params["l1"]["x"]
+        shown = jax.lax.stop_gradient(jnp.concatenate((2 * both, params["l0"]["x"])))
+        return jnp.broadcast_to(shown, (len(inputs), 2)).at[:, 0].add((2 * both - jax.lax.stop_gradient(2 * both))[0])
+
+
+class Locally(Streaming):
+    """Streaming, of which the first worker's own model is shown."""
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return super().layout(cluster)._replace(answer=range(1))
+
+
+def two_numbers(protocol: Any, updates: int) -> list[tuple[float, float]]:
+    """Both numbers after each update of two workers that take a second for each."""
+    found = outcome(
+        {"name": "streaming-diloco", "learning_rate": 1.0, "outer_rate": 2.0, "outer": "sgd"},
+        protocol,
+        {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}},
+        task={"data": {"name": "noise", "deviation": 0}, "model": TwoNumbers(), "loss": "value", "batch_size": 1},
+        stop={"seconds": updates + 1},
+        evaluate={"every_seconds": 0.5},
+    )
+    seen = found.metrics[found.metrics["virtual_seconds"] % 1 == 0.5]
+    return list(zip(seen["error"], seen["loss"] / 2 - seen["error"], strict=True))
+
+
+def column(text: str) -> list[float]:
+    return [float(each) for each in text.split()]
+
+
+# Of torchft's regression fixtures, checked by hand: what the first number, and the second one, are after each update.
+TORCHFT = {
+    (0, 0.0): (
+        "1 -1 -3 -11 -13 -15 -17 -19 -21 -35 -37 -39 -41 -43 -45 -59",
+        "1 -1 -3 -5 -7 -9 -23 -25 -27 -29 -31 -33 -47 -49 -51 -53",
+    ),
+    (0, 0.5): (
+        "1 -1 -3 -8 -10 -12 -14 -16 -18 -24.5 -26.5 -28.5 -30.5 -32.5 -34.5 -40.25",
+        "1 -1 -3 -5 -7 -9 -17 -19 -21 -23 -25 -27 -32 -34 -36 -38",
+    ),
+    (0, 1.0): (" ".join(str(1 - 2 * n) for n in range(16)),) * 2,
+    (1, 0.0): (
+        "1 -1 -3 -7 -9 -11 -13 -15 -17 -27 -29 -31 -33 -35 -37 -47",
+        "1 -1 -3 -5 -7 -9 -19 -21 -23 -25 -27 -29 -39 -41 -43 -45",
+    ),
+    (1, 1.0): (" ".join(str(1 - 2 * n) for n in range(16)),) * 2,
+}
+COMMON = {  # after updates 3, 6, 9 and 12
+    (0, 0.0): [(-11, 1), (-11, -23), (-35, -23), (-35, -47)],
+    (0, 0.5): [(-11, 1), (-11, -23), (-29, -23), (-29, -35)],
+    (0, 1.0): [(-11, 1), (-11, -23), (-23, -23), (-23, -23)],
+    (1, 0.0): [(-7, 1), (-7, -19), (-27, -19), (-27, -39)],
+    (1, 1.0): [(-7, 1), (-7, -19), (-23, -19), (-23, -23)],
+}
+
+
+@pytest.mark.parametrize(("delay", "mixing"), TORCHFT)
+def test_streaming_is_torchfts(delay, mixing):
+    options = {"period": 6, "fragments": 2, "delay": delay, "mixing": mixing, "cut": "layers"}
+    own = two_numbers(Locally(**options), 15)
+    assert [list(each) for each in zip(*own, strict=True)] == [column(each) for each in TORCHFT[delay, mixing]]
+    common = two_numbers({"name": "streaming", **options}, 12)
+    assert [common[updates] for updates in (3, 6, 9, 12)] == COMMON[delay, mixing]
+
+
+PLAIN_OUTER = {"outer_rate": 1.0, "outer": "sgd"}
+
+
+class TestSame:
+    ROUNDS: ClassVar[Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}, {"seconds": 4.05}  # 8 of 5 updates
+
+    def after_rounds(self, algorithm: Any, period: int | None = 5) -> Params:
+        cluster, stop = self.ROUNDS
+        return outcome(algorithm, period and {"period": period}, cluster, stop=stop).final
+
+    def test_with_plain_steps_of_rate_1_it_is_local_sgd(self):
+        plain = {"name": "diloco", **PLAIN_OUTER}
+        assert largest_relative_error(self.after_rounds(plain), self.after_rounds("local-sgd")) < 1e-5
+        times = []
+        for algorithm in (plain, "local-sgd"):
+            schedule = outcome(algorithm, {"period": 5}, UNEQUAL | {"network": NETWORK}, stop={"seconds": 9}).schedule
+            times.append(np.unique(schedule["time_ns"][schedule.rows(Verb.SYNC)]).tolist())
+        assert times[0] == times[1]
+        assert len(times[0]) > 5
+
+    def test_where_all_meet_after_each_update_it_is_synchronous(self):
+        diloco = self.after_rounds({"name": "diloco", **PLAIN_OUTER}, 1)
+        assert largest_relative_error(diloco, self.after_rounds("allreduce-sgd", None)) < 1e-5
+
+    def test_it_is_snoo_whose_workers_hold_the_outer_optimizer(self):
+        diloco = self.after_rounds({"name": "diloco", "outer_rate": 0.5})
+        snoo = self.after_rounds({"name": "snoo", "outer_rate": 0.5, "outer_momentum": 0.9})
+        assert largest_relative_error(diloco, snoo) < 1e-5
+
+    def test_one_fragment_without_delay_is_diloco(self):
+        cluster = UNEQUAL | {"network": NETWORK}
+        streaming = outcome("streaming-diloco", {"period": 5, "fragments": 1}, cluster)
+        diloco = outcome("diloco", {"period": 5}, cluster)
+        assert streaming.params_digest == diloco.params_digest
+        assert streaming.schedule.end_ns == diloco.schedule.end_ns
+
+    def test_palsgd_without_pulls_is_diloco(self):
+        palsgd, diloco = (outcome(name, {"period": 5, "pulls": 0.0}) for name in ("palsgd", "diloco"))
+        assert palsgd.params_digest == diloco.params_digest
+
+    def test_edit_that_guards_against_nothing_is_diloco(self):
+        """Weights are alike at a great temperature, and nothing is as long as that."""
+        edit = outcome({"name": "edit", "temperature": 1e9, "longest": 1e9, "outer": "sgd"}, {"period": 5})
+        diloco = outcome({"name": "diloco", "outer": "sgd"}, {"period": 5})
+        assert largest_relative_error(edit.final, diloco.final) < 1e-5
+
+    @pytest.mark.parametrize("name", ["diloco", "muloco", "streaming-diloco", "palsgd", "edit"])
+    def test_inline_is_replay(self, name):
+        protocol = {"period": 4, **({"delay": 1, "mixing": 0.25} if name == "streaming-diloco" else {})}
+        replayed, inline = (outcome(name, protocol, inline=each, task=LAYERS, stop={"gradients": 60}) for each in (False, True))
+        assert same(replayed, inline)
+
+
+class PlainDiLoCo(PlainSGD):
+    """Rounds are steps with Nesterov momentum."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params, rate)
+        self.momentum = dict.fromkeys(params, 0.0)
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        if not count:
+            super().update(grads, staleness)
+            return
+        self.momentum = {k: 0.9 * m + grads[k] for k, m in self.momentum.items()}
+        self.params = {k: p - 0.7 * (grads[k] + 0.9 * self.momentum[k]) for k, p in self.params.items()}
+
+
+class PlainPALSGD(PlainDiLoCo):
+    """A pull keeps everything, and goes some of the way."""
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        share = 0.5 * RATE * weight if keep else 1.0
+        self.params = {k: p - share * (p - mixed[k]) for k, p in self.params.items()}
+
+
+class PlainEDiT(PlainSGD):
+    """Weights by length, who is out, what is usual; in the words of the rule."""
+
+    left_out: ClassVar[int] = 0
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params, rate)
+        self.differences: list[dict] = []
+        self.momentum, self.mean, self.variance = dict.fromkeys(params, 0.0), {}, {}
+        self.rounds = 0
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        self.differences.append(message)  # in the order of workers
+        return message
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        if not count:
+            super().update(grads, staleness)
+            return
+        for k in self.params:
+            self.params[k] = self.params[k] - 0.7 * self.nesterov(k, [each[k] for each in self.differences])
+        self.differences, self.rounds = [], self.rounds + 1
+
+    def nesterov(self, k: str, differences: list) -> Any:
+        lengths = np.array([np.linalg.norm(each) for each in differences])
+        mean, variance = self.mean.get(k, lengths), self.variance.get(k, np.zeros(len(lengths)))
+        kept = (self.rounds < 1) | (lengths - mean <= 0.5 * np.sqrt(variance))
+        PlainEDiT.left_out += int((~kept).sum())
+        new = mean + 0.1 * (lengths - mean)
+        self.variance[k] = np.where(kept, 0.9 * (variance + 0.1 * (lengths - mean) * (lengths - new)), variance)
+        self.mean[k] = np.where(kept, new, mean)
+        weights = np.exp(-lengths / 0.1) * kept
+        total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), differences, strict=True))
+        total = total * min(1.0, 0.2 / max(np.linalg.norm(total), 1e-300))
+        self.momentum[k] = 0.8 * self.momentum[k] + total
+        return total + 0.8 * self.momentum[k]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options", "protocol", "plain"),
+    [
+        ("diloco", {}, {"period": 5}, PlainDiLoCo),
+        ("diloco", {}, {"every": 0.7}, PlainDiLoCo),
+        ("palsgd", {}, {"period": 5, "pulls": 0.3}, PlainPALSGD),
+        (
+            "edit",
+            {"temperature": 0.1, "longest": 0.2, "deviations": 0.5, "decay": 0.1, "warm_up": 1},
+            {"period": 5},
+            PlainEDiT,
+        ),
+    ],
+)
+def test_they_are_what_numpy_says(name, options, protocol, plain, inline):
+    PlainEDiT.left_out = 0
+    found = outcome({"name": name, **options}, protocol, UNEQUAL | {"network": NETWORK}, inline)
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    finals = by_plain(found, [plain(dict(initial), RATE) for _ in range(found.schedule.replicas)])
+    assert largest_relative_error(found.final, finals[-1]) < 1e-4
+    assert largest_relative_error(found.final, initial) > 0.1
+    assert (PlainEDiT.left_out > 0) == (name == "edit")
+    assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+
+CONSTANT = {"name": "constant", "seconds": 0.5}
+
+
+class TestTimes:
+    """Four workers that take 0.5 s for a gradient, one of them 1 s; a ring of 6 messages."""
+
+    SLOW = {"workers": 4, "speeds": [1, 1, 1, 0.5], "compute": CONSTANT}
+
+    def steps(self, found: Outcome) -> list[float]:
+        schedule = found.schedule
+        return (schedule["time_ns"][schedule.rows(Verb.COMMIT)] / 1e9).round(6).tolist()
+
+    def test_a_round_is_the_slowest_workers_steps_and_a_collective(self):
+        cluster = self.SLOW | {"network": {"latency": {"name": "constant", "seconds": 0.1}}}
+        assert self.steps(outcome("diloco", {"period": 3}, cluster, stop={"seconds": 8}))[:2] == [3.6, 7.2]
+
+    def test_by_time_the_fast_make_more_steps(self):
+        """They meet at the first end of an update after 2.2 s: 2.5 s, of the slow 3 s."""
+        found = outcome("edit", {"every": 2.2}, self.SLOW, stop={"seconds": 6.25})
+        assert self.steps(found) == [3.0, 6.0]
+        pushed = found.schedule["worker"][found.schedule.rows(Verb.PUSH)]
+        assert np.bincount(pushed[found.schedule["time_ns"][found.schedule.rows(Verb.PUSH)] <= 3e9]).tolist() == [5, 5, 5, 3]
+
+    @pytest.mark.parametrize(("latency", "ends"), [(0.1, [3.0, 6.0]), (0.5, [4.0, 8.0])])
+    def test_what_does_not_fit_behind_the_steps_is_waited_for(self, latency, ends):
+        """Each has two updates of the slow, 2 s, time; six messages take 0.6 s, or 3 s."""
+        cluster = self.SLOW | {"network": {"latency": {"name": "constant", "seconds": latency}}}
+        found = outcome(
+            "streaming-diloco", {"period": 3, "fragments": 1, "delay": 2}, cluster, stop={"seconds": 8.25}, task=LAYERS
+        )
+        schedule, syncs = found.schedule, found.schedule.rows(Verb.SYNC)
+        last = schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9
+        assert last[:2].round(6).tolist() == ends
+
+    def test_a_pull_takes_no_time(self):
+        found = outcome("palsgd", {"period": 10, "pulls": 0.5}, {"workers": 1, "compute": CONSTANT}, stop={"seconds": 400.25})
+        kept = found.schedule["keep"][found.schedule.rows(Verb.SYNC)]
+        gradients, pulls = len(found.schedule.rows(Verb.PUSH)), int((kept == 1).sum())
+        assert gradients == 800, "one each half second"
+        assert abs(pulls - gradients) < 4 * math.sqrt(2 * 800), "half of the steps, to four standard deviations"
+
+    def test_fragments_are_sent_one_by_one(self):
+        """A network of two layers, 8 x 6 + 6 and 6 x 4 + 4 numbers, in a ring of two: each sends half of each, twice."""
+        cluster = {"workers": 2, "compute": CONSTANT, "network": {"bandwidth": 1e5}}
+        protocol = {"period": 4, "fragments": 2, "cut": "layers"}
+        found = outcome("streaming-diloco", protocol, cluster, stop={"seconds": 5}, task=LAYERS)
+        adds = found.schedule.rows(Verb.ADD)[:4]
+        assert found.schedule["bytes"][adds].tolist() == [4 * 54] * 2 + [4 * 28] * 2
+        assert found.schedule["block"][adds].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ({"name": "streaming", "period": 5}, r"`period` \(5\) must be a multiple of `fragments` \(2\)"),
+        ({"name": "streaming", "period": 6, "delay": 3}, r"`delay` \(3\) must be less than `period` / `fragments` \(3\)"),
+        ({"name": "streaming", "mixing": 1.5}, "mixing"),
+        ({"name": "outer-steps", "pulls": 1.0}, "pulls"),
+        ({"name": "outer-steps", "every": 0}, "every"),
+    ],
+)
+def test_what_cannot_be_is_refused(protocol, said):
+    with pytest.raises(FredError, match=said):
+        outcome("diloco", protocol)
+
+
+def test_an_outer_optimizer_needs_its_rate():
+    with pytest.raises(FredError, match="exactly one transformation must take the outer rate"):
+        outcome({"name": "diloco", "outer": {"name": "clip", "max_delta": 1.0}})
