@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fred.cluster.network import Cost as Cost
     from fred.components.component import Component as Component
     from fred.errors import FredError as FredError
+    from fred.learning.codecs.codec import Codec as Codec
     from fred.learning.data.arrays import arrays as arrays
     from fred.learning.data.dataset import Data as Data
     from fred.learning.data.dataset import Dataset as Dataset
@@ -105,6 +106,7 @@ _PUBLIC = {  # module -> what of it is public
     # what an update does, and to what
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),
     "fred.learning.servers.plain": ("ASGD",),
+    "fred.learning.codecs.codec": ("Codec",),
     "fred.learning.models.model": ("Model", "Params"),
     "fred.learning.models.adapters": ("FlaxModel", "NNXModel", "EquinoxModel"),
     "fred.learning.loss_functions": ("LossFunction",),

@@ -14,11 +14,11 @@ class FredError(Exception):
 
     >>> import fred
     >>> try:
-    ...     fred.scenario(algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 0, "nodez": 1}, stop={"updates": 4})
+    ...     fred.scenario(algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 0}, stop={"updats": 4})
     ... except fred.FredError as error:
     ...     print(error)
     runs.asgd.cluster.workers: found 0; expected greater than or equal to 1
-    runs.asgd.cluster.nodez: unknown key `nodez`; did you mean `nodes`?; expected ...
+    runs.asgd.stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, ...
     """
 
     def __init__(self, *problems: str):

@@ -93,11 +93,34 @@ def _algorithm(draws: Draws, name: str) -> dict[str, Any]:
         algorithm |= draws.one({}, {"scaling": draws.one("none", "workers", "gradients")})
     if draws.has("averages"):
         algorithm["average"] = draws.one(0.0, 0.9)
+    if draws.has("codecs"):
+        algorithm |= draws.one({}, {"codec": _codec(draws)})
     if name in ("fasgd", "b-fasgd"):
         algorithm["variant"] = draws.one("std", "published-code", "literal")
     if name in ("sasgd", "fasgd"):
         algorithm |= draws.one({}, {"divisor": "tau + 1"})
     return algorithm | _answers(draws).get(name, {}) | _outer(draws).get(name, {})
+
+
+def _codec(draws: Draws) -> dict[str, Any]:
+    """How messages are coded."""
+    chunk = {"chunk": draws.one("array", "message", 1, 5, 64)}
+    share = {"share": draws.one(0.01, 0.3, 1.0)}
+    codec = draws.one(
+        {
+            "name": "float",
+            "format": draws.one("float32", "bfloat16", "float16", "e4m3", "e5m2"),
+            "scaled": draws.one(True, False),
+        },
+        {"name": "low-bit", "bits": draws.one(2, 8), "zero": draws.one(True, False), **chunk},
+        {"name": "qsgd", "levels": draws.one(1, 7), **chunk},
+        {"name": "top-k", **share, **chunk, "values": draws.one(None, "sign", {"name": "low-bit", "bits": 2})},
+        {"name": "random-k", **share, **chunk, "unbiased": draws.one(True, False)},
+        {"name": draws.one("sign", "e3m0"), **chunk},
+        {"name": "power-sgd", "rank": draws.one(1, 3)},
+        {"name": "dct", "chunk": draws.one(4, 64), "kept": draws.one(1, 32)},
+    )
+    return codec | draws.one({}, {"error_feedback": draws.one(True, 0.9)})
 
 
 def _answers(draws: Draws) -> dict[str, dict[str, Any]]:

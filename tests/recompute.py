@@ -154,11 +154,12 @@ def recompute(
     minibatch,
     model=dict,
     send=lambda worker, params, message: message,
+    differ=None,
 ) -> list:
     """Walk through the rows and do what they say; `minibatch(worker, step)` gives example indices.
 
     One server per replica, or one per block of the only replica. `model` makes the model of a replica's parameters, `send`
-    what a worker sends. Returns each server's parameters at the end.
+    what a worker sends (`differ`, of differences, if that is another thing). Returns each server's parameters at the end.
     """
     cut_into = int(schedule["block"].max()) + 1
     mailboxes: dict = {}  # number -> block -> (parameters, clock)
@@ -174,7 +175,7 @@ def recompute(
         key = (row.worker, row.step) if row.step >= 0 else ("difference", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
             before, after = read(row.source), read(row.mailbox)
-            sent[key] = send(row.worker, before, {k: before[k] - after[k] for k in before})
+            sent[key] = (differ or send)(row.worker, before, {k: before[k] - after[k] for k in before})
         elif key not in sent:
             indices, params = minibatch(*key), model(read(row.mailbox))
             sent[key] = send(row.worker, params, gradient(params, inputs[indices], answers[indices]))

@@ -194,6 +194,51 @@ def test_on_two_levels_collectives_are_hierarchical(algorithm, nodes, each):
     assert cost.bytes == pytest.approx(models * SIZE / nodes / each, abs=0.5)
 
 
+def passed_on(algorithm: str, n: int) -> tuple[list[int], int, int]:
+    """An allgather, round by round: the longest message of each, in models; all messages; and all models that they carry."""
+    held = [[rank] for rank in range(n)]  # whose models, those that came last at the end
+    longest: list[int] = []
+    messages, models = 0, 0
+    distance = 1
+    while len(held[0]) < n:
+        some = 1 if algorithm == "ring" else min(distance, n - len(held[0]))
+        sent = [own[-some:] if algorithm == "ring" else own[:some] for own in held]
+        step = 1 if algorithm == "ring" else distance
+        held = [own + sent[(rank + step) % n] for rank, own in enumerate(held)]
+        longest, messages, models, distance = [*longest, some], messages + n, models + n * some, 2 * distance
+    assert all(sorted(own) == list(range(n)) for own in held), "everybody has everybody's, once"
+    return longest, messages, models
+
+
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+@pytest.mark.parametrize("members", range(1, 18))
+def test_what_cannot_be_added_up_is_gathered(algorithm, members):
+    longest, messages, models = passed_on(algorithm, members)
+    cost = Network(**BETWEEN, collective=algorithm).allgather(members, SIZE)
+    assert cost.nanoseconds == pytest.approx(sum(LATENCY + most * SIZE / BANDWIDTH for most in longest) * 1e9)
+    assert (cost.messages, cost.bytes) == (messages / members, models * SIZE / members)
+
+
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+@pytest.mark.parametrize(("nodes", "each"), [(1, 4), (4, 1), (2, 3), (3, 4)])
+def test_on_two_levels_leaders_gather_what_their_nodes_have(algorithm, nodes, each):
+    """One after the other to the leader, in bundles among leaders, all of it down a tree."""
+    network = Network(**BETWEEN, within=WITHIN, node_bandwidth=BANDWIDTH / 2, collective=algorithm)
+    cost, everybody = network.allgather([each] * nodes, SIZE), nodes * each
+    if nodes == 1:
+        longest, _, models = passed_on(algorithm, each)
+        seconds = sum(INSIDE_LATENCY + most * SIZE / INSIDE_BANDWIDTH for most in longest)
+    else:
+        longest, _, bundles = passed_on(algorithm, nodes)
+        depth = (each - 1).bit_length()
+        seconds = (each - 1) * (INSIDE_LATENCY + SIZE / INSIDE_BANDWIDTH)
+        seconds += sum(LATENCY + most * each * SIZE / (BANDWIDTH / 2) for most in longest)
+        seconds += depth * (INSIDE_LATENCY + everybody * SIZE / INSIDE_BANDWIDTH)
+        models = nodes * (each - 1) + bundles * each + nodes * (each - 1) * everybody
+    assert cost.nanoseconds == pytest.approx(seconds * 1e9)
+    assert cost.bytes == pytest.approx(models * SIZE / everybody, abs=0.5)
+
+
 def test_without_a_faster_way_inside_nodes_it_does_not_matter_where_workers_are():
     together, spread = (record(Allreduce(), Cluster(workers=8, nodes=nodes, network=BETWEEN), gradients=80) for nodes in (1, 4))
     assert together.digest() == spread.digest()

@@ -158,7 +158,9 @@ class TestTransformer:
             z = 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
             x = x + z @ own["narrowing"] + own["narrowing_biases"]
         expected = normalised(x, p["output"]["scale"]) @ p["output"]["weights"] + p["output"]["biases"]
-        assert np.asarray(self.MODEL.apply(params, jnp.asarray(tokens, jnp.float32))) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert np.asarray(self.MODEL.apply(params, jnp.asarray(tokens, jnp.float32))) == pytest.approx(
+            expected, rel=1e-4, abs=1e-4
+        )
 
     def test_a_later_token_changes_nothing_before_it(self):
         params, tokens = self.drawn()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Effort(NamedTuple):
-    """What an operation comes to: along its longest path, and all members together. Volumes are in models.
+    """What an operation comes to: along its longest path, and all members together. Volumes are in models (or messages).
 
     Args:
         rounds, volume: of the longest path.
@@ -26,6 +26,17 @@ class Effort(NamedTuple):
     volume: float  # that they move
     messages: int  # of all members
     sent: float  # by all members
+
+    def times(self, factor: float) -> "Effort":
+        """The same operation with messages so many times as large.
+
+        Args:
+            factor: of their size.
+
+        >>> one_way(4).times(3)
+        Effort(rounds=2, volume=6, messages=3, sent=9)
+        """
+        return self._replace(volume=factor * self.volume, sent=factor * self.sent)
 
     def then(self, other: "Effort") -> "Effort":
         """This operation, followed by another.
@@ -89,6 +100,26 @@ def tree(members: int) -> Effort:
     return one_way(members).then(one_way(members))
 
 
+def gathered_in_a_ring(members: int) -> Effort:
+    """Allgather: every message goes from neighbour to neighbour until all have it.
+
+    >>> gathered_in_a_ring(4)
+    Effort(rounds=3, volume=3.0, messages=12, sent=12.0)
+    """
+    rounds = members - 1
+    return Effort(rounds, float(rounds), rounds * members, float(rounds * members))
+
+
+def gathered_by_doubling(members: int) -> Effort:
+    """Allgather: at distances 1, 2, 4, ... everybody passes on all that it has and the other has not [Bruck et al. 1997].
+
+    >>> gathered_by_doubling(4), gathered_by_doubling(5)
+    (Effort(rounds=2, volume=3.0, messages=8, sent=12.0), Effort(rounds=3, volume=4.0, messages=15, sent=20.0))
+    """
+    rounds = (members - 1).bit_length()
+    return Effort(rounds, float(members - 1), rounds * members, float((members - 1) * members))
+
+
 def one_way(members: int) -> Effort:
     """A reduction to a root, or a broadcast from it, down a binomial tree.
 
@@ -104,6 +135,12 @@ ALLREDUCE: dict[str, Callable[[int], Effort]] = {
     "recursive-doubling": recursive_doubling,
     "rabenseifner": rabenseifner,
     "tree": tree,
+}
+ALLGATHER: dict[str, Callable[[int], Effort]] = {
+    "ring": gathered_in_a_ring,
+    "recursive-doubling": gathered_by_doubling,
+    "rabenseifner": gathered_by_doubling,
+    "tree": gathered_by_doubling,
 }
 
 

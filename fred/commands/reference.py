@@ -18,6 +18,7 @@ from fred.components.component import ONE_OF, Component, OneOf, without_example
 
 KINDS = {  # kind -> its plural; what it says; where a scenario has it, {} standing for it
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
+    "codec": ("Codecs", "how messages are coded", "algorithm: {codec: {}}"),
     "protocol": ("Protocols", "who waits for whom", "protocol: {}"),
     "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
     "topology": ("Topologies", "who are whose neighbours", "protocol: {name: gossip, topology: {}}"),

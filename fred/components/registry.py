@@ -70,11 +70,24 @@ REGISTRY: dict[str, dict[str, str]] = {
         "delayed-nesterov": "fred.learning.servers.arrivals:DelayedNesterov",
         "cgad": "fred.learning.servers.arrivals:CGAD",
         "heloco": "fred.learning.servers.arrivals:HeLoCo",
+        "sparseloco": "fred.learning.servers.compressed:SparseLoCo",
+        "demo": "fred.learning.servers.compressed:DeMo",
         "eager-sgd": "fred.learning.servers.plain:EagerSGD",
         "d-psgd": "fred.learning.servers.plain:DPSGD",
         "sgp": "fred.learning.servers.sgp:SGP",
         "ad-psgd": "fred.learning.servers.plain:ADPSGD",
         "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
+    },
+    "codec": {
+        "float": "fred.learning.codecs.floats:Float",
+        "e3m0": "fred.learning.codecs.floats:E3M0",
+        "low-bit": "fred.learning.codecs.rounding:LowBit",
+        "sign": "fred.learning.codecs.rounding:Sign",
+        "qsgd": "fred.learning.codecs.rounding:QSGD",
+        "top-k": "fred.learning.codecs.sparse:TopK",
+        "random-k": "fred.learning.codecs.sparse:RandomK",
+        "power-sgd": "fred.learning.codecs.power_sgd:PowerSGD",
+        "dct": "fred.learning.codecs.dct:DCT",
     },
     "protocol": {
         "synchronous": "fred.protocols.synchronous:Synchronous",
@@ -203,6 +216,7 @@ REGISTRY: dict[str, dict[str, str]] = {
 
 BASES = {  # what a user's own class must be a kind of
     "algorithm": "fred.learning.server:Server",
+    "codec": "fred.learning.codecs.codec:Codec",
     "protocol": "fred.protocols.protocol:Protocol",
     "cutoff": "fred.prediction.contract:CutoffRule",
     "topology": "fred.protocols.topology:Topology",

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import optax
 from pydantic import Field, field_validator
 
-from fred.components.component import Component
+from fred.components.component import Component, OneOf
 from fred.learning import optimizer as optimizers
+from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.rates import Schedule
@@ -124,6 +125,9 @@ class Server(Component):
     average: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="decay of a moving average of the parameters, which is evaluated in their place"
     )
+    codec: Annotated[Codec, OneOf("codec")] | None = Field(
+        None, description="how gradients and differences are coded on their way from workers; absent: 4 bytes for each number"
+    )
 
     @field_validator("optimizer")
     @classmethod
@@ -221,7 +225,7 @@ class Server(Component):
 
     def sent_bytes(self, message: Message) -> int:
         """Bytes of a `message`, or a block of it, on the wire; told the shapes and types of its arrays."""
-        return _bytes(message)
+        return _bytes(message) if self.codec is None else self.codec.size(message)
 
     def published_bytes(self, params: Params) -> int:
         """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of `params`."""

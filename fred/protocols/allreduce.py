@@ -39,7 +39,7 @@ class Allreduce(Protocol):
         while True:
             gradients = [sim.begin(worker, sim.read(worker, sent=False)) for worker in range(sim.workers)]
             last = max(gradient.end for gradient in gradients)
-            cost = sim.allreduce(sim.workers, begin=last, awaited=range(sim.workers), size=sim.sizes.message.whole)
+            cost = sim.add_up(sim.workers, begin=last, awaited=range(sim.workers))
             yield sim.env.after(last + cost.nanoseconds - sim.now)
             for gradient in gradients:
                 sim.add(gradient, cost=cost)

@@ -112,6 +112,10 @@ class Accumulating(_Centred):
     n_push: Count = Field(1, description="updates of each worker between two messages to the centre")
     n_fetch: Count = Field(1, description="updates of each worker between two models from the centre")
 
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
     def _work(self, sim: Simulation, worker: int) -> Process:
         fetched: Copy = yield from self._fetch(sim, worker)
         start, accrued = fetched, list[Gradient]()

@@ -66,7 +66,7 @@ class Cutoff(Protocol):
             times = np.array([gradient.end - began for gradient in gradients])
             this = Round.of(times, rule.choose(times))
             yield sim.env.after(this.cutoff)
-            cost = sim.allreduce(sim.workers, awaited=this.first.tolist(), size=sim.sizes.message.whole)
+            cost = sim.add_up(sim.workers, awaited=this.first.tolist())
             for worker in np.flatnonzero(~this.taken).tolist():
                 sim.drop(gradients[worker], cost=cost)  # it takes part in the allreduce, with nothing to add
             yield sim.env.after(cost.nanoseconds)

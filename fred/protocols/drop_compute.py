@@ -60,6 +60,10 @@ class DropCompute(Protocol):
         "planned", description="what a round's sum is divided by: M x workers, or the number of its gradients"
     )
 
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
 
@@ -72,7 +76,7 @@ class DropCompute(Protocol):
             this = _Round(sim, rule.threshold)
             yield sim.env.all_of([sim.process(this.work(worker, self.micro_batches)) for worker in range(sim.workers)])
             yield from this.end()
-            cost = sim.allreduce(sim.workers, awaited=this.members, size=sim.sizes.message.whole)
+            cost = sim.add_up(sim.workers, awaited=this.members)
             for worker, gradient in this.late.items():
                 sim.drop(gradient, cost=NOTHING if this.done[worker] else cost)  # it takes part in the allreduce
             yield sim.env.after(cost.nanoseconds)

@@ -52,6 +52,10 @@ class Eager(Protocol):
     )
     period: Count | None = Field(33, description="every so many iterations all wait for all; null: never")
 
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.shared()
 
@@ -127,7 +131,7 @@ class _Allreduces:
         back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
         there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
         awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
-        cost = sim.allreduce(there or awaited, awaited=() if there else awaited, size=sim.sizes.message.whole)
+        cost = sim.add_up(there or awaited, awaited=() if there else awaited)
         given = {worker: self._finished[worker] for worker in there or awaited}
         for worker in given:
             self._finished[worker] = []

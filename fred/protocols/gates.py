@@ -54,7 +54,16 @@ class Gates(Protocol):
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
         """What a worker's gradients go through."""
         gate = Gate(sim, "push gate", worker, self.k_push, self.c_push, self.epsilon)
-        return Outbox(sim, gate, self.unsent or ("sum" if self.k_push > 1 else "apply-again"))
+        return Outbox(sim, gate, self._unsent)
+
+    @property
+    def sends_sums(self) -> bool:
+        return self._unsent != "apply-again"
+
+    @property
+    def _unsent(self) -> str:
+        """What is done for gradients that are not pushed."""
+        return self.unsent or ("sum" if self.k_push > 1 else "apply-again")
 
 
 class Gate:

@@ -178,8 +178,8 @@ class _Meetings:
         sim, brought = self._sim, self._brought[number]
         brought.append(difference)
         if len(brought) == sim.workers:
-            size = sim.sizes.message.blocks[number % sim.blocks] if sim.blocks > 1 else sim.sizes.message.whole
-            cost = sim.allreduce(sim.workers, awaited=range(sim.workers), size=size)
+            block = number % sim.blocks if sim.blocks > 1 else None
+            cost = sim.add_up(sim.workers, awaited=range(sim.workers), block=block)
             sim.later(cost.nanoseconds, partial(self._step, number, cost))
 
     def over(self, number: int, worker: int) -> Process:

@@ -54,6 +54,11 @@ class Protocol(Component):
         """Whether timing depends on what is learned, so that both happen at once."""
         return False
 
+    @property
+    def sends_sums(self) -> bool:
+        """Whether several gradients or differences may be one message."""
+        return False
+
     def check(self, cluster: Cluster) -> None:
         """Refuse, with ValueError, a `cluster` on which the protocol cannot run."""
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fred import streams
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.learning import beside
@@ -54,13 +55,15 @@ class Arithmetic:
     blocks: Blocks
     workers: int
     batch_size: int
+    local: bool  # workers step models of their own: their gradients are not sent
     given: Server = field(compare=False)  # with its learning rate
 
     @classmethod
     def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
         """For a model with parameters like these."""
         blocks = Blocks.of(params, layout)
-        return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, server)
+        local = layout.local(workers)
+        return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, local, server)
 
     def start(self, models: Sequence[Params], replicas: int) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
@@ -71,9 +74,16 @@ class Arithmetic:
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
 
-    def remember(self, model: Params) -> Any:
-        """What each worker remembers before its first message."""
-        return self.server.memory(model)
+    def remember(self, model: Params, words: Any = (0, 0)) -> Any:
+        """What a worker remembers before its first message; its codec draws what follows from the `words`."""
+        return beside.remembered(self.server, model, words)
+
+    def memories(self, model: Params, seed: int) -> list[Any]:
+        """What each worker remembers before its first message; one for all, where they remember nothing."""
+        if not self.hooks.remembers:
+            return [self.remember(model)]
+        words = streams.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
+        return [self.remember(model, each) for each in words]
 
     @property
     def width(self) -> int:
@@ -90,7 +100,8 @@ class Arithmetic:
         """Which of the server's functions are its own."""
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
-        return Hooks(own("send"), own("memory"), own("contribute"), own("publish"), synchronizes)
+        sends = own("send") or self.server.codec is not None
+        return Hooks(sends, beside.remembers(self.server), own("contribute"), own("publish"), synchronizes)
 
     @property
     def sizes(self) -> Sizes:
@@ -141,16 +152,16 @@ class Arithmetic:
         sources, indices, count = first
         real = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
-        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members))
+        return self._sent(memory, params, self.loss.gradient(params, examples, indices, real, members), not self.local)
 
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """The message made of what local steps have taken away from a model, cut, and what the worker remembers then."""
         start = self.blocks.join(before)
-        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, self.blocks.join(after)))
+        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, self.blocks.join(after)), True)
 
-    def _sent(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
-        message, memory = self.server.send(memory, params, grads)
+    def _sent(self, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
+        message, memory = beside.sent(self.server, memory, params, grads, on_the_way)
         return self.blocks.cut(message), memory
 
     @sealed
@@ -294,6 +305,7 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
         blocks.shares,
         blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
         blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
+        server.codec is None or server.codec.summable,
     )
 
 

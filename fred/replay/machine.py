@@ -61,7 +61,7 @@ def replay(
     A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
     """
     run, chunk = compiled(arithmetic, program.kinds), _Chunks(program, batches)
-    phase, carry = 0, start(program, arithmetic, models, examples)
+    phase, carry = 0, start(program, arithmetic, models, examples, batches.seed)
     if resumed:
         phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
     for mark in program.marks[passed:].tolist():
@@ -88,7 +88,7 @@ def _compiled_for(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> set[Any]:
     return set()
 
 
-def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays) -> Carry:
+def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, seed: int) -> Carry:
     """What the first instruction finds: replica r's parameters lie in register r."""
     blocks = arithmetic.blocks
     cells = program.replica_registers.shape[1]
@@ -111,7 +111,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
         tuple(Stack.zeros(total[group], len(own) if group in summed else 0) for group, own in enumerate(cells_of)),
         Stack.zeros(kept, rounded(program.kept, kept)),
         Stack.zeros(message, rounded(program.slots, message)),
-        Stack.of([arithmetic.remember(models[0])] * (arithmetic.workers if arithmetic.hooks.remembers else 1)),
+        Stack.of(arithmetic.memories(models[0], seed)),
     )
 
 

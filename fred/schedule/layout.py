@@ -55,6 +55,23 @@ class Layout(NamedTuple):
         """Each of so many `workers` has a replica of its own, and a server has one more, which is the answer."""
         return cls(workers + 1, range(workers, workers + 1), range(workers, workers + 1))
 
+    def local(self, workers: int) -> bool:
+        """Whether each of so many `workers` steps a model of its own, so that its gradients are not sent.
+
+        >>> Layout.peers(3).local(3), Layout.centred(3).local(3), Layout.shared().local(3), Layout.central().local(3)
+        (True, True, False, False)
+        """
+        own = self.replicas - len(self.on_servers)
+        return own >= workers and self.replicas > 1
+
+    def models_only(self, workers: int) -> bool:
+        """Whether so many `workers`, each with a model of its own, have nothing to bring their messages to, and send models.
+
+        >>> Layout.peers(3).models_only(3), Layout.centred(3).models_only(3)
+        (True, False)
+        """
+        return self.local(workers) and self.replicas == workers
+
 
 class Size(NamedTuple):
     """Bytes of something that is sent: of all of it, and of each block by itself."""
@@ -79,11 +96,13 @@ class Sizes(NamedTuple):
     shares: tuple[float, ...]  # of the parameters, in each block
     model: Size  # as it is published
     message: Size  # as a worker sends it: made of a gradient, or of a difference
+    summable: bool = True  # messages can be added up on their way
 
     @classmethod
     def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":
         """Everything is as large."""
-        return cls(tuple(shares), *[Size.cut(size, shares)] * 2)
+        usual = Size.cut(size, shares)
+        return cls(tuple(shares), usual, usual)
 
 
 def size_in_bytes(said: Any, who: str) -> int:

@@ -158,6 +158,7 @@ class Minibatches:
         keys: bool = False,
     ):
         self.width = batch_size + KEY_WORDS * keys  # numbers in a minibatch
+        self.seed = seed
         self._key_words = partial(key_words, seed) if keys else None
         self._sampling = sampling
         how = partial(batch_indices, batch_size=batch_size, sampling=sampling, workers=workers, parts=parts)

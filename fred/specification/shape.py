@@ -14,6 +14,7 @@ from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
 from fred.schedule.allowed import check_layout
+from fred.schedule.layout import Layout
 from fred.schedule.minibatches import Division, Sampling
 
 Measure = Literal["updates", "gradients", "seconds"]
@@ -196,6 +197,7 @@ class Run(Component):
         check_layout(layout)
         if layout.blocks > 1 and not self.algorithm.divisible:
             raise ValueError("this algorithm's state cannot be divided among several servers: `cluster.servers` must be 1")
+        self._codes(layout)
         if self.task is not None and self.task.replicas_start == "apart" and layout.replicas < self.cluster.size:
             raise ValueError("`task.replicas_start: apart` needs a protocol in which every worker has a model of its own")
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
@@ -232,6 +234,18 @@ class Run(Component):
     def has_target(self) -> bool:
         """Whether there is one of `targets`."""
         return bool(self.targets)
+
+    def _codes(self, layout: Layout) -> None:
+        """Refuse a codec of what is not sent, or not as it was coded."""
+        codec, local = self.algorithm.codec, layout.local(self.cluster.size)
+        if codec is None:
+            return
+        if layout.models_only(self.cluster.size):
+            raise ValueError("in this protocol workers send models, and a codec is for gradients and differences: leave it out")
+        if codec.error_feedback and local and layout.blocks > 1:
+            raise ValueError("in this protocol only a part of what was coded is sent: leave out the codec's `error_feedback`")
+        if self.protocol.sends_sums and not codec.summable:
+            raise ValueError("in this protocol workers send sums, and this codec's messages cannot be added up: take `float`")
 
     def _ends(self) -> None:
         """Refuse a run that would go on for days, mostly because times were given in another unit."""

@@ -1,0 +1,1 @@
+"""How messages are coded: a file per codec, which `codec: {name: ...}` of an algorithm names."""

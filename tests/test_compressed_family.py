@@ -1,0 +1,123 @@
+"""Systems of which a codec is part: what they are the same as, and NumPy's word on each."""
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy import fft
+
+from fred import batch_indices
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from fred.schedule.schedule import Verb
+from tests.coding import Feedback, only_largest, rounded
+from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.worlds import TASK, make_run, same
+
+RATE = 0.125
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+CLUSTER = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}
+
+
+def outcome(algorithm: Any, protocol: Any = None, inline: bool = False, **options: Any) -> Outcome:
+    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    options = {"cluster": CLUSTER, "stop": {"gradients": 160}, **options}
+    return execute("run", make_run(algorithm, protocol=protocol, **options), 3, inline)
+
+
+def replicas(found: Outcome, plain: type[PlainSGD], **how: Any) -> list[dict]:
+    """What NumPy makes of the schedule; `how` workers send."""
+    assert found.run.task is not None
+    data, size = found.run.task.data.load(3).train, found.run.task.batch_size
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    servers = [plain(initial, RATE) for _ in range(found.schedule.replicas)]
+
+    def minibatch(worker: int, step: int) -> np.ndarray:
+        return batch_indices(3, worker, step, batch_size=size, examples=len(data))
+
+    return recompute(found.schedule.frame(), servers, data.inputs, data.answers, minibatch, **how)
+
+
+class Moved(PlainSGD):
+    """Rounds are differences, of which 0.75 is subtracted."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate = 0.75 if count else self.rate
+        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
+
+
+class AlongSigns(PlainSGD):
+    """Steps of one length in every direction."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        super().update({k: np.sign(g) for k, g in grads.items()}, staleness, count)
+
+
+def quantised_largest(worker: int, count: int, whole: dict) -> dict:
+    """A quarter of each array's numbers, as four levels."""
+    sent = {}
+    for k, v in whole.items():
+        kept = only_largest(v.ravel(), max(1, round(v.size / 4)))
+        scale = np.abs(kept).max()
+        sent[k] = np.where(kept == 0, 0.0, rounded(kept / scale, np.linspace(-1, 1, 4)) * scale).reshape(v.shape)
+    return sent
+
+
+def three_waves(worker: int, count: int, whole: dict) -> dict:
+    return {k: fft.idctn(_three(fft.dctn(v, norm="ortho")), norm="ortho") for k, v in whole.items()}
+
+
+def _three(waves: np.ndarray) -> np.ndarray:
+    return only_largest(waves.ravel(), 3).reshape(waves.shape)
+
+
+class TestSparseLoCo:
+    """Differences, the largest of them."""
+
+    CODEC = {"name": "top-k", "share": 0.25, "values": {"name": "low-bit", "bits": 2, "zero": False}, "error_feedback": 0.95}
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, inline):
+        found = outcome({"name": "sparseloco", "outer_rate": 0.75, "codec": self.CODEC}, {"period": 4}, inline)
+        feedback = Feedback(quantised_largest, 0.95)
+        *_, answer = replicas(found, Moved, differ=feedback)
+        assert largest_relative_error(found.final, answer) < 1e-4
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+        assert min(feedback.count.values()) >= 9
+
+    def test_uncoded_it_is_diloco_without_momentum(self):
+        diloco = outcome({"name": "diloco", "outer_rate": 0.75, "outer": "sgd"})
+        assert same(outcome({"name": "sparseloco", "outer_rate": 0.75, "codec": None}), diloco)
+
+    def test_its_messages_are_gathered(self):
+        """Of 64 of 4,096 numbers each has 12 bits of place and 2 of size, and a scale belongs to each chunk."""
+        codec = make_run({"name": "sparseloco", "learning_rate": 0.1}).algorithm.codec
+        assert codec.size(np.zeros(3 * 4096)) == 3 * (64 * (12 + 2) + 32) // 8
+        found = outcome({"name": "sparseloco", "codec": self.CODEC}, {"period": 4})
+        size = math.ceil((8 * (2 + 5) + 32 + 1 * (2 + 2) + 32) / 8)  # of 32 numbers and of 4
+        adds = found.schedule.rows(Verb.ADD)
+        assert set(found.schedule["bytes"][adds].tolist()) == {3 * size}
+
+
+class TestDeMo:
+    """Waves of momenta."""
+
+    THREE: ClassVar[dict[str, Any]] = {  # so that no sum of gradients is 0, whose sign rounding would decide
+        "cluster": CLUSTER | {"workers": 3},
+        "task": TASK | {"batch_size": 3},
+    }
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, inline):
+        codec = {"name": "dct", "kept": 3, "error_feedback": 0.9}
+        found = outcome({"name": "demo", "learning_rate": RATE, "codec": codec}, None, inline, **self.THREE)
+        answer = replicas(found, AlongSigns, send=Feedback(three_waves, 0.9))[0]
+        assert largest_relative_error(found.final, answer) < 1e-4
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+    def test_with_all_waves_nothing_is_left_over(self):
+        """It is signed SGD then, but for the rounding of what is transformed and back."""
+        demo = outcome({"name": "demo", "codec": {"name": "dct", "kept": 10**6, "error_feedback": 0.999}}, **self.THREE)
+        signed = outcome({"name": "allreduce-sgd", "optimizer": "sign_sgd"}, **self.THREE)
+        assert largest_relative_error(demo.final, signed.final) < 1e-4
