@@ -213,8 +213,10 @@ def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, d
 
 
 def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
-    """Its weight is one number more."""
+    """Its weight is one number more. Those that have a codec send less."""
     for name in registry.REGISTRY["algorithm"]:
+        if registry.lookup("algorithm", name).model_fields["codec"].default is not None:
+            continue
         needed: dict[str, dict[str, float]] = {"exponential": {"rho": 0.5}, "picky-sgd": {"distance": 1.0}}
         options = {"name": name, "learning_rate": 0.1, **needed.get(name, {})}
         run = make_run(options)

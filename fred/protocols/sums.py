@@ -94,6 +94,10 @@ class BatchSums(_Bounded):
     With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
     """
 
+    @property
+    def sends_sums(self) -> bool:
+        return self.steps > 1
+
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
             model: Copy = yield from sim.pull(worker)
