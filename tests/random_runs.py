@@ -168,7 +168,8 @@ def _task(draws: Draws) -> dict[str, Any]:
     classification = {"name": "synthetic-classification", **few, "features": draws.between(1, 40), "classes": 3}
     regression = {"name": "synthetic-regression", **few, "features": draws.between(1, 9), "outputs": draws.between(1, 3)}
     data = draws.one("digits", draws.one(classification, regression)) if model in (mlp, "softmax") else "digits"
-    return {"data": data, "model": model, "batch_size": draws.one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64), **seen(draws)}
+    task = {"data": data, "model": model, "batch_size": draws.one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64), **seen(draws)}
+    return task | ({"division": "divided"} if data is regression and task.get("division") in ("by-label", "dirichlet") else {})
 
 
 def _language(draws: Draws) -> dict[str, Any]:

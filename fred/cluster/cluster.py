@@ -71,6 +71,8 @@ class Cluster(Component):
         if not self.groups and self.workers is None:
             raise ValueError("needs `workers` or `groups`")
         grouped = sum(group.workers for group in self.groups)
+        if self.network is not None and self.network.regions is not None:
+            self.network.regions.of(self.workers or grouped)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
         if (given := [name for name in ("groups", "speeds", "times") if getattr(self, name)])[1:]:

@@ -20,7 +20,7 @@ Example: 1 MB from two workers, who share a server's card of 10 MB/s.
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,7 @@ from fred.cluster.collectives import ALLGATHER, ALLREDUCE, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
+from fred.cluster.regions import Regions
 from fred.components import registry
 from fred.components.component import Component, OneOf, Whole
 from fred.components.limits import MOST_BYTES
@@ -119,6 +120,12 @@ class Network(Component):
         description="size of each model and message, whatever is sent; absent: of its arrays, 4 per parameter",
     )
     collective: Collective = Field("ring", description="how an allreduce is done")
+    regions: Regions | None = Field(
+        None, description="where workers and servers are, and how wide the way is from each to each"
+    )
+    efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="the share of every bandwidth that links really reach; TCP over shaped links reached 0.78 to 1"
+    )
 
     @model_validator(mode="after")
     def _servers_once(self) -> "Network":
@@ -126,6 +133,38 @@ class Network(Component):
         if twice := sorted({server for server in named if named.count(server) > 1}):
             raise ValueError(f"`servers` names {twice[0]} more than once")
         return self
+
+    @model_validator(mode="after")
+    def _regions_alone(self) -> "Network":
+        others = {name: getattr(self, name) for name in ("bandwidth", "within", "node_bandwidth", "servers")}
+        others["collective"] = None if self.collective == "ring" else self.collective
+        if self.regions is not None and (given := [name for name, value in others.items() if value]):
+            raise ValueError(f"`regions` say how wide links are, and how an allreduce is done: leave out `{given[0]}`")
+        return self
+
+    @property
+    def effective(self) -> "Network":
+        """The network with the bandwidths that are really reached.
+
+        >>> Network(bandwidth=1e6, efficiency=0.5).effective.bandwidth
+        500000.0
+        """
+        if self.efficiency == 1:
+            return self
+
+        def reached(bandwidth: float | None) -> float | None:
+            return None if bandwidth is None else self.efficiency * bandwidth
+
+        changes: dict[str, Any] = {
+            name: reached(getattr(self, name)) for name in ("bandwidth", "server_bandwidth", "node_bandwidth")
+        }
+        changes["servers"] = tuple(some.model_copy(update={"bandwidth": reached(some.bandwidth)}) for some in self.servers)
+        if self.within is not None:
+            changes["within"] = self.within.model_copy(update={"bandwidth": reached(self.within.bandwidth)})
+        if self.regions is not None:
+            table = tuple(tuple(self.efficiency * each for each in row) for row in self.regions.bandwidth)
+            changes["regions"] = self.regions.model_copy(update={"bandwidth": table})
+        return self.model_copy(update={**changes, "efficiency": 1.0})
 
     def latencies(self) -> Iterable[Latency]:
         """Of all kinds of messages."""
@@ -152,6 +191,10 @@ class Network(Component):
             >>> flat.allreduce(8, 1_000_000).nanoseconds / 1e9, two_levels.allreduce([4, 4], 1_000_000).nanoseconds / 1e9
             (1.75, 1.4)
         """
+        if self.regions is not None:
+            assert not isinstance(members, int)
+            messages, sent = self.regions.sent(list(members))
+            return _cost_of(self.regions.seconds(list(members), size), sent * size, messages)
         form = ALLREDUCE[algorithm or self.collective]
         number = members if isinstance(members, int) else sum(members)
         if not self.two_levels:
@@ -179,6 +222,10 @@ class Network(Component):
             >>> flat.allgather(8, 1_000_000).nanoseconds / 1e9, two_levels.allgather([4, 4], 1_000_000).nanoseconds / 1e9
             (7.0, 5.9)
         """
+        if self.regions is not None:
+            assert not isinstance(members, int)
+            others = sum(members) - 1
+            return _cost_of(self.regions.gathering(list(members), size), others * size, others)
         form = ALLGATHER[self.collective]
         number = members if isinstance(members, int) else sum(members)
         if not self.two_levels:
@@ -196,8 +243,7 @@ class Network(Component):
         """Operations one after the other, each inside nodes or not."""
         seconds = sum(self._seconds(effort, size, inside) for effort, inside in parts)
         messages, sent = (sum(getattr(effort, name) for effort, _ in parts) / members for name in ("messages", "sent"))
-        nanoseconds = round(seconds * NANOSECONDS)
-        return Cost(nanoseconds, round(sent * size), round(messages), nanoseconds)
+        return _cost_of(seconds, sent * size, messages)
 
     def _seconds(self, effort: Effort, size: int, inside: bool) -> float:
         link = self.within if inside and self.within is not None else self
@@ -205,6 +251,11 @@ class Network(Component):
         slowest = min((bandwidth for bandwidth in cards if bandwidth is not None), default=None)
         latency = effort.rounds * mean_latency(link) if effort.rounds else 0.0
         return latency + (effort.volume * size / slowest if slowest else 0.0)
+
+
+def _cost_of(seconds: float, size: float, messages: float) -> Cost:
+    nanoseconds = round(seconds * NANOSECONDS)
+    return Cost(nanoseconds, round(size), round(messages), nanoseconds)
 
 
 def mean_latency(link: Network | Within) -> float:

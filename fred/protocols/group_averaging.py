@@ -157,7 +157,7 @@ class _Averaging:
         """What it costs a worker; where groups differ, all take as long as the slowest one."""
         sim, network = self._sim, self._sim.network
         algorithm = None if operation.everybody else self._protocol.group_collective
-        differ = network is not None and (network.two_levels or network.contention)
+        differ = network is not None and (network.two_levels or network.contention or network.regions)
         firsts = {worker & operation.first for worker in range(sim.workers)} if differ else {0}
         groups = [members(first, operation.bits) for first in sorted(firsts)]
         awaited = range(sim.workers if operation.everybody else 0)

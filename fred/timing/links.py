@@ -7,10 +7,11 @@ from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load
-from fred.cluster.durations import durations
+from fred.cluster.durations import NANOSECONDS, durations
 from fred.cluster.faults import Faults, Way
 from fred.cluster.latency import Latency
 from fred.cluster.network import Network
+from fred.cluster.regions import Regions
 from fred.timing.cards import Card, OfServer, SharedCard, Slowness, card_of
 from fred.timing.loop import Loop, Wait
 
@@ -33,7 +34,7 @@ class Links:
     """
 
     def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
-        network = cluster.network or Network()
+        network = cluster.network.effective if cluster.network else Network()
         self._env, self._servers = env, cluster.servers
         self._node_of: list[int] = cluster.node_of.tolist()
         self._slow_workers = self._slowness(cluster.link_loads("workers", seed), cluster.size)
@@ -43,6 +44,8 @@ class Links:
         self._faults = faults
         self._again = 0  # messages that were sent again and nobody has asked for
         self._late: dict[int, deque[int]] = defaultdict(deque)  # of each sender's next messages, ns
+        self._region_of: tuple[int, ...] = ()  # of each worker, where there are regions
+        self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each, where they are given
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
@@ -103,7 +106,7 @@ class Links:
             size: bytes.
         """
         inside = self._node_of[sender] == self._node_of[receiver]
-        latency = (self._inside if inside else self._across)[sender]()
+        latency = self._travels(sender, receiver, inside)
         if self._slow_workers is not None:
             latency = self._slow_workers.latency(receiver, latency)
         begin = done = self._env._now
@@ -119,6 +122,12 @@ class Links:
                 done = max(done, end)
         if done > self._env._now:
             yield done - self._env._now
+
+    def _travels(self, sender: int, receiver: int, inside: bool) -> int:
+        """The latency of a message between workers, ns."""
+        if self._to_region:
+            return self._to_region[sender][self._region_of[receiver]]()
+        return (self._inside if inside else self._across)[sender]()
 
     def announce(self, sender: int, messages: int) -> int:
         """A worker, `sender`, is about to send so many `messages` to others; how often any of them will be sent again."""
@@ -165,11 +174,27 @@ class Links:
             self._downward = [
                 SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)
             ]
+        if network.regions is not None:
+            self._lay_ways(network.regions, workers)
         self._inner_out, self._inner_in = self._out, self._in
         if within is not None:
             self._inner_out, self._inner_in = (
                 [card_of(within.bandwidth, slow_workers, worker) for worker in range(workers)] for _ in range(2)
             )
+
+    def _lay_ways(self, regions: Regions, workers: int) -> None:
+        """Of each worker one to each region, and one from each; servers are all in one."""
+        self._region_of = regions.of(workers)
+        table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
+        self._to, self._from = (
+            [
+                [card_of(width(own, other), self._slow_workers, worker) for other in everywhere]
+                for worker, own in enumerate(self._region_of)
+            ]
+            for width in (lambda own, other: table[own][other], lambda own, other: table[other][own])
+        )
+        self._upward = [ways[regions.servers] for ways in self._to]
+        self._downward = [ways[regions.servers] for ways in self._from]
 
     def _of_server(self, server: int, bandwidth: float | None) -> Card:
         own = card_of(bandwidth, self._slow_servers, server)
@@ -184,6 +209,9 @@ class Links:
             slow = self._slow_workers
             return drawn if slow is None else [_slowed(slow, worker, draw) for worker, draw in enumerate(drawn)]
 
+        if network.regions is not None and network.regions.latency is not None:
+            self._fix_latencies(network.regions, network.regions.latency)
+            return
         self._up = [draws("uplink", network.latency)] * self._servers
         self._down = [draws("downlink", network.pull_latency or network.latency)] * self._servers
         self._across = draws("peers", network.latency)
@@ -195,8 +223,22 @@ class Links:
                 if (latency := some.pull_latency or some.latency) is not None:
                     self._down[server] = draws(f"downlink, server {server}", latency)
 
+    def _fix_latencies(self, regions: Regions, table: tuple[tuple[float, ...], ...]) -> None:
+        """Always the same from region to region."""
+
+        def fixed(worker: int, seconds: float) -> Callable[[], int]:
+            nanoseconds, slow = round(seconds * NANOSECONDS), self._slow_workers
+            return (lambda: nanoseconds) if slow is None else _slowed(slow, worker, lambda: nanoseconds)
+
+        own = list(enumerate(self._region_of))
+        self._up = [[fixed(worker, table[region][regions.servers]) for worker, region in own]] * self._servers
+        self._down = [[fixed(worker, table[regions.servers][region]) for worker, region in own]] * self._servers
+        self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in own]
+
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
         """The cards that a message passes before it travels, and after."""
+        if self._region_of:
+            return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
         if inside:
             return (self._inner_out[sender],), (self._inner_in[receiver],)
         leaving, entering = self._leaving[self._node_of[sender]], self._entering[self._node_of[receiver]]

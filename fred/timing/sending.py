@@ -27,7 +27,8 @@ class Sending(World):
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int):
         super().__init__(cluster, recorder, seed)
-        self.network = network = cluster.network
+        self.network = network = cluster.network and cluster.network.effective
+        self._region_of = network.regions.of(cluster.size) if network and network.regions else ()
         self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
         self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
         usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
@@ -165,8 +166,11 @@ class Sending(World):
         return self._together(cost, workers, begin, awaited)
 
     def _gathering(self, members: int | Sequence[int]) -> tuple[Network, Sequence[int], int | Collection[int]]:
-        """The network, who takes part in a collective operation, and how many that are, or how many on each node."""
+        """The network, who takes part in a collective operation, and how many, on each node or in each region."""
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
+        if network.regions is not None:
+            there = Counter(self._region_of[worker] for worker in workers)
+            return network, workers, [there[region] for region in range(len(network.regions.bandwidth))]
         return network, workers, Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
 
     def _together(self, cost: Cost, workers: Sequence[int], begin: int | None, awaited: Collection[int]) -> Cost:

@@ -1,0 +1,157 @@
+"""Networks of regions: how wide, and how long, the way is from each to each, and collectives over it.
+
+Point to point as in HALoS's simulator [Kim et al. 2025, arXiv:2506.04531]; a ring is as fast as its slowest link lets it be.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from fred.cluster.collectives import one_way
+from fred.components.component import Component, Whole, beside_the_scenario
+from fred.components.limits import LONGEST
+from fred.errors import FredError
+from fred.files import inputs
+
+MOST_REGIONS = 12  # of which all rings are looked at
+_Widths = tuple[tuple[Annotated[float, Field(gt=0)], ...], ...]
+_Seconds = tuple[tuple[Annotated[float, Field(ge=0, le=LONGEST)], ...], ...]
+
+
+class Regions(Component):
+    """Where workers and servers are, and what lies between: bytes per second, and seconds, from each region (row) to each.
+
+    The diagonal is what lies between workers of one region. Each worker has a link of its own to each region, so messages of
+    several workers do not hinder each other. Both tables may be files of comma-separated numbers. Allreduces are done as
+    `collective` says here, whatever a protocol asks for.
+
+    Two regions with a narrow link between them; a ring of four takes six messages of a quarter, and is as slow as that:
+
+        >>> from fred.cluster.regions import Regions
+        >>> regions = Regions(bandwidth=[[1e8, 1e6], [1e6, 1e8]])
+        >>> regions.of(4), regions.seconds([2, 2], 1_000_000)
+        ((0, 0, 1, 1), 1.5)
+    """
+
+    bandwidth: _Widths = Field(
+        description="from each region to each, bytes/s; or a CSV file of them", examples=[[[1.0e8, 1.0e6], [1.0e6, 1.0e8]]]
+    )
+    latency: _Seconds | None = Field(
+        None, description="of a message from each region to each, s, or a CSV file; absent: the network's"
+    )
+    workers: tuple[Whole, ...] = Field((), description="the region of each worker; absent: as many in each, in order")
+    servers: Whole = Field(0, description="the region in which all servers are")
+    collective: Literal["ring", "hierarchical"] = Field(
+        "ring",
+        description="allreduces: a ring whose slowest link is the fastest, or trees in regions and a ring of these",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
+        for key in ("bandwidth", "latency"):
+            options = beside_the_scenario(options, key, info)
+        return options
+
+    @field_validator("bandwidth", "latency", mode="before")
+    @classmethod
+    def _from_a_file(cls, table: Any) -> Any:
+        return _numbers(Path(table)) if isinstance(table, str) else table
+
+    @model_validator(mode="after")
+    def _square(self) -> "Regions":
+        number = len(self.bandwidth)
+        if not 1 <= number <= MOST_REGIONS:
+            raise ValueError(f"there are {number} regions; expected 1 to {MOST_REGIONS}")
+        for name, table in (("bandwidth", self.bandwidth), ("latency", self.latency or ())):
+            if table and [len(row) for row in table] != [number] * number:
+                raise ValueError(
+                    f"`{name}` has rows of {sorted({len(row) for row in table})} numbers; expected {number} of {number}"
+                )
+        for name, region in (("workers", max(self.workers, default=0)), ("servers", self.servers)):
+            if region >= number:
+                raise ValueError(f"`{name}` names region {region}; expected 0 to {number - 1}")
+        return self
+
+    def of(self, workers: int) -> tuple[int, ...]:
+        """The region of each of so many `workers`. Raises ValueError if others are given."""
+        if self.workers and len(self.workers) != workers:
+            raise ValueError(f"`network.regions.workers` says where {len(self.workers)} workers are; expected {workers}")
+        return self.workers or tuple(worker * len(self.bandwidth) // workers for worker in range(workers))
+
+    def seconds(self, members: Sequence[int], size: int) -> float:
+        """How long an allreduce of `size` bytes takes among so many `members` of each region [regions]."""
+        there = tuple(region for region, number in enumerate(members) if number)
+        if self.collective == "ring":
+            number = sum(members)
+            within = [self.link(region, region, size / number) for region in there if members[region] > 1]
+            return 2 * (number - 1) * max([*within, self._ring(there, size / number)])
+        inside = max(one_way(members[region]).rounds * self.link(region, region, size) for region in there)
+        return 2 * inside + 2 * (len(there) - 1) * self._ring(there, size / len(there))
+
+    def gathering(self, members: Sequence[int], size: int) -> float:
+        """How long it takes in a ring that all `members` [regions] get the `size` bytes of every other one, s."""
+        there = tuple(region for region, number in enumerate(members) if number)
+        within = [self.link(region, region, size) for region in there if members[region] > 1]
+        return (sum(members) - 1) * max([*within, self._ring(there, size)])
+
+    def sent(self, members: Sequence[int]) -> tuple[float, float]:
+        """Messages, and models, that each member of an allreduce sends on average."""
+        number, there = sum(members), sum(1 for each in members if each)
+        if self.collective == "ring":
+            return 2.0 * (number - 1), 2 * (number - 1) / number
+        others = number - there
+        return (2 * others + 2 * there * (there - 1)) / number, (2 * others + 2 * (there - 1)) / number
+
+    def link(self, sender: int, receiver: int, size: float) -> float:
+        """How long a message takes from one region to another, s."""
+        return (self.latency[sender][receiver] if self.latency else 0.0) + size / self.bandwidth[sender][receiver]
+
+    def _ring(self, regions: tuple[int, ...], part: float) -> float:
+        """How long the slowest message takes in the best ring of these regions, s; of one region: none."""
+        if len(regions) == 1:
+            return 0.0
+        return _best_ring(tuple(tuple(self.link(a, b, part) for b in regions) for a in regions))
+
+
+@lru_cache(maxsize=4096)
+def _best_ring(links: tuple[tuple[float, ...], ...]) -> float:
+    """The least that the largest number can be on a way through all rows and back, by those that are visited and the last.
+
+    >>> _best_ring(((0, 1, 9), (9, 0, 2), (3, 9, 0)))
+    3
+    """
+    number = len(links)
+    least = {(1, 0): 0.0}
+    for visited in range(1, 1 << number, 2):
+        for last in range(number):
+            known = least.get((visited, last), math.inf)
+            if known == math.inf:
+                continue
+            for following in range(1, number):
+                if not visited >> following & 1:
+                    key = visited | 1 << following, following
+                    least[key] = min(least.get(key, math.inf), max(known, links[last][following]))
+    everybody = (1 << number) - 1
+    return min(max(least[everybody, last], links[last][0]) for last in range(1, number))
+
+
+def _numbers(path: Path) -> list[list[float]]:
+    """The rows of a file of comma-separated numbers. Raises ValueError with file and line."""
+    rows = []
+    try:
+        lines = inputs.text(path).splitlines()
+    except FredError as error:
+        raise ValueError(str(error)) from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rows.append([float(each) for each in line.split(",")])
+        except ValueError:
+            raise ValueError(f"{path}:{number}: expected numbers with commas between them, such as 1e8, 2.5e6") from None
+    return rows
