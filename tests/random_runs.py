@@ -235,6 +235,7 @@ def _protocol_options(
             **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
         },
         "gossip": _gossip(draws, workers),
+        "choco": {"topology": draws.one("ring", "complete", "star", "hypercube"), "consensus": draws.one(0.1, 1.0)},
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
         "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
         "accumulating": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},

@@ -8,6 +8,7 @@ import pytest
 from scipy import fft
 
 from fred import batch_indices
+from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
@@ -121,3 +122,50 @@ class TestDeMo:
         demo = outcome({"name": "demo", "codec": {"name": "dct", "kept": 10**6, "error_feedback": 0.999}}, **self.THREE)
         signed = outcome({"name": "allreduce-sgd", "optimizer": "sign_sgd"}, **self.THREE)
         assert largest_relative_error(demo.final, signed.final) < 1e-4
+
+
+class Known(PlainSGD):
+    """Rounds are what a worker has sent, which is taken away."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate = 1.0 if count else self.rate
+        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
+
+
+class TestChoco:
+    """Gossip of differences."""
+
+    @pytest.mark.parametrize("topology", ["ring", "star"])
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, topology, inline):
+        algorithm = {
+            "name": "choco-sgd",
+            "codec": {"name": "top-k", "share": 0.25, "values": {"name": "low-bit", "bits": 2, "zero": False}},
+        }
+        found = outcome(algorithm, {"topology": topology, "consensus": 0.25}, inline, stop={"gradients": 100})
+        own, known = np.split(np.array(replicas(found, Known, differ=lambda *what: quantised_largest(0, 0, what[2]))), 2)
+        mean = {k: np.mean([params[k] for params in own], axis=0) for k in found.final}
+        assert largest_relative_error(found.final, mean) < 1e-4
+        assert len(known) == 4
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+    @pytest.mark.parametrize("topology", ["ring", "star"])
+    def test_uncoded_it_is_gossip(self, topology):
+        """But for rounding: a model less another, plus that."""
+        gossip = outcome("d-psgd", {"name": "gossip", "topology": topology, "weights": "metropolis", "order": "update-first"})
+        choco = outcome("choco-sgd", {"topology": topology, "consensus": 1.0})
+        assert largest_relative_error(choco.final, gossip.final) < 1e-5
+        assert choco.schedule.end_ns == gossip.schedule.end_ns
+        assert choco.schedule["bytes"].sum() == gossip.schedule["bytes"].sum()
+
+    def test_what_it_sends_has_the_codecs_bytes(self):
+        found = outcome({"name": "choco-sgd", "codec": "sign"}, {"topology": "star"})
+        size = math.ceil((32 + 32 + 4 + 32) / 8)
+        pulls = found.schedule.rows(Verb.PULL)
+        known = pulls[found.schedule["bytes"][pulls] > 0]
+        assert set(found.schedule["bytes"][known].tolist()) == {size, 3 * size}
+        assert found.schedule["replica"][known].min() == 4
+
+    def test_who_does_not_hear_everything_is_refused(self):
+        with pytest.raises(FredError, match="changes from iteration"):
+            outcome("choco-sgd", {"topology": {"name": "exponential", "neighbours": 1}})

@@ -296,6 +296,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "straggler-tolerant",
                     "outer-steps",
                     "streaming",
+                    "choco",
                 )
             ),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
