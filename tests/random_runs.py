@@ -140,6 +140,11 @@ def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
     return {
         "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
         "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
+        "des-loc": {
+            "first_every": draws.between(1, 3),
+            "second_every": draws.between(1, 4),
+            "optimizer": draws.one("adam", "nadamw"),
+        },
         "fadas": {"patience": draws.between(0, 3)},
         "diloco": draws.one({}, {"outer": transformation(draws.one(*OPTIMIZERS)), "outer_rate": 0.1}),
         "palsgd": {"strength": draws.one(0.0, 0.5)},

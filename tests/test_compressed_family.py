@@ -169,3 +169,63 @@ class TestChoco:
     def test_who_does_not_hear_everything_is_refused(self):
         with pytest.raises(FredError, match="changes from iteration"):
             outcome("choco-sgd", {"topology": {"name": "exponential", "neighbours": 1}})
+
+
+class PlainDESLOC(PlainSGD):
+    """Adam, whose moments `m` and `v` are averaged every second and every third time."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params | {f"{moment} {k}": np.zeros_like(p) for moment in "mv" for k, p in params.items()}, rate)
+        self.steps = self.averages = 0
+
+    @staticmethod
+    def model(params: dict) -> dict:
+        return {k: p for k, p in params.items() if " " not in k}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.steps += 1
+        for k, g in grads.items():
+            m = 0.9 * self.params[f"m {k}"] + 0.1 * g
+            v = 0.999 * self.params[f"v {k}"] + 0.001 * g**2
+            step = m / (1 - 0.9**self.steps) / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+            self.params = self.params | {k: self.params[k] - self.rate * step, f"m {k}": m, f"v {k}": v}
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        before, self.averages = self.params, self.averages + 1
+        super().meet(mixed, keep, weight)
+        kept = [moment for moment, every in (("m", 2), ("v", 3)) if self.averages % every]
+        self.params = self.params | {k: p for k, p in before.items() if k.split()[0] in kept and " " in k}
+
+
+class TestDESLOC:
+    """Moments that are averaged seldom."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {"name": "des-loc", "first_every": 2, "second_every": 3}
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, inline):
+        found = outcome(self.OPTIONS, {"period": 3}, inline)
+        finals = replicas(found, PlainDESLOC, model=PlainDESLOC.model)
+        mean = {k: np.mean([params[k] for params in finals], axis=0) for k in found.final}
+        assert largest_relative_error(found.final, mean) < 1e-3  # of small gradients epsilon is a large part
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+    def test_moments_that_never_meet_are_local_adams(self):
+        adam = outcome({"name": "local-sgd", "optimizer": "adam"}, {"period": 5})
+        seldom = outcome({"name": "des-loc", "first_every": 64, "second_every": 64}, {"period": 5})
+        assert seldom.params_digest == adam.params_digest
+        assert seldom.schedule.digest() == adam.schedule.digest()
+
+    def test_an_average_has_the_bytes_of_what_is_averaged(self):
+        """In a ring of four each worker sends 1.5 times that: models in every average, moments where it is their turn."""
+        schedule = outcome(self.OPTIONS, {"period": 3}).schedule
+        sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
+        assert (sent == sent[:, :1]).all()
+        parts = np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]
+        assert len(sent) >= 12
+        assert sent[:, 0].tolist() == (1.5 * 4 * 36 * parts).tolist()
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "rmsprop"])
+    def test_who_has_no_moments_is_refused(self, optimizer):
+        with pytest.raises(FredError, match="first and second moments"):
+            outcome({**self.OPTIONS, "optimizer": optimizer})

@@ -50,6 +50,7 @@ REGISTRY: dict[str, dict[str, str]] = {
         "local-sgd": "fred.learning.servers.plain:LocalSGD",
         "adacomm": "fred.learning.servers.plain:AdaComm",
         "stsyn": "fred.learning.servers.plain:STSyn",
+        "des-loc": "fred.learning.servers.desloc:DESLOC",
         "easgd": "fred.learning.servers.centred:EASGD",
         "downpour": "fred.learning.servers.centred:Downpour",
         "bmuf": "fred.learning.servers.outer:BMUF",

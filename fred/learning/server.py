@@ -231,6 +231,14 @@ class Server(Component):
         """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of `params`."""
         return _bytes(params)
 
+    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+        """Bytes of what is averaged, from the first average on, cyclically; empty: always all that `publish` returns.
+
+        Args:
+            params: what `publish` returns, or its shapes and types.
+        """
+        return ()
+
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state whose parameters meet a mailbox.
 

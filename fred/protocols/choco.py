@@ -33,9 +33,10 @@ from fred.timing.simulation import Process, Simulation
 class ChocoGossip(Protocol):
     """Workers send their neighbours what has changed since they last did, and mix what these know of each other.
 
-    What is known of a worker is a model of its own, the sum of all that it has sent: who hears from it has that, too. After its update a worker sends the difference between its model and that, and waits for its neighbours'. Then its
-    model moves towards what is known of them, `consensus` of the way that their weights say. Weights are Metropolis's,
-    1 / (1 + the larger of both degrees) for each edge.
+    What is known of a worker is a model of its own, the sum of all that it has sent: who hears from it has that, too. After
+    its update a worker sends the difference between its model and that, and waits for its neighbours'. Then its model moves
+    towards what is known of them, `consensus` of the way that their weights say. Weights are Metropolis's, 1 / (1 + the
+    larger of both degrees) for each edge.
     """
 
     faults: ClassVar[str] = (

@@ -306,6 +306,7 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
         blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
         blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
         server.codec is None or server.codec.summable,
+        tuple(size_in_bytes(size, f"`averaged_bytes` of `{name}`") for size in server.averaged_bytes(read)),
     )
 
 
