@@ -297,6 +297,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "outer-steps",
                     "streaming",
                     "choco",
+                    "late-averaging",
                 )
             ),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),

@@ -109,6 +109,9 @@ class Server(Component):
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
+    draws: ClassVar[bool] = (
+        False  # True: its states have `words`, two of 32 bits that follow from the seed, alike for all replicas
+    )
     has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")

@@ -65,11 +65,15 @@ class Arithmetic:
         local = layout.local(workers)
         return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, local, server)
 
-    def start(self, models: Sequence[Params], replicas: int) -> list[State]:
+    def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
+        words = streams.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
-            [beside.start(self.given, self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
+            [
+                beside.start(self.given, self.blocks.block(cut, number), self.workers, words)
+                for number in range(self.blocks.count)
+            ]
             for cut in cuts
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
@@ -252,7 +256,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         told = server.statistic(state) if server.has_statistic else None
         return states, server.publish(state, whole), met, server.evaluated(state), told
 
-    state = jax.eval_shape(lambda params: server.init(params, workers), blocks.like)
+    state = jax.eval_shape(lambda params: beside.start(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
     program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
