@@ -1,4 +1,4 @@
-"""Averages that may come late, while workers go on ["AsyncMesh" 2026, arXiv:2601.22442; "LOSCAR" 2026, arXiv:2605.20866].
+"""Averages that may come late, while workers go on [AsyncMesh 2026, arXiv:2601.22442; LOSCAR 2026, arXiv:2605.20866].
 
 Example: a minute in which workers take 0.5 s for each gradient, and an average 0.75 s. Merged at once, they wait for it.
     >>> import fred
