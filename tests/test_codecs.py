@@ -15,7 +15,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.learning.codecs.codec import Codec
 from fred.outcomes.outcome import Outcome
-from fred.running.execution import execute
+from fred.running.execution import Checkpoint, Following, execute
 from fred.running.problem import Problem
 from fred.schedule.schedule import Verb
 from tests.coding import Array, Feedback, only_largest, rounded
@@ -259,6 +259,15 @@ class TestSame:
     def test_inline_is_replay(self, name):
         codec = {"name": name, **CODECS[name], "error_feedback": 0.9}
         assert same(outcome(codec, task=LAYERS), outcome(codec, task=LAYERS, inline=True))
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_what_is_remembered_goes_on_from_a_checkpoint(self, inline):
+        codec = {"name": "qsgd", "error_feedback": True}
+        run = make_run({"name": "asgd", "learning_rate": 0.1, "codec": codec}, cluster=CLUSTER)
+        checkpoints: list[Checkpoint] = []
+        whole = execute("run", run, 3, inline, Following(save=checkpoints.append))
+        rest = execute("run", run, 3, inline, Following(resumed=checkpoints[1]))
+        assert same(rest, whole)
 
     def test_draws_follow_the_seed(self):
         runs = [make_run({"name": "asgd", "learning_rate": 0.1, "codec": "qsgd"}) for _ in range(2)]

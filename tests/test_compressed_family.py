@@ -229,3 +229,9 @@ class TestDESLOC:
     def test_who_has_no_moments_is_refused(self, optimizer):
         with pytest.raises(FredError, match="first and second moments"):
             outcome({**self.OPTIONS, "optimizer": optimizer})
+
+    @pytest.mark.parametrize("algorithm", ["des-loc", "sgp"])
+    def test_differences_are_of_models_whatever_lies_beside_these(self, algorithm):
+        one, other = (outcome(algorithm, "elastic", inline) for inline in (False, True))
+        assert same(one, other)
+        assert np.isfinite(one.metrics["loss"]).all()

@@ -161,8 +161,8 @@ class Arithmetic:
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """The message made of what local steps have taken away from a model, cut, and what the worker remembers then."""
-        start = self.blocks.join(before)
-        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, self.blocks.join(after)), True)
+        start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
+        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)
 
     def _sent(self, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
         message, memory = beside.sent(self.server, memory, params, grads, on_the_way)
