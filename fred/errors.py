@@ -18,7 +18,7 @@ class FredError(Exception):
     ... except fred.FredError as error:
     ...     print(error)
     runs.asgd.cluster.workers: found 0; expected greater than or equal to 1
-    runs.asgd.stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, gradients, seconds, target_loss
+    runs.asgd.stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, ...
     """
 
     def __init__(self, *problems: str):

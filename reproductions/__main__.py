@@ -14,6 +14,7 @@ PAGES = {  # quick ones first
     "cutoff": "Cutoff SGD: figures 2 to 4",
     "predictors": "every rule for the cutoff, on synthetic clusters and recorded traces",
     "asynchronous": "Ringmaster, Rennala, m-sync: a quadratic with 6,174 workers, and tuned",
+    "birch": "Birch SGD: eight methods where gradients, or messages, are slow or unequal",
     "clipped": "clipped asynchronous SGD: a quadratic with heavy-tailed noise",
     "fasgd": "FASGD: figures 1 to 3, and what else it says",
 }

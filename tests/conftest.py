@@ -4,6 +4,7 @@ JAX writes an entry of its cache once; who reads it while it is being written fi
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,30 @@ from hypothesis import settings
 
 _COMPILED = Path(__file__).parent.parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ["FRED_CACHE"] = "off"  # the user's, which is not used beside jax's own, nor by processes without that
 
 import fred  # noqa: E402, F401  before jax: it sets the numeric environment
 
-settings.register_profile("fred", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("fred", deadline=None, max_examples=15, derandomize=True)
 settings.load_profile("fred")
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
+
+
+_SETS: Counter[str] = Counter()  # of parameters, seen so far, of each test
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of a test that is marked `one_in(n)` every n-th set of parameters is quick; the others are slow."""
+    mark = item.get_closest_marker("one_in")
+    if mark is None:
+        return
+    test = item.nodeid.split("[")[0]
+    if _SETS[test] % mark.args[0]:
+        item.add_marker(pytest.mark.slow)
+    _SETS[test] += 1
 
 
 @pytest.fixture

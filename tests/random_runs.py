@@ -168,11 +168,22 @@ def _task(draws: Draws) -> dict[str, Any]:
     mlp = {"name": "mlp", "hidden": hidden or [7], "activation": draws.one("relu", "tanh", "sigmoid", "gelu")}
     cnn = {"name": "cnn", "channels": [3], "hidden": 5, "kernel": 2}
     model = draws.one(mlp, mlp, "softmax", cnn, f"tests.users:{draws.one(*OWN)}")
+    if draws.one(*[False] * 9, True):
+        return _language(draws)
     few = {"examples": 300, "evaluation": 90}
     classification = {"name": "synthetic-classification", **few, "features": draws.between(1, 40), "classes": 3}
     regression = {"name": "synthetic-regression", **few, "features": draws.between(1, 9), "outputs": draws.between(1, 3)}
     data = draws.one("digits", draws.one(classification, regression)) if model in (mlp, "softmax") else "digits"
     return {"data": data, "model": model, "batch_size": draws.one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64), **seen(draws)}
+
+
+def _language(draws: Draws) -> dict[str, Any]:
+    """A few short sequences."""
+    few = {"examples": 80, "evaluation": 20}
+    bigrams = {"name": "bigrams", "vocabulary": draws.between(2, 20), "context": draws.between(1, 12), **few}
+    data = draws.one(bigrams, {"name": "recall", "pairs": 2, "keys": 3, "values": 3, **few})
+    transformer = {"name": "transformer", "layers": draws.between(1, 2), "width": 8, "heads": draws.one(1, 2, 4)}
+    return {"data": data, "model": draws.one(transformer, "token-scores"), "batch_size": draws.one(1, 2, 3, 8)}
 
 
 def seen(draws: Draws) -> dict[str, Any]:
@@ -254,6 +265,10 @@ def _protocol_options(
             **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
         },
         "streaming": _streaming(draws),
+        "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
+        "batch-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
+        "local-total": {"total": draws.one(None, draws.between(1, 4 * workers))},
+        "in-turn": {"group_size": draws.one(None, draws.between(1, workers + 1))},
         "local-steps": {
             **{"period": draws.between(1, 5), "start_after": draws.between(0, 3)},
             **{"adapt_every": draws.one(None, 0.1, 1.0) if learns else None},

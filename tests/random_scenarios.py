@@ -55,6 +55,8 @@ def document(draws: Draws) -> Document:
 
 def _tiny_task(draws: Draws) -> Document:
     """One of few shapes, so that what is compiled for one case serves others."""
+    if draws.has("sequences") and draws.one(True, False, False):
+        return _sequences(draws)
     few = {"examples": 60, "evaluation": 20, "features": 3}
     classes, values = {"name": "synthetic-classification", **few, "classes": 3}, {"name": "synthetic-regression", **few}
     data = draws.one(classes, classes, values, {"name": "arrays", "file": "examples.npz"}, "digits")
@@ -73,7 +75,21 @@ def _tiny_task(draws: Draws) -> Document:
     return task | ({"division": "divided"} if data is values and task.get("division") in ("by-label", "dirichlet") else {})
 
 
+def _sequences(draws: Draws) -> Document:
+    few = {"examples": 30, "evaluation": 9}
+    data = draws.one(
+        {"name": "bigrams", "vocabulary": 5, "context": 4, **few},
+        {"name": "shuffle-dyck", "kinds": 2, "context": 4, **few},
+        {"name": "grammar", "context": 4, **few},
+        {"name": "recall", "pairs": 2, "keys": 3, "values": 3, **few},
+        {"name": "text", "file": "mine.txt", "context": 4},
+    )
+    model = draws.one("token-scores", {"name": "transformer", "layers": 1, "width": 4, "heads": 2})
+    return {"data": data, "model": model, "batch_size": draws.one(1, 4)}
+
+
 def _write_files(folder: Path) -> None:
+    (folder / "mine.txt").write_text(_SECONDS)
     (folder / "trace.csv").write_text(_TRACE)
     (folder / "seconds.csv").write_text(_SECONDS)
     inputs, answers = np.linspace(-1, 1, 120, dtype=np.float32).reshape(40, 3), np.arange(40) % 3

@@ -58,6 +58,14 @@ class PlainSGD:
         self.params = {k: keep * own + weight * mixed[k] for k, own in self.params.items()}
 
 
+class PlainMoved(PlainSGD):
+    """Rounds are differences, which are subtracted."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate = 1.0 if count else self.rate
+        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
+
+
 class PlainEqual(PlainSGD):
     """One server's equal part of every array."""
 

@@ -15,7 +15,7 @@ from fred.outcomes.outcome import Outcome
 from fred.protocols.straggler_tolerant import StragglerTolerant
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb
-from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
+from tests.recompute import PlainMoved, PlainSGD, by_plain, gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of
 
 WORKERS = 4
@@ -75,14 +75,6 @@ class TestSame:
         adacomm, local = outcome("adacomm", {"period": 5, "adapt_every": 60}), outcome("local-sgd", {"period": 5})
         assert adacomm.schedule.digest() == local.schedule.digest()
         assert adacomm.params_digest == local.params_digest
-
-
-class PlainMoved(PlainSGD):
-    """Rounds are differences, which are subtracted."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        rate = 1.0 if count else self.rate
-        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
 
 
 class PlainFADAS(PlainSGD):
@@ -165,6 +157,7 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", PLAIN)
 def test_servers_are_what_they_say(name, inline):

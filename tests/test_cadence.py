@@ -167,6 +167,7 @@ def watched(
     return schedule, witness.looks
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
 @settings(max_examples=8)

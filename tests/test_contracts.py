@@ -68,6 +68,7 @@ class TestAlgorithm:
         assert vars(cls).get("rule"), "no `rule`, which docs/algorithms.md prints"
         assert re.search(r"(19|20)\d\d", reference.source(cls)), "neither the first line nor a table of the file cites it"
 
+    @pytest.mark.one_in(3)
     def test_it_learns(self, name):
         outcome = execute("run", algorithm_run(name, stop={"gradients": 400}), 0)
         losses = outcome.metrics["loss"]
@@ -80,6 +81,7 @@ class TestAlgorithm:
         assert first.params_digest == again.params_digest
         assert first.params_digest != other.params_digest
 
+    @pytest.mark.one_in(2)
     def test_inline_equals_replay(self, name):
         run = algorithm_run(name)
         assert execute("run", run, 0).params_digest == execute("run", run, 0, inline=True).params_digest
@@ -116,7 +118,7 @@ def test_models_have_finite_parameters_that_follow_the_key(name):
     shape = (8, 8, 1)
     params = model.init(jax.random.key(0), shape, 5)
     outputs = model.apply(params, jax.random.normal(jax.random.key(1), (7, *shape)))
-    assert outputs.shape == (7, 5)
+    assert outputs.shape == ((7, 64, 5) if name in ("transformer", "token-scores") else (7, 5))  # of sequences
     assert np.isfinite(outputs).all()
     again = model.init(jax.random.key(0), shape, 5)
     assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True))

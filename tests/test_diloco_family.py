@@ -147,6 +147,7 @@ class TestSame:
         diloco = outcome({"name": "diloco", "outer": "sgd"}, {"period": 5})
         assert largest_relative_error(edit.final, diloco.final) < 1e-5
 
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize("name", ["diloco", "muloco", "streaming-diloco", "palsgd", "edit"])
     def test_inline_is_replay(self, name):
         protocol = {"period": 4, **({"delay": 1, "mixing": 0.25} if name == "streaming-diloco" else {})}
@@ -185,7 +186,9 @@ class PlainEDiT(PlainSGD):
     def __init__(self, params: dict, rate: float):
         super().__init__(params, rate)
         self.differences: list[dict] = []
-        self.momentum, self.mean, self.variance = dict.fromkeys(params, 0.0), {}, {}
+        self.momentum = dict.fromkeys(params, 0.0)
+        self.mean: dict[str, Any] = {}
+        self.variance: dict[str, Any] = {}
         self.rounds = 0
 
     def contribution(self, message: dict, staleness: int) -> dict:
@@ -210,11 +213,12 @@ class PlainEDiT(PlainSGD):
         self.mean[k] = np.where(kept, new, mean)
         weights = np.exp(-lengths / 0.1) * kept
         total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), differences, strict=True))
-        total = total * min(1.0, 0.2 / max(np.linalg.norm(total), 1e-300))
+        total = total * min(1.0, 0.2 / max(float(np.linalg.norm(total)), 1e-300))
         self.momentum[k] = 0.8 * self.momentum[k] + total
         return total + 0.8 * self.momentum[k]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize(
     ("name", "options", "protocol", "plain"),

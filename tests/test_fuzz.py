@@ -73,7 +73,7 @@ def test_inline_equals_replay_where_it_once_did_not(name):
 
 
 def test_every_kind_of_run_is_drawn():
-    runs = [random_run(seed)[0] for seed in range(500)]
+    runs = [random_run(seed)[0] for seed in range(800)]
     assert {type(run.algorithm) for run in runs} == {registry.lookup("algorithm", name) for name in ALGORITHMS}
     assert {type(run.protocol) for run in runs} == {registry.lookup("protocol", name) for name in registry.REGISTRY["protocol"]}
     assert any(run.cluster.contention for run in runs)

@@ -115,6 +115,7 @@ def same(one: Computed, other: Computed) -> bool:
 
 
 class TestDropout:
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize(
         "model", [pytest.param(each, marks=[] if each in (Dropped, NNX) else [pytest.mark.slow]) for each in MODELS]
     )
@@ -122,6 +123,7 @@ class TestDropout:
         rounds = {"name": "ssgd", "learning_rate": RATE}
         assert same(run(model(), algorithm=rounds), run(model(), inline=True, algorithm=rounds))
 
+    @pytest.mark.one_in(3)
     @pytest.mark.parametrize(
         "how",
         [
@@ -168,6 +170,7 @@ class TestDropout:
         masks = [jax.random.bernoulli(jax.random.wrap_key_data(jnp.asarray(key)), 0.5, (64,)) for key in keys[:40]]
         assert np.isclose(np.mean(masks), 0.5, atol=0.05)
 
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize("algorithm", ["asgd", "ssgd"])
     def test_without_dropout_the_run_is_that_of_a_model_that_knows_none(self, algorithm):
         class Plain(fred.Model):
@@ -252,6 +255,7 @@ class Normalised(fred.NNXModel):
 
 
 class TestBatchNormalisation:
+    @pytest.mark.one_in(3)
     @pytest.mark.parametrize("algorithm", ["ssgd", "d-psgd"])
     def test_inline_and_replayed_runs_have_the_same_bits(self, algorithm):
         how = {"name": algorithm, "learning_rate": RATE}

@@ -224,6 +224,7 @@ REDUCTIONS = {
 SHAPES = [(9, 23), (100, 50), (1, 7), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((8, 9), (23, 3)))]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
@@ -250,6 +251,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 33])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_product_and_no_sum_escapes(name, batch_size):

@@ -136,6 +136,8 @@ def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
         "cutoff": {"rule": {"name": "elfving"}},
         "group-averaging": {"period": 3},
         "local-steps": {"period": 3},
+        "outer-steps": {"period": 3},
+        "streaming": {"period": 4, "delay": 1, "mixing": 0.5},
         "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},
     }

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from fred.views.figures import Picture
 
 _FORMATS = ("svg", "pdf", "png")
-_LEARNING = ("loss", "error", "gradient-norm", "disagreement", "replicas-error")  # figures that can be against something else
+_LEARNING = (
+    "loss",
+    "error",
+    "perplexity",
+    "gradient-norm",
+    "disagreement",
+    "replicas-error",
+)  # figures that can be against something else
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -67,7 +67,7 @@ def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> T
     table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
     table.add_column("run", no_wrap=True)
     table.add_column("best of", justify="right")
-    learned = ("loss", "error", "gradient norm", "to target")
+    learned = ("loss", "error", "perplexity", "gradient norm", "to target")
     for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", *learned):
         table.add_column(heading, justify="right")
     table.add_column("ended by")
@@ -202,6 +202,7 @@ def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
         mean("model_age_mean", ".1f") + " / " + largest("model_age_max"),
         spread("loss", ".3f"),
         spread("error", ".3f"),
+        spread("perplexity", ".2f"),
         spread("gradient_norm", ".3g"),
         _to_target(rows),
     ]

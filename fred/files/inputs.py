@@ -60,6 +60,12 @@ def text(path: Path, piped: bool = False) -> str:
         raise FredError(f"cannot read {path}:{line}: it is not UTF-8 text") from None
 
 
+def content(path: Path) -> bytes:
+    """A file's bytes. Raises FredError."""
+    with opened(path) as file:
+        return file.read()
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file's bytes. Raises FredError."""
     with opened(path) as file:

@@ -37,7 +37,7 @@ class LossFunction(Component):
 
         Args:
             outputs: of the model [batch, outputs].
-            answers: class numbers [batch] int32, or values [batch, outputs] float32.
+            answers: class numbers [batch] int32, or of sequences [batch, context], or values [batch, outputs] float32.
         """
 
     def error(self, outputs: jax.Array, answers: jax.Array) -> jax.Array:
@@ -79,7 +79,8 @@ class CrossEntropy(LossFunction):
         chosen = jax.nn.one_hot(answers, outputs.shape[-1])
         if self.smoothing:
             chosen = (1 - self.smoothing) * chosen + self.smoothing / outputs.shape[-1]
-        return jax.nn.logsumexp(outputs, axis=-1) - (chosen * outputs).sum(-1)
+        each = jax.nn.logsumexp(outputs, axis=-1) - (chosen * outputs).sum(-1)
+        return each if each.ndim == 1 else each.reshape(len(each), -1).mean(-1)  # of sequences, over their tokens
 
     def check(self, data: Dataset) -> None:
         if not data.classifies:

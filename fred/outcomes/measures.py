@@ -15,7 +15,7 @@ from fred.process import remembered
 from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
 
-_SOMETIMES = ("gradient_norm", "replicas_loss", "replicas_error")  # measured
+_SOMETIMES = ("perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # measured
 WAYS = ("to_workers", "to_servers", "between_workers")
 
 

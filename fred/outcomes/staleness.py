@@ -1,5 +1,7 @@
 """How late gradients and models are when they are used, counted from a schedule's columns."""
 
+import bisect
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -70,16 +72,19 @@ def in_gradients(schedule: Schedule) -> int | None:
     Args:
         schedule: of any run.
 
-    Returns: None where workers have models of their own, or send differences, and where nothing was applied.
+    A difference of models counts as the gradients of the steps that made it.
+
+    Returns: None where models are averaged, or differences are anything but added up; and where nothing was applied.
 
     >>> import fred
     >>> scenario = fred.scenario(cluster={"workers": 4}, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 3})
     >>> in_gradients(fred.run(scenario).outcome("ssgd").schedule)
     3
     """
+    if schedule.replicas > 1:
+        return _in_differences(schedule)
     ledger = schedule.ledger
-    own_models = schedule.replicas > 1 or len(schedule.rows(Verb.SYNC)) or (ledger.gradients == NONE).any()
-    if own_models or not (ledger.updates != NONE).any():
+    if len(schedule.rows(Verb.SYNC)) or (ledger.gradients == NONE).any() or not (ledger.updates != NONE).any():
         return None
     most, blocks, read = 0, schedule["block"], schedule.read_at(ledger.uses)
     for block in range(schedule.blocks):
@@ -89,6 +94,43 @@ def in_gradients(schedule: Schedule) -> int | None:
         before = np.concatenate(([0], applied))[read[own]]
         most = max(most, int((np.arange(own.sum()) - before).max(initial=0)))
     return most
+
+
+def _in_differences(schedule: Schedule) -> int | None:
+    """The same where workers make steps of their own from the server's model on, and it adds up what these have changed."""
+    rows = schedule.rows(Verb.ADD, Verb.COMMIT)
+    rows = rows[schedule["replica"][rows] == schedule.workers]
+    if not len(rows) or schedule.blocks > 1 or not _adds_up(schedule, rows):
+        return None
+    position = np.zeros(int(schedule["mailbox"].max()) + 1, np.int64)
+    pulls = schedule.rows(Verb.PULL)
+    position[schedule["mailbox"][pulls]] = pulls
+    steps = {
+        worker: np.flatnonzero((schedule["verb"] == Verb.PUSH) & (schedule["worker"] == worker))
+        for worker in range(schedule.workers)
+    }
+    applied_at, applied, waiting, most = [(0, 0)], 0, list[tuple[int, int]](), 0
+    for row in rows.tolist():
+        if schedule["verb"][row] == Verb.ADD:
+            ends = position[[schedule["source"][row], schedule["mailbox"][row]]]
+            begin, end = np.searchsorted(steps[int(schedule["worker"][row])], ends)
+            waiting.append((int(ends[0]), int(end - begin)))
+            continue
+        for read, count in waiting:
+            before = applied_at[bisect.bisect_left(applied_at, (read, 0)) - 1][1]
+            applied += count
+            most = max(most, applied - before - 1)
+        applied_at.append((row, applied))
+        waiting.clear()
+    return most if applied else None
+
+
+def _adds_up(schedule: Schedule, rows: Ints) -> bool:
+    """Whether all that these rows do to the server's model is to add differences, and everybody takes it as it is."""
+    syncs, verbs, weights = schedule.rows(Verb.SYNC), schedule["verb"][rows], schedule["weight"][rows]
+    whole = (schedule["keep"][syncs] == 0).all() and (schedule["weight"][syncs] == 1).all() and (weights == 1).all()
+    differences = (schedule["step"][rows][verbs == Verb.ADD] == NONE).all()
+    return bool(whole and differences and not len(schedule.rows(Verb.MIX)))
 
 
 def of_models(schedule: Schedule) -> Ints:

@@ -11,10 +11,17 @@ from fred.outcomes import sweeps
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Schedule
 
-AXES = {"virtual_seconds": "virtual time, s", "updates": "updates", "gradients": "gradients", "megabytes": "sent, MB"}
+AXES = {
+    "virtual_seconds": "virtual time, s",
+    "updates": "updates",
+    "gradients": "gradients",
+    "tokens": "tokens",
+    "megabytes": "sent, MB",
+}
 _QUANTITIES = {
     "error": "error",
     "loss": "loss",
+    "perplexity": "perplexity",
     "gradient_norm": "norm of the gradient",
     "replicas_error": "replicas' error",
     "replicas_loss": "replicas' loss",

@@ -33,6 +33,7 @@ _COLUMNS = (
     _Column("target_updates", "to target, updates", ",.0f"),
     _Column("error", "error", ".3g"),
     _Column("loss", "loss", ".3g"),
+    _Column("perplexity", "perplexity", ".4g"),
     _Column("gradient_norm", "gradient norm", ".3g"),
     _Column("replicas_error", "replicas' error", ".3g"),
     _Column("updates", "updates", ",.0f"),

@@ -69,6 +69,8 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
     """Examples that are divided are enough for all workers, and have the labels that they are divided by. Raises FredError."""
     if task.division != "shared" and len(data.train) < workers:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
+    if task.division in ("by-label", "dirichlet") and data.tokens:
+        raise FredError(f"`division: {task.division}` needs a class for each example, and these are sequences: take `divided`")
     if task.division in ("by-label", "dirichlet") and not data.classifies:
         raise FredError(f"`division: {task.division}` needs classes, and these data are values to predict: take `divided`")
 
@@ -92,10 +94,12 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     for who, (way, arguments) in ways.items():
         with _given(who, inputs.shape):
             found = jax.eval_shape(way, *arguments)
-        if getattr(found, "shape", None) != (2, data.outputs):
+        expected = (2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs)
+        if getattr(found, "shape", None) != expected:
+            places = " at each place of a sequence" if data.tokens else ""
             raise FredError(
-                f"{who} gives {_shape(found)} for 2 examples; expected [2, {data.outputs}]: one number for each of the "
-                f"{data.outputs} {meant}"
+                f"{who} gives {_shape(found)} for 2 examples; expected {list(expected)}: one number for each of the "
+                f"{data.outputs} {meant}{places}"
             )
 
 
@@ -121,7 +125,7 @@ def check_loss(function: LossFunction, data: Dataset) -> None:
     name = registry.name_of("loss", function)
     if ":" not in name:
         return  # FRED's own, which tests check
-    outputs = jax.ShapeDtypeStruct((2, data.outputs), jnp.float32)
+    outputs = jax.ShapeDtypeStruct((2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs), jnp.float32)
     answers = jax.ShapeDtypeStruct((2, *data.train.answers.shape[1:]), data.train.answers.dtype)
     for hook, shape, meant in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
         way = getattr(function, hook)

@@ -193,6 +193,8 @@ def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
     """One row per evaluation point; without a task only the counts."""
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
+    if run.task is not None and run.task.tokens:
+        frame["tokens"] = points.gradients * run.task.tokens
     if measured:
         frame = pd.concat([frame, pd.DataFrame(measured)], axis=1)
     return frame

@@ -1,5 +1,7 @@
 """A task made concrete: data, initial parameters, and the arithmetic of one run with one seed."""
 
+import math
+
 import jax
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +55,8 @@ class Problem:
         do = self.arithmetic
         asked = do.answer(states), self.evaluation, self._seen
         found = dict(zip(("loss", "error"), plain(self.loss.evaluate(*asked)).tolist(), strict=True))
+        if self.data.tokens:
+            found["perplexity"] = math.exp(found["loss"]) if found["loss"] < 700 else math.inf
         if self._norm:
             found["gradient_norm"] = float(plain(self.loss.gradient_norm(*asked)))
         if len(self.layout.answer) == 1:

@@ -49,19 +49,30 @@ class Task(Component):
             raise ValueError("`sampling: sequential` goes through all examples in file order: `division` must be `shared`")
         return self
 
+    @property
+    def tokens(self) -> int | None:
+        """In each minibatch, of data that say how long their sequences are (`context`); None of others."""
+        context = getattr(self.data, "context", None)
+        return self.batch_size * context if isinstance(context, int) else None
+
 
 class Stop(Component):
     """When a run ends: at the first of the limits given."""
 
     updates: Count | None = Field(None, description="updates of the parameters")
     gradients: Count | None = Field(None, description="gradients that took part in an update")
+    tokens: Count | None = Field(
+        None, description="tokens in these gradients' minibatches, of sequences: resolved to `gradients`"
+    )
     seconds: Positive | None = Field(None, le=LONGEST, description="virtual time, s")
     target_loss: Positive | None = Field(None, description="evaluation loss, looked at wherever `evaluate` says")
 
     @model_validator(mode="after")
     def _bounded(self) -> "Stop":
-        if self.updates is None and self.gradients is None and self.seconds is None:
+        if all(each is None for each in (self.updates, self.gradients, self.tokens, self.seconds)):
             raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (with `target_loss` too, as a bound)")
+        if self.gradients is not None and self.tokens is not None:
+            raise ValueError("give `gradients` or `tokens`, not both")
         return self
 
     @property
@@ -159,6 +170,17 @@ class Run(Component):
         if isinstance(given, dict) and given.get("name", name) == name:
             options = {**options, "protocol": {"name": name, **usual, **given}}
         return options
+
+    @model_validator(mode="after")
+    def _count_tokens(self) -> "Run":
+        """Of tokens make gradients, which is what runs count."""
+        if self.stop.tokens is not None:
+            each = self.task and self.task.tokens
+            if not each:
+                raise ValueError("`stop.tokens` needs data of sequences (`bigrams`, `text`, ...): stop by `gradients` instead")
+            gradients = -(-self.stop.tokens // each)
+            object.__setattr__(self, "stop", self.stop.model_copy(update={"tokens": None, "gradients": gradients}))
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> "Run":

@@ -55,7 +55,8 @@ def learning(
     """
     view = view or View()
     clocked = metrics["virtual_seconds"].notna().any()
-    shown = [AXES[name] for name in view.against if clocked or name != "seconds"] or [AXES["updates"]]
+    known = [name for name in view.against if (clocked or name != "seconds") and AXES[name][0] in metrics]
+    shown = [AXES[name] for name in known] or [AXES["updates"]]
     runs = {str(name): [own for _, own in rows.groupby("seed")] for name, rows in metrics.groupby("run", sort=False)}
     with style(view):
         figure, axes = panels(len(shown), (4.6, 3.5), view, share="y")

@@ -43,6 +43,8 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
     drawn: dict[str, Callable[[], Picture]] = {}
     if "loss" in metrics:
         drawn |= {"loss": partial(learning, tables, "loss", view), "error": partial(learning, tables, "error", view)}
+    if "perplexity" in metrics:
+        drawn["perplexity"] = partial(learning, tables, "perplexity", view)
     if "gradient_norm" in metrics:
         drawn["gradient-norm"] = partial(learning, tables, "gradient_norm", view)
     if "disagreement" in metrics:

@@ -13,6 +13,7 @@ AXES = {  # name -> column of the metrics, label
     "updates": ("updates", "updates"),
     "gradients": ("gradients", "gradients"),
     "seconds": ("virtual_seconds", "virtual time, s"),
+    "tokens": ("tokens", "tokens"),
 }
 
 Look = tuple[str, str]  # colour, dashes
@@ -24,7 +25,7 @@ class View:
 
     Args:
         width: of the picture, `one` or `two` columns of a paper, without a title; none: as a screen has room for, titled.
-        against: what learning is shown against, a panel for each: `updates`, `gradients`, `seconds`.
+        against: what learning is shown against, a panel for each: `updates`, `gradients`, `seconds`, of sequences `tokens`.
         begin: of the timeline, virtual time in s.
         end: of the timeline, s.
         workers: of the timeline, in this order.
@@ -33,7 +34,7 @@ class View:
     >>> View(against=("update",))
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, gradients, seconds
+    fred.errors.FredError: nothing can be shown against `update`; did you mean `updates`?; there are updates, ...
     """
 
     width: str | None = None

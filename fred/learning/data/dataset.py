@@ -1,6 +1,7 @@
 """What every data set is: arrays to train on, arrays to evaluate on, and what kind of answer is wanted."""
 
 import hashlib
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ class Examples:
 
     Args:
         inputs: [n, ...] float32.
-        answers: class numbers [n] int32, or values [n, outputs] float32.
+        answers: class numbers [n] int32, or of sequences [n, context], or values [n, outputs] float32.
 
     A slice of them are examples again, of the same arrays:
 
@@ -89,12 +90,22 @@ class Dataset:
 
     def _check_kinds(self) -> None:
         for name, part in (("training", self.train), ("evaluation", self.evaluation)):
-            shape = () if self.classifies else (self.outputs,)
+            shapes = ((), part.inputs.shape[1:]) if self.classifies else ((self.outputs,),)
             kinds = part.inputs.dtype.kind, part.answers.dtype.kind
-            if part.answers.shape[1:] != shape or kinds != ("f", "i" if self.classifies else "f"):
-                expected = "class numbers [n] int32" if self.classifies else f"values [n, {self.outputs}] float32"
+            if part.answers.shape[1:] not in shapes or kinds != ("f", "i" if self.classifies else "f"):
+                expected = (
+                    "class numbers [n], or as many as inputs, int32"
+                    if self.classifies
+                    else f"values [n, {self.outputs}] float32"
+                )
                 found = f"answers are {list(part.answers.shape)} {part.answers.dtype}, inputs {part.inputs.dtype}"
                 raise FredError(f"{name} data: {found}; expected {expected}, and inputs float32")
+
+    @property
+    def tokens(self) -> int | None:
+        """How many classes each example asks for, where they are those of a sequence; None elsewhere."""
+        shape = self.train.answers.shape[1:]
+        return math.prod(shape) if self.classifies and shape else None
 
     @property
     def classifies(self) -> bool:

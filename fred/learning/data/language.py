@@ -1,0 +1,278 @@
+"""Sequences of tokens, generated, and a user's own text: each example's answers are its inputs, one place further.
+
+Zipf's law makes rare tokens the reason why Adam beats SGD [Kunstner et al. 2024, arXiv:2402.19449]; shuffled Dyck words ask for
+counting [Papadimitriou, Jurafsky 2023], and associative recall for looking back [Arora et al. 2023].
+"""
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, ValidationInfo, model_validator
+
+from fred import streams
+from fred.components.component import Count, beside_the_scenario
+from fred.errors import FredError
+from fred.files import inputs
+from fred.learning.data.dataset import Data, Dataset, Examples
+
+Tokens = NDArray[np.int64]
+_BYTES = 256
+
+
+class Sequences(Data):
+    """Examples are `context` tokens, class numbers, as inputs, and the token that follows each of them as answers."""
+
+    context: int
+
+    def _split(self, tokens: Tokens, held_out: int, vocabulary: int) -> Dataset:
+        """Of sequences that are one token longer than the context, the last ones held out."""
+        examples = Examples(tokens[:, :-1].astype(np.float32), tokens[:, 1:].astype(np.int32))
+        return Dataset(examples[:-held_out], examples[-held_out:], vocabulary)
+
+
+class _Generated(Sequences):
+    generated: ClassVar[bool] = True
+
+    context: Count = Field(64, description="tokens in each example")
+    examples: int = Field(4000, ge=2, lt=2**24, description="number of sequences, evaluation included")
+    evaluation: Count = Field(500, description="sequences held out, the last ones")
+
+    def load(self, seed: int) -> Dataset:
+        return self._split(self._tokens(seed), min(self.evaluation, self.examples - 1), self._vocabulary)
+
+    @property
+    @abstractmethod
+    def _vocabulary(self) -> int:
+        """How many tokens there are."""
+
+    @abstractmethod
+    def _tokens(self, seed: int) -> Tokens:
+        """All sequences [examples, context + 1]."""
+
+    def _draws(self, seed: int, purpose: str, count: int) -> NDArray[np.float64]:
+        """Uniform draws of each sequence [examples, count]."""
+        return streams.uniforms(seed, f"data/{purpose}", np.arange(self.examples), 0, count)
+
+
+class Bigrams(_Generated):
+    """Each token depends on the one before it alone, and is the rarer the larger its number, by Zipf's law.
+
+    The probability of b after a is proportional to (b + 1)^-exponent, times a factor of a and b, between 0.9 and 10, that is
+    drawn once. No model's loss can be below the conditional entropy, `entropy`, nats.
+
+        >>> from fred.learning.data.language import Bigrams
+        >>> data = Bigrams(vocabulary=4, context=6, examples=3, evaluation=1).load(seed=0)
+        >>> data.train.inputs.shape, data.train.answers.dtype, data.outputs
+        ((2, 6), dtype('int32'), 4)
+        >>> bool((data.train.inputs[:, 1:] == data.train.answers[:, :-1]).all())
+        True
+    """
+
+    vocabulary: int = Field(64, ge=2, lt=2**16, description="how many tokens there are")
+    exponent: Annotated[float, Field(ge=0)] = Field(1.0, description="of Zipf's law; 0: all are about as frequent")
+
+    @property
+    def _vocabulary(self) -> int:
+        return self.vocabulary
+
+    def probabilities(self, seed: int) -> NDArray[np.float64]:
+        """Of each token after each other [before, after].
+
+        Args:
+            seed: of the run.
+        """
+        zipf = np.array([(rank + 1.0) ** -self.exponent for rank in range(self.vocabulary)])
+        draws = streams.uniforms(seed, "data/bigrams", np.arange(self.vocabulary), 0, self.vocabulary)
+        weights = zipf / (0.1 + draws)
+        return weights / np.cumsum(weights, axis=1)[:, -1:]
+
+    def entropy(self, seed: int) -> float:
+        """Of the next token, given the one before it, nats: the loss of who knows all there is to know.
+
+        Args:
+            seed: of the run.
+        """
+        known = self.probabilities(seed)
+        often = np.full(self.vocabulary, 1 / self.vocabulary)
+        for _ in range(200):
+            often = often @ known
+        return float(-(often[:, None] * known * np.log(known)).sum())
+
+    def _tokens(self, seed: int) -> Tokens:
+        upto = np.cumsum(self.probabilities(seed), axis=1)
+        draws, tokens = self._draws(seed, "tokens", self.context + 2), np.zeros((self.examples, self.context + 2), np.int64)
+        tokens[:, 0] = (draws[:, 0] * self.vocabulary).astype(np.int64)
+        for place in range(1, self.context + 2):
+            rows = upto[tokens[:, place - 1]]
+            tokens[:, place] = (rows[:, :-1] < draws[:, place, None]).sum(axis=1)
+        return tokens[:, 1:]
+
+
+class ShuffleDyck(_Generated):
+    """Brackets of several kinds, each of them well nested by itself, all shuffled together.
+
+    Half of the tokens, on average, open a bracket; the others close one of those that are open, each kind as likely. Even
+    tokens open, and the odd one behind each closes.
+
+        >>> from fred.learning.data.language import ShuffleDyck
+        >>> data = ShuffleDyck(kinds=2, context=8, examples=2, evaluation=1).load(seed=0)
+        >>> data.train.inputs.astype(int).tolist()
+        [[2, 2, 2, 3, 2, 2, 3, 0]]
+    """
+
+    kinds: int = Field(8, ge=1, lt=2**15, description="of brackets: half of the tokens")
+
+    @property
+    def _vocabulary(self) -> int:
+        return 2 * self.kinds
+
+    def _tokens(self, seed: int) -> Tokens:
+        length = self.context + 1
+        which, what = self._draws(seed, "brackets", length), self._draws(seed, "kinds", length)
+        tokens, open_ = np.zeros((self.examples, length), np.int64), np.zeros((self.examples, self.kinds), np.int64)
+        everybody = np.arange(self.examples)
+        for place in range(length):
+            closable = open_ > 0
+            closes = (which[:, place] < 0.5) & closable.any(axis=1)
+            ranks = (what[:, place] * np.where(closes, closable.sum(axis=1), self.kinds)).astype(np.int64)
+            closed = (np.cumsum(closable, axis=1) <= ranks[:, None]).sum(axis=1)
+            kind = np.where(closes, closed, ranks)
+            tokens[:, place] = 2 * kind + closes
+            open_[everybody, kind] += 1 - 2 * closes
+        return tokens
+
+
+_WORDS = {
+    "Det": ("the", "a", "every", "no"),
+    "Adj": ("old", "quick", "green", "quiet", "heavy"),
+    "N": ("worker", "server", "cat", "river", "garden", "letter", "student", "bridge"),
+    "V": ("sees", "follows", "likes", "finds", "carries", "calls"),
+    "Vi": ("sleeps", "waits", "returns"),
+    "P": ("near", "with", "behind"),
+    ".": (".",),
+}
+_RULES: dict[str, tuple[tuple[float, tuple[str, ...]], ...]] = {  # a share, and what becomes of it; the last takes the rest
+    "S": ((1.0, ("NP", "VP", ".")),),
+    "NP": ((0.5, ("Det", "N")), (0.3, ("Det", "Adj", "N")), (0.2, ("NP", "P", "NP"))),
+    "VP": ((0.6, ("V", "NP")), (0.4, ("Vi",))),
+}
+WORDS = tuple(word for words in _WORDS.values() for word in words)
+
+
+class Grammar(_Generated):
+    """Sentences of a small probabilistic grammar, one after the other: each token is a word, or a full stop.
+
+    >>> from fred.learning.data.language import WORDS, Grammar
+    >>> data = Grammar(context=9, examples=2, evaluation=1).load(seed=0)
+    >>> " ".join(WORDS[int(token)] for token in data.train.inputs[0])
+    'the server likes the student . a garden follows'
+    """
+
+    @property
+    def _vocabulary(self) -> int:
+        return len(WORDS)
+
+    def _tokens(self, seed: int) -> Tokens:
+        return np.array([self._sentences(seed, example) for example in range(self.examples)])
+
+    def _sentences(self, seed: int, example: int) -> list[int]:
+        """So many words, by rules that are drawn one after the other."""
+        length, words, pending = self.context + 1, list[int](), ["S"]
+        draws, used = streams.uniforms(seed, "data/grammar", example, 0, 8 * length + 64), 0
+        while len(words) < length:
+            draw, symbol = float(draws[used % len(draws)]), pending.pop(0)
+            used += 1
+            if symbol in _WORDS:
+                words.append(_FIRST[symbol] + int(draw * len(_WORDS[symbol])))
+            else:
+                deep = len(pending) > length  # such a sentence is cut, and must not grow for ever
+                pending[:0] = _RULES[symbol][0][1] if deep else _chosen(symbol, draw)
+            pending = pending or ["S"]
+        return words
+
+
+_FIRST = {symbol: sum(len(words) for words in list(_WORDS.values())[:number]) for number, symbol in enumerate(_WORDS)}
+
+
+def _chosen(symbol: str, draw: float) -> tuple[str, ...]:
+    for share, parts in _RULES[symbol]:
+        if draw < share:
+            return parts
+        draw -= share
+    return _RULES[symbol][-1][1]
+
+
+class Recall(_Generated):
+    """Pairs of a key and a value, and then the same keys in another order, each with its value again.
+
+    The second half's values are known to who looks back; all keys, and the first half's values, are anybody's guess. The
+    context follows from the number of pairs: 4 x pairs - 1.
+
+        >>> from fred.learning.data.language import Recall
+        >>> data = Recall(pairs=2, keys=4, values=4, examples=2, evaluation=1).load(seed=0)
+        >>> data.train.inputs.astype(int).tolist(), data.train.answers.tolist()
+        ([[0, 5, 3, 5, 3, 5, 0]], [[5, 3, 5, 3, 5, 0, 5]])
+    """
+
+    context: Count = Field(31, description="tokens in each example; found from the number of pairs")
+    pairs: int = Field(8, ge=1, lt=2**10, description="keys with a value each")
+    keys: int = Field(16, ge=1, lt=2**15, description="how many different keys there are, as many as pairs at least")
+    values: int = Field(16, ge=1, lt=2**15, description="how many different values there are")
+
+    @model_validator(mode="after")
+    def _as_many_keys(self) -> "Recall":
+        if self.keys < self.pairs:
+            raise ValueError(f"`keys` ({self.keys}) must be as many as `pairs` ({self.pairs}) at least")
+        object.__setattr__(self, "context", 4 * self.pairs - 1)
+        return self
+
+    @property
+    def _vocabulary(self) -> int:
+        return self.keys + self.values
+
+    def _tokens(self, seed: int) -> Tokens:
+        keys = np.argsort(self._draws(seed, "keys", self.keys), axis=1)[:, : self.pairs]
+        values = self.keys + (self._draws(seed, "values", self.pairs) * self.values).astype(np.int64)
+        order = np.argsort(self._draws(seed, "order", self.pairs), axis=1)
+        pairs = np.stack((keys, values), axis=2)
+        again = np.take_along_axis(pairs, order[:, :, None], axis=1)
+        return np.concatenate((pairs, again), axis=1).reshape(self.examples, -1)
+
+
+class Text(Sequences):
+    """The bytes of a file of one's own, each a token, in sequences that follow each other; the last ones are evaluated.
+
+    A file of 26 letters makes five sequences of five bytes, the fifth of which is held out:
+
+        >>> import pathlib, tempfile
+        >>> from fred.learning.data.language import Text
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "letters.txt"
+        >>> _ = path.write_text("abcdefghijklmnopqrstuvwxyz")
+        >>> data = Text(file=str(path), context=5, evaluation=0.2).load(seed=0)
+        >>> bytes(data.evaluation.inputs.astype(int)[0].tolist()), bytes(data.evaluation.answers[0].tolist())
+        (b'uvwxy', b'vwxyz')
+    """
+
+    file: str = Field(description="any file, relative to the scenario file", examples=["mine.txt"])
+    context: Count = Field(64, description="bytes in each example")
+    evaluation: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of the sequences held out, the last ones")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
+        return beside_the_scenario(options, "file", info)
+
+    def load(self, seed: int) -> Dataset:
+        content = np.frombuffer(inputs.content(Path(self.file)), np.uint8).astype(np.int64)
+        sequences = (len(content) - 1) // self.context
+        if sequences < 2:
+            raise FredError(
+                f"data `text`: {self.file} has {len(content)} bytes; expected {2 * self.context + 1} at least, for two "
+                f"sequences of `context: {self.context}`"
+            )
+        begins = self.context * np.arange(sequences)[:, None]
+        tokens = content[begins + np.arange(self.context + 1)]
+        return self._split(tokens, min(max(1, round(self.evaluation * sequences)), sequences - 1), _BYTES)

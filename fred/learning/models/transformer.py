@@ -1,0 +1,124 @@
+"""A small decoder-only transformer [Vaswani et al. 2017, arXiv:1706.03762], and a linear model of the next token."""
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field, model_validator
+
+from fred.components.component import Count
+from fred.learning.models.model import Model, Params, Width
+
+_HIDDEN = -1e30  # a score of what must not be seen
+_TINY = 1e-5  # added to variances
+
+
+class Transformer(Model):
+    """Predicts each next token of a sequence from all tokens up to there: attention and a perceptron, layer after layer.
+
+    Layers are normalised before each part, positions learned, perceptrons four times as wide as the layer. Matrices begin
+    normal with standard deviation 1 / sqrt(their inputs), those that end a part less by sqrt(2 x layers); outputs begin at 0.
+
+    Inputs are token numbers [batch, context]; outputs are scores [batch, context, tokens]:
+
+        >>> import jax
+        >>> from fred.learning.models.transformer import Transformer
+        >>> model = Transformer(layers=1, width=8, heads=2)
+        >>> params = model.init(jax.random.key(0), (6,), 10)
+        >>> sorted(params), params["layer0"]["attention"].shape
+        (['embedding', 'layer0', 'output'], (8, 24))
+        >>> model.apply(params, jax.numpy.zeros((3, 6))).shape
+        (3, 6, 10)
+    """
+
+    layers: Count = Field(2, description="how many, of attention and a perceptron each")
+    width: Width = Field(64, description="numbers by which a token is represented")
+    heads: Count = Field(4, description="of attention, by which the width must be divisible")
+    activation: Literal["gelu", "relu"] = Field("gelu", description="of the perceptrons")
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "Transformer":
+        if self.width % self.heads:
+            raise ValueError(f"`width` ({self.width}) must be a multiple of `heads` ({self.heads})")
+        return self
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        context = math.prod(input_shape)
+        tokens, places, *keys = jax.random.split(key, 2 + self.layers)
+        return {
+            "embedding": {
+                "tokens": jax.random.normal(tokens, (outputs, self.width)),
+                "places": 0.1 * jax.random.normal(places, (context, self.width)),
+            },
+            **{f"layer{number}": self._layer(own) for number, own in enumerate(keys)},
+            "output": {
+                "scale": jnp.ones(self.width),
+                "weights": jnp.zeros((self.width, outputs)),
+                "biases": jnp.zeros(outputs),
+            },
+        }
+
+    def _layer(self, key: jax.Array) -> dict[str, jax.Array]:
+        width, least = self.width, 1 / math.sqrt(2 * self.layers)
+        shapes = {
+            "attention": ((width, 3 * width), 1.0),
+            "joining": ((width, width), least),
+            "widening": ((width, 4 * width), 1.0),
+            "narrowing": ((4 * width, width), least),
+        }
+        keys = jax.random.split(key, len(shapes))
+        drawn = {
+            name: share * jax.random.normal(own, shape) / math.sqrt(shape[0])
+            for own, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)
+        }
+        scales = {"attention_scale": jnp.ones(width), "perceptron_scale": jnp.ones(width)}
+        return drawn | scales | {"widening_biases": jnp.zeros(4 * width), "narrowing_biases": jnp.zeros(width)}
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        tokens = inputs.reshape(len(inputs), -1)
+        table = params["embedding"]["tokens"]
+        x = jax.nn.one_hot(tokens, len(table)) @ table + params["embedding"]["places"]
+        for number in range(self.layers):
+            own = params[f"layer{number}"]
+            x = x + self._attention(own, _normalised(x, own["attention_scale"]))
+            x = x + self._perceptron(own, _normalised(x, own["perceptron_scale"]))
+        last = params["output"]
+        return _normalised(x, last["scale"]) @ last["weights"] + last["biases"]
+
+    def _attention(self, own: Params, x: jax.Array) -> jax.Array:
+        """What each place takes from those before it, and itself."""
+        batch, context, width = x.shape
+        three = (x @ own["attention"]).reshape(batch, context, 3, self.heads, width // self.heads)
+        asked, known, told = (three[:, :, which].swapaxes(1, 2) for which in range(3))  # [batch, heads, context, part]
+        scores = asked @ known.swapaxes(-1, -2) / math.sqrt(width // self.heads)
+        seen = jnp.tril(jnp.ones((context, context), bool))
+        shares = jax.nn.softmax(jnp.where(seen, scores, _HIDDEN), axis=-1)
+        return (shares @ told).swapaxes(1, 2).reshape(batch, context, width) @ own["joining"]
+
+    def _perceptron(self, own: Params, x: jax.Array) -> jax.Array:
+        wide = getattr(jax.nn, self.activation)(x @ own["widening"] + own["widening_biases"])
+        return wide @ own["narrowing"] + own["narrowing_biases"]
+
+
+def _normalised(x: jax.Array, scale: jax.Array) -> jax.Array:
+    """With mean 0 and variance 1 over the last axis, times the scale."""
+    centred = x - x.mean(-1, keepdims=True)
+    return scale * centred * jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + _TINY)
+
+
+class TokenScores(Model):
+    """Scores of the next token for each token before it: a table, which is a linear model; it begins at 0.
+
+    >>> import jax
+    >>> from fred.learning.models.transformer import TokenScores
+    >>> params = TokenScores().init(jax.random.key(0), (6,), 10)
+    >>> params["weights"].shape, TokenScores().apply(params, jax.numpy.zeros((3, 6))).shape
+    ((10, 10), (3, 6, 10))
+    """
+
+    def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
+        return {"weights": jnp.zeros((outputs, outputs))}
+
+    def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
+        return jax.nn.one_hot(inputs.reshape(len(inputs), -1), len(params["weights"])) @ params["weights"]

@@ -1,0 +1,182 @@
+"""Birch SGD's comparison [arXiv:2505.09218]: eight methods where gradients, or messages, are slow or unequal."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import fred
+from reproductions.common import RESULTS, say, table, write
+
+FILE = RESULTS / "birch.csv"
+_WORKERS = (16, 64)
+_TUNED, _REPORTED = [1, 2], [11, 12, 13, 14, 15]
+_LOSS = 0.5  # mean cross-entropy over the evaluation images: the target
+_RATES = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0]
+_NEAR = 1.25  # times as long as the best is still "about as fast"
+_SLOW = {"name": "constant", "seconds": 100.0}
+_MIXED = {"name": "uniform", "low": 1.0, "high": 100.0}
+REGIMES: dict[str, tuple[bool, dict[str, Any] | None, float]] = {  # half of all ten times as fast; messages; how long, s
+    "h = 10, tau = 0": (False, None, 4_000.0),
+    "h = 10, tau = 100": (False, _SLOW, 20_000.0),
+    "h = 1 or 10, tau = 0": (True, None, 2_000.0),
+    "h = 10, tau from 1 to 100": (False, _MIXED, 20_000.0),
+}
+_Sizes = Callable[[int], dict[str, list[int]]]
+METHODS: dict[str, tuple[str, _Sizes]] = {  # two sizes each, by workers; synchronous SGD has none
+    "synchronous": ("ssgd", lambda n: {}),
+    "m-sync": ("m-sync", lambda n: {"backup_workers": [n // 4, n // 2]}),
+    "Rennala": ("rennala", lambda n: {"batch": [n, 4 * n]}),
+    "Local": ("birch-local", lambda n: {"total": [n, 4 * n]}),
+    "Async-Local": ("async-local", lambda n: {"steps": [2, 8]}),
+    "Async-Batch": ("async-batch", lambda n: {"steps": [2, 8]}),
+    "Cycle": ("cycle", lambda n: {"group_size": [round(n**0.5), n // 2]}),
+    "Ringmaster": ("ringmaster", lambda n: {"threshold": [n, 4 * n]}),
+}
+STATEMENTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {  # as far as the paper's page was read
+    "h = 10, tau = 0": [
+        (
+            "all but synchronous SGD are about as fast as the best",
+            "near",
+            tuple(name for name in METHODS if name != "synchronous"),
+        ),
+        ("Rennala and Local are a little slower than Ringmaster", "slower than Ringmaster", ("Rennala", "Local")),
+        ("synchronous SGD is the slowest", "slowest", ("synchronous",)),
+    ],
+    "h = 10, tau = 100": [
+        ("Rennala, Local and Async-Local are about as fast as the best", "near", ("Rennala", "Local", "Async-Local")),
+        ("Ringmaster needs more than twice the best's time", "impractical", ("Ringmaster",)),
+    ],
+    "h = 1 or 10, tau = 0": [
+        ("Async-Local and Ringmaster are about as fast as the best", "near", ("Async-Local", "Ringmaster")),
+        ("synchronous SGD is the slowest", "slowest", ("synchronous",)),
+    ],
+    "h = 10, tau from 1 to 100": [
+        ("Async-Local and Ringmaster are about as fast as the best", "near", ("Async-Local", "Ringmaster")),
+        ("synchronous SGD is the slowest", "slowest", ("synchronous",)),
+    ],
+}
+
+
+def timing() -> None:
+    """Nothing can be told without gradients."""
+
+
+def training() -> None:
+    """All regimes: a quarter of an hour."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for workers, regime in product(_WORKERS, REGIMES):
+        rows.append(measured(regime, workers).assign(workers=workers, regime=regime))
+        say(f"{workers} workers, {regime}")
+    pd.concat(rows).to_csv(FILE, index=False, float_format="%.5g")
+
+
+def measured(regime: str, workers: int) -> pd.DataFrame:
+    """Each method's best point, chosen on some seeds, and its seconds to the target on others: a row for each of these."""
+    halves, messages, seconds = REGIMES[regime]
+    speeds = {"speeds": [10.0] * (workers // 2) + [1.0] * (workers - workers // 2)} if halves else {}
+    network = {} if messages is None else {"network": {"latency": messages}}
+    scenario = fred.scenario(
+        cluster={"workers": workers, "compute": {"name": "constant", "seconds": 10.0}, **speeds, **network},
+        task={"data": "digits", "model": "softmax", "batch_size": 1},
+        stop={"seconds": seconds},
+        evaluate={"points": 200, "target_loss": _LOSS},
+        seeds=_TUNED,
+        report_seeds=_REPORTED,
+        runs={name: _run(*method, workers) for name, method in METHODS.items()},
+    )
+    summary = fred.run(scenario).summary
+    summary = summary[summary["seed"].isin(_REPORTED)]
+    point = summary["name"].str.split(",", n=1)
+    found = pd.DataFrame({"method": point.str[0], "point": point.str[1], "seed": summary["seed"]})
+    return found.assign(seconds=summary["target_seconds"].fillna(np.inf))
+
+
+def _run(algorithm: str, sizes: _Sizes, workers: int) -> dict[str, Any]:
+    over = {"algorithm.learning_rate": _RATES} | {f"protocol.{key}": values for key, values in sizes(workers).items()}
+    return {"algorithm": {"name": algorithm}, "sweep": {"best": "seconds", "over": over}}
+
+
+def report() -> str:
+    """Write birch.md from what was measured."""
+    return write("birch", text())
+
+
+def text() -> str:
+    """The page."""
+    found = pd.read_csv(FILE)
+    judged = list(_judged(medians(found)))
+    return _TEXT.format(
+        loss=_LOSS,
+        rates=len(_RATES),
+        tuned=len(_TUNED),
+        reported=len(_REPORTED),
+        near=f"{100 * (_NEAR - 1):.0f} %",
+        agree=sum(holds for *_, holds in judged),
+        all=len(judged),
+        statements=table(
+            ("workers", "where", "the paper says", "measured", "holds"),
+            ((workers, regime, said, seen, "yes" if holds else "no") for workers, regime, said, seen, holds in judged),
+        ),
+        tables="\n\n".join(_table(found, workers) for workers in _WORKERS),
+    )
+
+
+def medians(found: pd.DataFrame) -> pd.DataFrame:
+    """Seconds to the target, the median over seeds, by (workers, regime) and method."""
+    return found.groupby(["workers", "regime", "method"])["seconds"].median().unstack("method")[list(METHODS)]
+
+
+def _judged(times: pd.DataFrame) -> Iterator[tuple[int, str, str, str, bool]]:
+    for workers, regime in product(_WORKERS, REGIMES):
+        row = times.loc[(workers, regime)]
+        for said, kind, names in STATEMENTS[regime]:
+            share = row / row.min()
+            seen = ", ".join(f"{name} {share[name]:.2f}" for name in names)
+            yield workers, regime, said, f"{seen} times the best ({row.idxmin()})", _holds(kind, names, share)
+
+
+def _holds(kind: str, names: tuple[str, ...], share: pd.Series) -> bool:
+    """Whether what is said of these methods is so, by their times as multiples of the best's."""
+    own = share[list(names)]
+    if kind == "near":
+        return bool((own <= _NEAR).all())
+    if kind == "impractical":
+        return bool((own > 2).all())
+    if kind == "slowest":
+        return bool(own.min() >= share.max())
+    return bool((own > share["Ringmaster"]).all() and (own <= 2 * share["Ringmaster"]).all())
+
+
+def _table(found: pd.DataFrame, workers: int) -> str:
+    of = found[found["workers"] == workers].groupby(["method", "regime"])
+    low, middle, high = (of["seconds"].agg(how).unstack("regime") for how in ("min", "median", "max"))
+    rows = (
+        (name, *(f"{middle[regime][name]:,.0f} ({low[regime][name]:,.0f} to {high[regime][name]:,.0f})" for regime in REGIMES))
+        for name in METHODS
+    )
+    return f"{workers} workers:\n\n" + table(("seconds to the target", *REGIMES), rows)
+
+
+_TEXT = """# Birch SGD's comparison
+
+Made by `python -m reproductions birch` from the CSV file beside this page. The paper (arXiv:2505.09218, ICLR 2026) compares its
+methods in simulated time, where a gradient takes h and a message tau seconds, on MNIST with logistic regression, and shows
+curves; there are no numbers to compare with. What follows is the order that it states, as far as it was read, against an
+order measured here: softmax regression on digits with minibatches of one, seconds until the mean cross-entropy over the
+evaluation images is {loss}. Each method had {rates} rates and two sizes (of its batches, sums, groups or bounds; synchronous
+SGD has none), chosen on {tuned} seeds and reported on {reported} others. m-sync is not in the paper. "About as fast" is taken
+as within {near} of the best, medians over seeds; "from 1 to 100" is drawn for every message. The paper's 256 workers were not
+run.
+
+**{agree} of {all} statements hold.**
+
+{statements}
+
+Medians, and ranges over seeds:
+
+{tables}
+"""

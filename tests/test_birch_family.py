@@ -1,0 +1,113 @@
+"""Birch SGD's methods: what they are the same as, when they do what, and NumPy's word on each."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fred.outcomes.outcome import Outcome
+from fred.running.execution import execute
+from fred.schedule.schedule import Verb
+from tests.recompute import PlainMoved, PlainSGD, by_plain, largest_relative_error
+from tests.worlds import make_run, same
+
+UNEQUAL = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
+EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}}
+NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
+RATE = 0.125
+
+
+def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline: bool = False, **options: Any) -> Outcome:
+    algorithm = {"learning_rate": RATE, **({"name": algorithm} if isinstance(algorithm, str) else algorithm)}
+    options = {"stop": {"gradients": 160}, **options}
+    return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
+
+
+def at(found: Outcome, *verbs: Verb, replica: int = 4) -> list[float]:
+    """When something was done to a replica, s."""
+    schedule = found.schedule
+    rows = schedule.rows(*verbs)
+    return (schedule["time_ns"][rows][schedule["replica"][rows] == replica] / 1e9).round(6).tolist()
+
+
+class TestSame:
+    @pytest.mark.parametrize("network", [None, NETWORK])
+    def test_sums_of_one_gradient_are_asynchronous(self, network):
+        cluster = UNEQUAL | ({"network": network} if network else {})
+        local, batch, asgd = (
+            outcome(name, options, cluster, stop={"seconds": 5.0})
+            for name, options in (("async-local", {"steps": 1}), ("async-batch", {"steps": 1}), ("asgd", None))
+        )
+        assert batch.params_digest == asgd.params_digest
+        assert largest_relative_error(local.final, asgd.final) < 1e-5, "a difference is taken, and undone"
+        assert at(local, Verb.COMMIT) == at(batch, Verb.COMMIT, replica=0) == at(asgd, Verb.PUSH, replica=0)
+
+    @pytest.mark.parametrize(("name", "options"), [("birch-local", {"total": 4}), ("cycle", {"group_size": 4})])
+    def test_one_step_of_each_is_synchronous_with_a_sum(self, name, options):
+        found = outcome(name, options, EQUAL, stop={"seconds": 5.25})
+        ssgd = outcome({"name": "ssgd", "learning_rate": 4 * RATE}, None, EQUAL, stop={"seconds": 5.25})
+        assert largest_relative_error(found.final, ssgd.final) < 1e-5
+        assert at(found, Verb.COMMIT) == at(ssgd, Verb.COMMIT, replica=0)
+
+    @pytest.mark.one_in(2)
+    @pytest.mark.parametrize("name", ["async-local", "async-batch", "birch-local", "cycle"])
+    def test_inline_is_replay(self, name):
+        replayed, inline = (outcome(name, inline=each, stop={"gradients": 60}) for each in (False, True))
+        assert same(replayed, inline)
+
+
+class TestWhen:
+    """Times of workers that take half a second for a gradient."""
+
+    def test_groups_come_in_turn(self):
+        found = outcome("cycle", {"group_size": 2}, EQUAL, stop={"seconds": 3.75})
+        rows = found.schedule.rows(Verb.ADD)
+        who = list(zip((found.schedule["time_ns"][rows] / 1e9).tolist(), found.schedule["worker"][rows].tolist(), strict=True))
+        assert who == [
+            (time, worker) for number, time in enumerate(np.arange(0.5, 3.75, 0.5)) for worker in ((0, 1), (2, 3))[number % 2]
+        ]
+
+    def test_all_stop_when_there_are_enough_steps(self):
+        """Ten steps: the fast three make three each by 1.5 s, and the slow, which takes 1.6 s, gives up when there is a tenth."""
+        slow = {**EQUAL, "speeds": [1, 1, 1, 0.3125]}
+        found = outcome("birch-local", {"total": 10}, slow, stop={"seconds": 4.2})
+        assert at(found, Verb.COMMIT) == [1.6, 3.2]
+        assert at(found, Verb.DROP, replica=0) == [1.6] * 3 + [3.2] * 3, "the next ones of the fast"
+        made = np.bincount(found.schedule["worker"][found.schedule.rows(Verb.PUSH)][:10])
+        assert made.tolist() == [3, 3, 3, 1]
+
+    def test_what_is_too_old_is_dropped(self):
+        slow = {**EQUAL, "speeds": [1, 1, 1, 0.1]}
+        bounded, free = (
+            outcome("async-local", {"steps": 2, "bound": each}, slow, stop={"seconds": 40.5}) for each in (10, None)
+        )
+        for found, dropped in ((bounded, 4), (free, 0)):
+            rows = found.schedule.rows(Verb.DROP)
+            assert found.schedule["worker"][rows].tolist() == [3] * dropped, "10 s for two steps, in which others make 60"
+
+
+class PlainSums(PlainSGD):
+    """A round's sum is a gradient."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.params = {k: p - self.rate * grads[k] for k, p in self.params.items()}
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(
+    ("name", "options", "plain"),
+    [
+        ("async-local", {"steps": 3, "bound": 9}, PlainMoved),
+        ("async-batch", {"steps": 3, "bound": 9}, PlainSums),
+        ("birch-local", {"total": 7}, PlainMoved),
+        ("cycle", {"group_size": 2}, PlainMoved),
+    ],
+)
+def test_they_are_what_numpy_says(name, options, plain, inline):
+    algorithm = {"name": name, "learning_rate": RATE / 2}
+    found = outcome(algorithm, options, UNEQUAL | {"network": NETWORK}, inline)
+    initial = {k: v.astype(float) for k, v in found.initial.items()}
+    finals = by_plain(found, [plain(initial, RATE / 2) for _ in range(found.schedule.replicas)])
+    assert largest_relative_error(found.final, finals[-1]) < 1e-4
+    assert largest_relative_error(found.final, initial) > 0.1
+    assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
