@@ -140,6 +140,12 @@ def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
     return {
         "bmuf": draws.one({}, {"block_momentum": 0.5, "block_rate": 0.8, "nesterov": True}),
         "slowmo": draws.one({}, {"slow_momentum": 0.4, "slow_rate": 0.5}),
+        **{name: {"parts": draws.between(1, 30)} for name in ("sparta", "async-mesh", "loscar")},
+        "des-loc": {
+            "first_every": draws.between(1, 3),
+            "second_every": draws.between(1, 4),
+            "optimizer": draws.one("adam", "nadamw"),
+        },
         "fadas": {"patience": draws.between(0, 3)},
         "diloco": draws.one({}, {"outer": transformation(draws.one(*OPTIMIZERS)), "outer_rate": 0.1}),
         "palsgd": {"strength": draws.one(0.0, 0.5)},
@@ -247,6 +253,8 @@ def _protocol_options(
             **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
         },
         "gossip": _gossip(draws, workers),
+        "late-averaging": {"every": draws.between(1, 3), "delay": draws.one(None, 0, 1, 4)},
+        "choco": {"topology": draws.one("ring", "complete", "star", "hypercube"), "consensus": draws.one(0.1, 1.0)},
         "pairwise": {"topology": draws.one("bipartite", "hypercube", "star", _chain(workers))},
         "elastic": {"period": draws.between(1, 5), **draws.one({}, {"elasticity": 0.3})},
         "accumulating": {"n_push": draws.between(1, 4), "n_fetch": draws.between(1, 4)},

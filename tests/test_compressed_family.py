@@ -8,6 +8,7 @@ import pytest
 from scipy import fft
 
 from fred import batch_indices
+from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
@@ -121,3 +122,116 @@ class TestDeMo:
         demo = outcome({"name": "demo", "codec": {"name": "dct", "kept": 10**6, "error_feedback": 0.999}}, **self.THREE)
         signed = outcome({"name": "allreduce-sgd", "optimizer": "sign_sgd"}, **self.THREE)
         assert largest_relative_error(demo.final, signed.final) < 1e-4
+
+
+class Known(PlainSGD):
+    """Rounds are what a worker has sent, which is taken away."""
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        rate = 1.0 if count else self.rate
+        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
+
+
+class TestChoco:
+    """Gossip of differences."""
+
+    @pytest.mark.parametrize("topology", ["ring", "star"])
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, topology, inline):
+        algorithm = {
+            "name": "choco-sgd",
+            "codec": {"name": "top-k", "share": 0.25, "values": {"name": "low-bit", "bits": 2, "zero": False}},
+        }
+        found = outcome(algorithm, {"topology": topology, "consensus": 0.25}, inline, stop={"gradients": 100})
+        own, known = np.split(np.array(replicas(found, Known, differ=lambda *what: quantised_largest(0, 0, what[2]))), 2)
+        mean = {k: np.mean([params[k] for params in own], axis=0) for k in found.final}
+        assert largest_relative_error(found.final, mean) < 1e-4
+        assert len(known) == 4
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+    @pytest.mark.parametrize("topology", ["ring", "star"])
+    def test_uncoded_it_is_gossip(self, topology):
+        """But for rounding: a model less another, plus that."""
+        gossip = outcome("d-psgd", {"name": "gossip", "topology": topology, "weights": "metropolis", "order": "update-first"})
+        choco = outcome("choco-sgd", {"topology": topology, "consensus": 1.0})
+        assert largest_relative_error(choco.final, gossip.final) < 1e-5
+        assert choco.schedule.end_ns == gossip.schedule.end_ns
+        assert choco.schedule["bytes"].sum() == gossip.schedule["bytes"].sum()
+
+    def test_what_it_sends_has_the_codecs_bytes(self):
+        found = outcome({"name": "choco-sgd", "codec": "sign"}, {"topology": "star"})
+        size = math.ceil((32 + 32 + 4 + 32) / 8)
+        pulls = found.schedule.rows(Verb.PULL)
+        known = pulls[found.schedule["bytes"][pulls] > 0]
+        assert set(found.schedule["bytes"][known].tolist()) == {size, 3 * size}
+        assert found.schedule["replica"][known].min() == 4
+
+    def test_who_does_not_hear_everything_is_refused(self):
+        with pytest.raises(FredError, match="changes from iteration"):
+            outcome("choco-sgd", {"topology": {"name": "exponential", "neighbours": 1}})
+
+
+class PlainDESLOC(PlainSGD):
+    """Adam, whose moments `m` and `v` are averaged every second and every third time."""
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params | {f"{moment} {k}": np.zeros_like(p) for moment in "mv" for k, p in params.items()}, rate)
+        self.steps = self.averages = 0
+
+    @staticmethod
+    def model(params: dict) -> dict:
+        return {k: p for k, p in params.items() if " " not in k}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.steps += 1
+        for k, g in grads.items():
+            m = 0.9 * self.params[f"m {k}"] + 0.1 * g
+            v = 0.999 * self.params[f"v {k}"] + 0.001 * g**2
+            step = m / (1 - 0.9**self.steps) / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+            self.params = self.params | {k: self.params[k] - self.rate * step, f"m {k}": m, f"v {k}": v}
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        before, self.averages = self.params, self.averages + 1
+        super().meet(mixed, keep, weight)
+        kept = [moment for moment, every in (("m", 2), ("v", 3)) if self.averages % every]
+        self.params = self.params | {k: p for k, p in before.items() if k.split()[0] in kept and " " in k}
+
+
+class TestDESLOC:
+    """Moments that are averaged seldom."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = {"name": "des-loc", "first_every": 2, "second_every": 3}
+
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_it_is_what_it_says(self, inline):
+        found = outcome(self.OPTIONS, {"period": 3}, inline)
+        finals = replicas(found, PlainDESLOC, model=PlainDESLOC.model)
+        mean = {k: np.mean([params[k] for params in finals], axis=0) for k in found.final}
+        assert largest_relative_error(found.final, mean) < 1e-3  # of small gradients epsilon is a large part
+        assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
+
+    def test_moments_that_never_meet_are_local_adams(self):
+        adam = outcome({"name": "local-sgd", "optimizer": "adam"}, {"period": 5})
+        seldom = outcome({"name": "des-loc", "first_every": 64, "second_every": 64}, {"period": 5})
+        assert seldom.params_digest == adam.params_digest
+        assert seldom.schedule.digest() == adam.schedule.digest()
+
+    def test_an_average_has_the_bytes_of_what_is_averaged(self):
+        """In a ring of four each worker sends 1.5 times that: models in every average, moments where it is their turn."""
+        schedule = outcome(self.OPTIONS, {"period": 3}).schedule
+        sent = schedule["bytes"][schedule.rows(Verb.SYNC)].reshape(-1, 4)
+        assert (sent == sent[:, :1]).all()
+        parts = np.array([1, 2, 2, 2, 1, 3] * 3)[: len(sent)]
+        assert len(sent) >= 12
+        assert sent[:, 0].tolist() == (1.5 * 4 * 36 * parts).tolist()
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "rmsprop"])
+    def test_who_has_no_moments_is_refused(self, optimizer):
+        with pytest.raises(FredError, match="first and second moments"):
+            outcome({**self.OPTIONS, "optimizer": optimizer})
+
+    @pytest.mark.parametrize("algorithm", ["des-loc", "sgp"])
+    def test_differences_are_of_models_whatever_lies_beside_these(self, algorithm):
+        one, other = (outcome(algorithm, "elastic", inline) for inline in (False, True))
+        assert same(one, other)
+        assert np.isfinite(one.metrics["loss"]).all()

@@ -37,7 +37,7 @@ def test_each_algorithm_has_a_rule_a_source_a_protocol_options_and_a_scenario(na
     assert scenario, "no scenario of it, or none whose first line is `# Look for: ...`"
     assert (PAGE.parent / scenario[1]).is_file()
     other_defaults = {"psp-sgd": {"scaling"}, "ringmaster-lmo": {"optimizer"}, "muloco": {"optimizer"}}
-    other_defaults |= {"sparseloco": {"codec"}, "demo": {"codec"}}
+    other_defaults |= {"sparseloco": {"codec"}, "demo": {"codec"}, "des-loc": {"optimizer"}}
     of_all = set(Server.model_fields) - other_defaults.get(name, set())
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == set(cls.model_fields) - of_all
 

@@ -299,6 +299,8 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "local-total",
                     "in-turn",
                     "streaming",
+                    "choco",
+                    "late-averaging",
                 )
             ),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),

@@ -15,6 +15,7 @@ from fred.errors import FredError
 from fred.learning.server import Server
 from fred.outcomes.measures import traffic
 from fred.protocols.allreduce import Allreduce
+from fred.protocols.choco import ChocoGossip
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.drop_compute import DropCompute
 from fred.protocols.eager import Eager
@@ -212,8 +213,8 @@ def test_each_server_gets_and_sends_the_bytes_of_its_block(algorithm, cut, up, d
         assert schedule["bytes"][rows].tolist() == np.array(sizes)[schedule["block"][rows]].tolist()
 
 
-def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
-    """Its weight is one number more. Those that have a codec send less."""
+def test_of_the_algorithms_only_two_send_more_than_a_model():
+    """Push-sum's weight is one number more; DES-LOC's moments are as large as the model. Those that have a codec send less."""
     for name in registry.REGISTRY["algorithm"]:
         if registry.lookup("algorithm", name).model_fields["codec"].default is not None:
             continue
@@ -222,7 +223,8 @@ def test_of_the_algorithms_only_push_sum_sends_more_than_a_model():
         run = make_run(options)
         assert run.task is not None
         sizes = Problem(run.task, run, 0).sizes
-        assert (sizes.model.whole, sizes.message.whole) == (MODEL + (4 if name == "sgp" else 0), MODEL), name
+        model = {"sgp": MODEL + 4, "des-loc": 3 * MODEL}.get(name, MODEL)
+        assert (sizes.model.whole, sizes.message.whole) == (model, MODEL), name
 
 
 def test_a_size_that_is_none_is_refused():
@@ -367,7 +369,7 @@ def test_what_is_sent_is_as_many_messages_as_were_sent_times_the_size_of_each(pr
     sizes = Sizes(shares, Size.cut(model, shares), Size.cut(message, shares))
     schedule = record(protocol, cluster, gradients=40, seed=seed, sizes=sizes)
     assert (schedule["bytes"] >= 0).all()
-    if isinstance(protocol, (Allreduce, Cutoff, DropCompute, Eager, OuterSteps, Streaming)):
+    if isinstance(protocol, (Allreduce, ChocoGossip, Cutoff, DropCompute, Eager, OuterSteps, Streaming)):
         twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.alike(message, shares))
         assert schedule.digest() == twice.digest(), "how large models are is no matter"
         return

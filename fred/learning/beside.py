@@ -18,15 +18,18 @@ from fred.learning.models.model import Params
 from fred.learning.server import Message, Scalar, Server, State
 
 
-def start(server: Server, params: Params, workers: int) -> State:
+def start(server: Server, params: Params, workers: int, words: Any = (0, 0)) -> State:
     """The state before the first update.
 
     Args:
         server: with its learning rate.
         params: the model's first parameters, or a block of them.
         workers: number of all workers.
+        words: two of 32 bits, from which what an algorithm draws follows.
     """
     state = server.init(params, workers)
+    if server.draws:
+        state = state.replace(words=jnp.asarray(words, jnp.uint32))
     if server.schedule:
         state = state.replace(processed=jnp.int32(0))
     return state if server.average is None else state.replace(smoothed=state.params)

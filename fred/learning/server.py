@@ -109,6 +109,9 @@ class Server(Component):
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
+    draws: ClassVar[bool] = (
+        False  # True: its states have `words`, two of 32 bits that follow from the seed, alike for all replicas
+    )
     has_statistic: ClassVar[bool] = False  # True: `statistic` is there for protocols whose timing depends on it
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
@@ -230,6 +233,14 @@ class Server(Component):
     def published_bytes(self, params: Params) -> int:
         """Bytes of what `publish` returns, or a block of it, on the wire; told the shapes and types of `params`."""
         return _bytes(params)
+
+    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+        """Bytes of what is averaged, from the first average on, cyclically; empty: always all that `publish` returns.
+
+        Args:
+            params: what `publish` returns, or its shapes and types.
+        """
+        return ()
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
         """The state whose parameters meet a mailbox.

@@ -24,7 +24,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count, OneOf, Whole
 from fred.protocols.exchanges import check_exchanges
-from fred.protocols.inbox import Inbox, Senders
+from fred.protocols.inbox import Graph, Inbox, Senders
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Ring, Topology
 from fred.schedule.layout import Layout
@@ -74,18 +74,16 @@ class Gossip(Protocol):
             raise ValueError(f"`topology`: {type(error).__name__}: {error}") from error
         if edges > _MOST_EDGES:
             raise ValueError(f"`topology` has about {edges:.1g} edges, more than {_MOST_EDGES:g}; take a sparser one")
-        for graph in _graphs(self.topology, cluster.size) if self.weights == "metropolis" else ():
-            hears = [set(receivers) for receivers in graph]
-            if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
-                raise ValueError("`weights: metropolis` needs a topology in which everybody sends to those it hears from")
+        if self.weights == "metropolis":
+            check_undirected(graphs_of(self.topology, cluster.size), "`weights: metropolis`")
         if self.overlap and (self.exchanges != 1 or self.order != "update-first"):
             raise ValueError("`overlap` goes with one exchange and `order: update-first` only: its models are never waited for")
         if self.exchanges != 1:
             check_exchanges(cluster)
 
     def start(self, sim: Simulation) -> None:
-        graphs = _graphs(self.topology, sim.workers)
-        weights = [_weights(graph, self.weights) for graph in graphs]
+        graphs = graphs_of(self.topology, sim.workers)
+        weights = [weights_of(graph, self.weights) for graph in graphs]
         senders = Senders(sim, graphs, self.exchanges)
         work = self._overlapped if self.overlap else self._in_step
         for worker in range(sim.workers):
@@ -137,14 +135,43 @@ class Gossip(Protocol):
                     sim.sync(worker, sim.mix(worker, models))
 
 
-def _graphs(topology: Topology, workers: int) -> list[list[list[int]]]:
-    """Receivers of each worker, for each iteration of a period."""
+def check_undirected(graphs: list[Graph], who: str) -> None:
+    """Refuse, with ValueError, graphs in which somebody does not send to those it hears from.
+
+    Args:
+        graphs: receivers of each worker.
+        who: needs to send both ways.
+    """
+    for graph in graphs:
+        hears = [set(receivers) for receivers in graph]
+        if any(worker not in hears[other] for worker, receivers in enumerate(graph) for other in receivers):
+            raise ValueError(f"{who} needs a topology in which everybody sends to those it hears from")
+
+
+def graphs_of(topology: Topology, workers: int) -> list[Graph]:
+    """Receivers of each worker, for each iteration of a period.
+
+    Args:
+        topology: who sends to whom.
+        workers: how many there are.
+
+    >>> graphs_of(Ring(), 3)
+    [[[1, 2], [0, 2]...
+    """
     iterations = range(topology.period(workers))
     return [[list(topology.receivers(worker, iteration, workers)) for worker in range(workers)] for iteration in iterations]
 
 
-def _weights(graph: list[list[int]], rule: str) -> list[dict[int, float]]:
-    """For each worker the weight of each sender's model, its own included."""
+def weights_of(graph: Graph, rule: str) -> list[dict[int, float]]:
+    """For each worker the weight of each sender's model, its own included.
+
+    Args:
+        graph: receivers of each worker.
+        rule: `column` or `metropolis`.
+
+    >>> weights_of([[1], [0]], "metropolis")
+    [{1: 0.5, 0: 0.5}, {0: 0.5, 1: 0.5}]
+    """
     result: list[dict[int, float]] = [{} for _ in graph]
     for sender, receivers in enumerate(graph):
         for receiver in receivers:

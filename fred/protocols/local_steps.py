@@ -84,6 +84,7 @@ class _Meeting:
         self._updates = [0] * sim.workers
         self._since = [0] * sim.workers  # updates since the last averaging
         self._arrived = 0
+        self._averages = 0
         self._over = sim.env.event()
 
     def enter(self, worker: int) -> Process:
@@ -95,7 +96,9 @@ class _Meeting:
         self._since[worker] = 0
         self._arrived += 1
         if self._arrived == self._sim.workers:
-            cost = self._sim.allreduce(self._sim.workers, awaited=range(self._sim.workers))
+            everybody = range(self._sim.workers)
+            cost = self._sim.allreduce(everybody, awaited=everybody, size=self._sim.sizes.average(self._averages))
+            self._averages += 1
             self._sim.later(cost.nanoseconds, partial(self._average, cost))
         yield from self._sim.wait(worker, self._over, f"all to make {self._updates[worker]} updates")
 

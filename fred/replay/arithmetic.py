@@ -65,11 +65,15 @@ class Arithmetic:
         local = layout.local(workers)
         return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, local, server)
 
-    def start(self, models: Sequence[Params], replicas: int) -> list[State]:
+    def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
         """The state of each block of each replica before the first update; they start from `models`, cyclically."""
+        words = streams.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
-            [beside.start(self.given, self.blocks.block(cut, number), self.workers) for number in range(self.blocks.count)]
+            [
+                beside.start(self.given, self.blocks.block(cut, number), self.workers, words)
+                for number in range(self.blocks.count)
+            ]
             for cut in cuts
         ]
         return [state for replica in range(replicas) for state in states[replica % len(states)]]
@@ -157,8 +161,8 @@ class Arithmetic:
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
         """The message made of what local steps have taken away from a model, cut, and what the worker remembers then."""
-        start = self.blocks.join(before)
-        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, self.blocks.join(after)), True)
+        start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
+        return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)
 
     def _sent(self, memory: Any, params: Params, grads: Params, on_the_way: bool) -> tuple[Message, Any]:
         message, memory = beside.sent(self.server, memory, params, grads, on_the_way)
@@ -252,7 +256,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
         told = server.statistic(state) if server.has_statistic else None
         return states, server.publish(state, whole), met, server.evaluated(state), told
 
-    state = jax.eval_shape(lambda params: server.init(params, workers), blocks.like)
+    state = jax.eval_shape(lambda params: beside.start(server, params, workers), blocks.like)
     memory = jax.eval_shape(server.memory, blocks.like)
     program = jax.make_jaxpr(everything)(state, memory, np.int32(0), np.float32(0.5))
     return f"{program} {[np.asarray(each).tolist() for each in program.consts]}"
@@ -306,6 +310,7 @@ def _sizes(arithmetic: Arithmetic) -> Sizes:
         blocks.sizes(read, lambda sent: size_in_bytes(server.published_bytes(sent), f"`published_bytes` of `{name}`")),
         blocks.sizes(message, lambda sent: size_in_bytes(server.sent_bytes(sent), f"`sent_bytes` of `{name}`")),
         server.codec is None or server.codec.summable,
+        tuple(size_in_bytes(size, f"`averaged_bytes` of `{name}`") for size in server.averaged_bytes(read)),
     )
 
 

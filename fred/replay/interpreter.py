@@ -38,7 +38,7 @@ class Interpreter:
     ):
         self._arithmetic, self._do = arithmetic, jitted(arithmetic)
         self._examples, self._batches = examples, batches
-        start = Memory(arithmetic.start(models, replicas), arithmetic.memories(models[0], batches.seed))
+        start = Memory(arithmetic.start(models, replicas, batches.seed), arithmetic.memories(models[0], batches.seed))
         self.memory = restored(resumed, start, arithmetic, examples) if resumed else start
         self._passed_over = self.memory.rows  # rows
         self._told = 0  # statistics

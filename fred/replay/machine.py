@@ -92,7 +92,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
     """What the first instruction finds: replica r's parameters lie in register r."""
     blocks = arithmetic.blocks
     cells = program.replica_registers.shape[1]
-    states = [dict(vars(state)) for state in arithmetic.start(models, cells // blocks.count)]
+    states = [dict(vars(state)) for state in arithmetic.start(models, cells // blocks.count, seed)]
     params = [state.pop("params") for state in states]
     for state in states:
         del state["clock"]  # operands bring it

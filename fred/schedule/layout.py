@@ -97,6 +97,15 @@ class Sizes(NamedTuple):
     model: Size  # as it is published
     message: Size  # as a worker sends it: made of a gradient, or of a difference
     summable: bool = True  # messages can be added up on their way
+    averages: tuple[int, ...] = ()  # of each average in turn; empty: of a model
+
+    def average(self, number: int) -> int | None:
+        """Bytes of an average of models by its `number`, from 0; None: the usual ones.
+
+        >>> Sizes.alike(100, (1.0,))._replace(averages=(100, 100, 300)).average(5)
+        300
+        """
+        return self.averages[number % len(self.averages)] if self.averages else None
 
     @classmethod
     def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":

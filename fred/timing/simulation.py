@@ -208,12 +208,21 @@ class Simulation(Sending):
         now = self.env._now
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
-    def publish(self, worker: int, copies: int, parts: int = 1, block: int = 0, size: int | None = None) -> Copy:
-        """A `block` of the `worker`'s own replica as it is, for so many others to whom it is sent, each in so many messages.
+    def publish(
+        self,
+        worker: int,
+        copies: int,
+        parts: int = 1,
+        block: int = 0,
+        size: int | None = None,
+        replica: int | None = None,
+    ) -> Copy:
+        """A `block` of a `replica`, by default the `worker`'s own, for so many others to whom it sends it.
 
         Args:
             copies: receivers.
             parts: messages to each.
+            replica: by number.
             size: bytes for each receiver, which a `transfer` takes its time for, too; absent: the usual ones.
         """
         now = self.now
@@ -221,7 +230,8 @@ class Simulation(Sending):
         each = bytes_of(size, self.sizes.model.blocks[block])
         self._published[worker] = len(self.record), each
         sent, messages = (copies + again) * each, copies * parts + again
-        return self.record.pull(now, worker, worker, block, self._steps[worker], now, sent, messages)
+        replica = worker if replica is None else replica
+        return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
 
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None

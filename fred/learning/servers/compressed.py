@@ -3,6 +3,7 @@
 | class      | source                                                                                                     |
 |------------|------------------------------------------------------------------------------------------------------------|
 | SparseLoCo | Sarfi et al. 2025, "Communication efficient LLM pre-training with SparseLoCo", arXiv:2508.15706, algorithm 1 |
+| ChocoSGD   | Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2                                                  |
 | DeMo       | Peng, Quesnelle, Kingma 2024, "DeMo: decoupled momentum optimization", arXiv:2411.19870, algorithm 1         |
 """
 
@@ -88,3 +89,28 @@ w <- w - step(sign(sum of q_i))      (beta: the codec's `error_feedback`)"""
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One step along the signs of a `message`, or of what a round has come to."""
         return self.step(state, jax.tree.map(jnp.sign, message))
+
+
+class ChocoSGD(Server):
+    """D-PSGD whose workers send coded differences: what coding leaves out is part of the next one.
+
+    What is known of each worker is a model of its own, to which it adds what it sends.
+
+        >>> from fred.learning.servers.compressed import ChocoSGD
+        >>> import jax.numpy as jnp
+        >>> choco = ChocoSGD(learning_rate=0.5)
+        >>> known = choco.init({"w": jnp.array([1.0])}, workers=2)
+        >>> choco.apply_round(known, {"w": jnp.array([-0.25])}, timestamp=0, count=1).params["w"].tolist()
+        [1.25]
+    """
+
+    family: ClassVar[Family] = Family.AVERAGED
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+h_i <- h_i + code(w_i - h_i)                        (sent; everybody who hears from i keeps h_i)
+w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))"""
+    protocol: ClassVar[str] = "choco"
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """What is known of a worker, less `total`: what is known less its model, coded."""
+        return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
