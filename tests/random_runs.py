@@ -266,6 +266,7 @@ def _protocol_options(
             **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
         },
         "streaming": _streaming(draws),
+        "in-pairs": {"period": draws.between(1, 5)},
         "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
         "batch-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
         "local-total": {"total": draws.one(None, draws.between(1, 4 * workers))},

@@ -71,6 +71,14 @@ class TestSame:
         assert stsyn.params_digest == local.params_digest
         assert stsyn.schedule.end_ns == local.schedule.end_ns
 
+    def test_a_pair_alone_is_everybody(self):
+        two = {"workers": 2, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}
+        bmuf = {"name": "bmuf", "block_momentum": 0.5, "block_rate": 0.7}
+        for pairs, all_ in (("swarm-sgd", "local-sgd"), ("noloco", bmuf)):
+            one, other = (outcome(each, {"period": 3}, two) for each in (pairs, all_))
+            assert one.params_digest == other.params_digest
+            assert one.schedule.end_ns == other.schedule.end_ns
+
     def test_adacomm_is_local_sgd_until_the_first_interval_is_over(self):
         adacomm, local = outcome("adacomm", {"period": 5, "adapt_every": 60}), outcome("local-sgd", {"period": 5})
         assert adacomm.schedule.digest() == local.schedule.digest()
@@ -129,6 +137,14 @@ class PlainNesterov(PlainOuter):
         return 0.7 * (difference + 0.5 * self.momentum[k])
 
 
+class PlainNoLoCo(PlainOuter):
+    """The paper's rule with its two messages: the pair's mean change, and where the pair began on average."""
+
+    def outer(self, k: str, difference: Any) -> Any:
+        self.momentum[k] = 0.5 * self.momentum[k] - 0.7 * difference  # eta (mean d + mean q - q), of q - (mean d + mean q)
+        return -self.momentum[k]
+
+
 class PlainSlowMo(PlainOuter):
     """Slow momentum under a rate that decays with every update of the worker."""
 
@@ -152,6 +168,8 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
     "bmuf": ({}, {"period": 5}, PlainOuter),
     "slowmo": ({"slow_momentum": 0.4, "slow_rate": 0.8, **DECAY}, {"period": 5}, PlainSlowMo),
     "snoo": ({}, {"period": 5}, PlainNesterov),
+    "noloco": ({}, {"period": 5}, PlainNoLoCo),
+    "swarm-sgd": ({}, {"period": 5}, PlainSGD),
     "stsyn": ({}, {"period": 3, "enough": 2}, PlainSGD),
     "adacomm": ({}, {"period": 9, "adapt_every": 0.5}, PlainSGD),
 }
@@ -316,6 +334,25 @@ class TestSTSyn:
                 assert row.weight == 1 / len(made)
                 made, averaged = Counter(), averaged + 1
         assume(averaged)
+
+
+def test_everybody_meets_one_other_in_each_round():
+    """Five workers: two pairs and one alone, other ones each time; each waits for its own partner, and no message takes time."""
+    schedule = outcome("swarm-sgd", {"period": 2}, UNEQUAL | {"workers": 5}, stop={"seconds": 20}).schedule
+    ready: dict[int, list[int]] = {worker: [] for worker in range(5)}
+    for row in rows_of(schedule):
+        if row.verb == "PUSH":
+            ready[row.worker].append(row.time_ns)
+    syncs = schedule.rows(Verb.SYNC)
+    partners = Counter[int]()
+    for mailbox in np.unique(schedule["mailbox"][syncs]):
+        own = syncs[schedule["mailbox"][syncs] == mailbox]
+        workers, time = schedule["worker"][own].tolist(), schedule["time_ns"][own][0]
+        partners[len(workers)] += 1
+        counts = {sum(each <= time for each in ready[worker]) for worker in workers}
+        assert len(counts) == 1 and counts.pop() % 2 == 0, "after as many updates"
+        assert time == max(max(each for each in ready[worker] if each <= time) for worker in workers)
+    assert set(partners) == {1, 2}
 
 
 class AdaCommActedOut(ActedOut):

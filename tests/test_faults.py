@@ -295,6 +295,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "buffered",
                     "straggler-tolerant",
                     "outer-steps",
+                    "in-pairs",
                     "local-sums",
                     "local-total",
                     "in-turn",

@@ -29,7 +29,7 @@ OTHERWISE = {  # protocols that need not be the same
     *("gossip", "pairwise"),  # a worker sends to one region while it sends to another
     "group-averaging",  # which asks for another collective
 }
-TABLE = st.integers(1, 5).flatmap(
+TABLE = st.integers(2, 5).flatmap(
     lambda n: st.lists(st.lists(st.integers(1, 99), min_size=n, max_size=n), min_size=n, max_size=n)
 )
 
@@ -72,8 +72,6 @@ class TestHALoS:
 @given(table=TABLE)
 def test_the_best_ring_is_the_best_of_all(table):
     links = tuple(map(tuple, table))
-    if len(links) == 1:
-        return
     others = range(1, len(links))
     ways = [(0, *way, 0) for way in permutations(others)]
     assert _best_ring(links) == min(max(links[a][b] for a, b in pairwise(way)) for way in ways)
@@ -103,7 +101,7 @@ class TestCollectives:
         assert self.REGIONS.gathering([3, 1], 1_000_000) == pytest.approx(3 * 10.5)
 
 
-@given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
+@given(protocol=PROTOCOLS.filter(lambda name: name not in OTHERWISE), cluster=CLUSTERS, seed=st.integers(0, 99))
 def test_where_all_is_alike_it_is_the_usual_network(protocol, cluster, seed):
     """The same times: links of 100 kB/s, and a latency of 50 ms."""
     latency = {"name": "constant", "seconds": 0.05}
@@ -112,8 +110,7 @@ def test_where_all_is_alike_it_is_the_usual_network(protocol, cluster, seed):
     network = Network(latency=latency, regions=regions, message_bytes=5000)
     alike = cluster.model_copy(update={"network": network})
     one, two = (record(fitting(protocol, each), each, gradients=60, seed=seed) for each in (usual, alike))
-    if protocol not in OTHERWISE:
-        assert one.digest() == two.digest()
+    assert one.digest() == two.digest()
 
 
 def test_models_between_workers_take_the_way_between_their_regions():

@@ -1,10 +1,11 @@
 """Local SGD whose averages are steps of an outer optimizer with momentum.
 
-| class  | source                                                                                                            |
-|--------|-------------------------------------------------------------------------------------------------------------------|
-| BMUF   | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2   |
-| SlowMo | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                         |
-| SNOO   | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                     |
+| class  | source                                                                                                           |
+|--------|------------------------------------------------------------------------------------------------------------------|
+| BMUF   | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
+| SlowMo | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
+| NoLoCo | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
+| SNOO   | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
 
 Every worker remembers the model from which its local steps began, x_0, and the momentum. It need not be sent, for all that
 take part in an average have the same.
@@ -114,6 +115,22 @@ w_i <- x_0 - a r u"""
 
     def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return -self.slow_rate * state.due * speed
+
+
+class NoLoCo(BMUF):
+    """DiLoCo without any operation of all: workers average in pairs, and pull towards each other through an outer momentum.
+
+    The paper sends a worker's change and where it began; only their sum counts, which is the model that is sent here.
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+m <- mu m + eta (mean of both w - x_0)    (every `period` updates, with another one)
+w_i <- x_0 <- x_0 + m"""
+    protocol: ClassVar[str] = "in-pairs"
+
+    block_momentum: Momentum | None = Field(0.5, description="mu; none: 1 - 1 / workers")
+    block_rate: Rate = Field(0.7, description="eta: of what a block of steps has changed")
 
 
 class SNOO(_Outer):

@@ -1,27 +1,28 @@
 """Algorithms whose server makes a plain step with whatever reaches it: what sets them apart is their protocol.
 
-| class        | source                                                                                           |
-|--------------|--------------------------------------------------------------------------------------------------|
-| SSGD         | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                          |
-| ASGD         | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                |
-| SoftsyncSGD  | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2                                         |
-| KAsync       | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                            |
-| KBatchAsync  | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                            |
-| MSync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802                        |
-| RennalaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018             |
-| MaleniaSGD   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                                |
-| RingmasterASGD | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5                             |
-| SSP          | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
-| CutoffSGD    | Teng & Wood 2018, algorithm 1                                                                     |
-| AllreduceSGD | Li et al. 2021, section 2                                                                         |
-| DropComputeSGD | Giladi et al. 2023, arXiv:2306.10598, algorithm 1                                               |
-| LocalSGD     | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217        |
-| AdaComm      | Wang, Joshi 2019, arXiv:1810.08313, section 4                                                     |
-| STSyn        | Zhu, Zhang, Wang 2024, "STSyn", arXiv:2210.03521, section 3                                       |
-| EagerSGD     | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2                   |
-| DPSGD        | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                         |
-| ADPSGD       | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                       |
-| WAGMASGD     | Li, Ben-Nun, Dryden, Di Girolamo, Alistarh, Hoefler 2021, algorithm 2                             |
+| class          | source                                                                                                     |
+|----------------|------------------------------------------------------------------------------------------------------------|
+| SSGD           | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                                   |
+| ASGD           | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                         |
+| SoftsyncSGD    | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2                                                  |
+| KAsync         | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                                     |
+| KBatchAsync    | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                                     |
+| MSync          | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802                                |
+| RennalaSGD     | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018                      |
+| MaleniaSGD     | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                                         |
+| RingmasterASGD | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5                                        |
+| SSP            | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server"          |
+| CutoffSGD      | Teng & Wood 2018, algorithm 1                                                                              |
+| AllreduceSGD   | Li et al. 2021, section 2                                                                                  |
+| DropComputeSGD | Giladi et al. 2023, arXiv:2306.10598, algorithm 1                                                          |
+| LocalSGD       | Stich 2018, arXiv:1805.09767, algorithm 1; Lin, Stich, Patel, Jaggi 2018, arXiv:1808.07217                 |
+| AdaComm        | Wang, Joshi 2019, arXiv:1810.08313, section 4                                                              |
+| SwarmSGD       | Nadiradze et al. 2021, "Asynchronous decentralized SGD with quantized and local updates", arXiv:1910.12308 |
+| STSyn          | Zhu, Zhang, Wang 2024, "STSyn", arXiv:2210.03521, section 3                                                |
+| EagerSGD       | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2                            |
+| DPSGD          | Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1                                  |
+| ADPSGD         | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1                                                |
+| WAGMASGD       | Li, Ben-Nun, Dryden, Di Girolamo, Alistarh, Hoefler 2021, algorithm 2                                      |
 """
 
 from typing import Any, ClassVar
@@ -177,6 +178,16 @@ w_i <- mean of all w                   (every H updates)
 H <- ceil(H_0 sqrt(F(w) / F(w_0)))     (every T_0 s; or H / 2, where it would not fall)"""
     protocol: ClassVar[str] = "local-steps"
     protocol_options: ClassVar[dict[str, Any]] = {"period": 16, "adapt_every": 60.0}
+
+
+class SwarmSGD(Server):
+    """Every worker steps its own model; now and then two of them, drawn at random, average theirs."""
+
+    family: ClassVar[Family] = Family.AVERAGED
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)
+w_i <- mean of both w    (every `period` updates, with another one)"""
+    protocol: ClassVar[str] = "in-pairs"
 
 
 class STSyn(Server):
