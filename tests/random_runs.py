@@ -298,7 +298,7 @@ def _streaming(draws: Draws) -> dict[str, Any]:
     fragments, between = draws.between(1, 3), draws.between(1, 4)
     return {
         **{"period": fragments * between, "fragments": fragments, "delay": draws.between(0, between - 1)},
-        **{"mixing": draws.one(0.0, 0.5, 1.0)},
+        **{"mixing": draws.one(0.0, 0.5, 1.0), "elastic": draws.one(True, False)},
     }
 
 

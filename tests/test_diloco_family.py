@@ -48,12 +48,12 @@ class Locally(Streaming):
         return super().layout(cluster)._replace(answer=range(1))
 
 
-def two_numbers(protocol: Any, updates: int) -> list[tuple[float, float]]:
+def two_numbers(protocol: Any, updates: int, faults: Any = ()) -> list[tuple[float, float]]:
     """Both numbers after each update of two workers that take a second for each."""
     found = outcome(
         {"name": "streaming-diloco", "learning_rate": 1.0, "outer_rate": 2.0, "outer": "sgd"},
         protocol,
-        {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}},
+        {"workers": 2, "compute": {"name": "constant", "seconds": 1.0}, "faults": list(faults)},
         task={"data": {"name": "noise", "deviation": 0}, "model": TwoNumbers(), "loss": "value", "batch_size": 1},
         stop={"seconds": updates + 1},
         evaluate={"every_seconds": 0.5},
@@ -99,6 +99,26 @@ def test_streaming_is_torchfts(delay, mixing):
     assert [list(each) for each in zip(*own, strict=True)] == [column(each) for each in TORCHFT[delay, mixing]]
     common = two_numbers({"name": "streaming", **options}, 12)
     assert [common[updates] for updates in (3, 6, 9, 12)] == COMMON[delay, mixing]
+
+
+def test_who_crashes_takes_what_the_other_has_as_in_torchfts_failure_test():
+    """The second replica dies before the second meeting, and is back after the ninth update: -35 and -29, and on as if nothing was."""
+
+    class Other(Locally):
+        def layout(self, cluster: Cluster) -> Layout:
+            return super().layout(cluster)._replace(answer=range(1, 2))
+
+    options = {"period": 6, "fragments": 2, "cut": "layers", "elastic": True}
+    away = [{"name": "outage", "workers": [1], "begin": 5.25, "end": 9.25}]
+    other = two_numbers(Other(**options), 15, away)
+    assert other[5] == (-15, -9)
+    assert other[6:9] == [(-15, -9)] * 3, "away"
+    assert other[9] == (-35, -29)
+    without = two_numbers(Locally(**options), 15)
+    assert other[10:] == without[10:]
+    assert (
+        two_numbers({"name": "streaming", **options}, 12, away)[:10] == two_numbers({"name": "streaming", **options}, 12)[:10]
+    )
 
 
 PLAIN_OUTER = {"outer_rate": 1.0, "outer": "sgd"}

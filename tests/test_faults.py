@@ -304,6 +304,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "late-averaging",
                 )
             ),
+            ("streaming", {"elastic": True}),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )

@@ -108,16 +108,19 @@ class Streaming(Protocol):
     """As `outer-steps`, but the model is averaged in fragments, one after the other, while workers go on computing.
 
     A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
-    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own.
+    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
+    nobody waits for who has crashed; who is back takes the model of another worker as it is when that has been sent, and counts
+    its updates from there. What its own optimizer remembers it still has, as if on disk.
     """
 
-    faults: ClassVar[str] = OuterSteps.faults
+    faults: ClassVar[str] = f"{OuterSteps.faults} `elastic`: the others go on, and who is back takes another worker's model."
 
     period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
     fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
     delay: Whole = Field(0, description="updates that a fragment's allreduce has time for; less than H / P")
     mixing: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="alpha: what a worker keeps of its own fragment")
     cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
+    elastic: bool = Field(False, description="whether the others go on without a worker that has crashed")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -136,18 +139,37 @@ class Streaming(Protocol):
         return _layout(cluster.size, self.fragments, self.cut)
 
     def start(self, sim: Simulation) -> None:
-        meetings = _Meetings(sim)
+        meetings, made = _Meetings(sim), [0] * sim.workers
         for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, meetings))
+            if self.elastic:
+                sim.work(worker, partial(self._live, sim, worker, meetings, made))
+            else:
+                sim.process(self._work(sim, worker, meetings, made))
 
-    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings") -> Process:
-        made = 0
+    def _live(self, sim: Simulation, worker: int, meetings: "_Meetings", made: list[int]) -> Process:
+        """From a worker's return, with what another one has, to its crash."""
+        peers = meetings.others(worker) if sim.now else []
+        if peers:
+            for block in range(sim.blocks):
+                sim.publish(peers[0], 1, block=block)
+                yield sim.transfer(peers[0], worker)
+            for block in range(sim.blocks):
+                sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
+            made[worker] = made[peers[0]]
+        meetings.join(worker, (made[worker] + self.delay) // self._between)
+        try:
+            yield from self._work(sim, worker, meetings, made)
+        finally:
+            meetings.leave(worker)
+
+    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings", updates: list[int]) -> Process:
+        """Updates, of which `updates` has how many each worker has made, and meetings."""
         while True:
             gradient = sim.compute(worker, _whole(sim, worker, worker))
             yield gradient.finished
             for block in range(self.fragments):
                 sim.push(gradient, worker, NOTHING, block)
-            made += 1
+            made = updates[worker] = updates[worker] + 1
             if (made + self.delay) % self._between == 0:
                 common, own = _whole(sim, worker, sim.workers), _whole(sim, worker, worker)
                 meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
@@ -170,17 +192,41 @@ class _Meetings:
 
     def __init__(self, sim: Simulation):
         self._sim = sim
-        self._brought: defaultdict[int, list[Gradient]] = defaultdict(list)
+        self._first = dict.fromkeys(range(sim.workers), 0)  # of those who are there, the first meeting that awaits each
+        self._brought: defaultdict[int, dict[int, Gradient]] = defaultdict(dict)  # by worker
+        self._begun: set[int] = set()
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+
+    def others(self, worker: int) -> list[int]:
+        """Who else is there."""
+        return sorted(set(self._first) - {worker})
+
+    def join(self, worker: int, number: int) -> None:
+        """A worker is there, for this meeting and those that follow."""
+        self._first[worker] = number
+
+    def leave(self, worker: int) -> None:
+        """A worker is gone, and what it has brought; the others may have waited for it alone."""
+        self._first.pop(worker, None)
+        if self._sim.record.full:
+            return
+        for number in sorted(set(self._brought) - self._begun):
+            if difference := self._brought[number].pop(worker, None):
+                self._sim.drop(difference, self._sim.workers, NOTHING, number % self._sim.blocks)
+            self._begin_if_complete(number)
 
     def bring(self, number: int, difference: Gradient) -> None:
         """A worker's part is ready; the allreduce begins when all are."""
-        sim, brought = self._sim, self._brought[number]
-        brought.append(difference)
-        if len(brought) == sim.workers:
-            block = number % sim.blocks if sim.blocks > 1 else None
-            cost = sim.add_up(sim.workers, awaited=range(sim.workers), block=block)
-            sim.later(cost.nanoseconds, partial(self._step, number, cost))
+        self._brought[number][difference.worker] = difference
+        self._begin_if_complete(number)
+
+    def _begin_if_complete(self, number: int) -> None:
+        brought, sim = self._brought[number], self._sim
+        if not brought or any(number >= first and worker not in brought for worker, first in self._first.items()):
+            return
+        self._begun.add(number)
+        cost = sim.add_up(sorted(brought), awaited=sorted(brought), block=number % sim.blocks if sim.blocks > 1 else None)
+        sim.later(cost.nanoseconds, partial(self._step, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
         """Ends when the step has been made."""
@@ -188,7 +234,8 @@ class _Meetings:
 
     def _step(self, number: int, cost: Cost) -> None:
         sim, block = self._sim, number % self._sim.blocks
-        for difference in sorted(self._brought.pop(number), key=lambda difference: difference.worker):
+        self._begun.discard(number)
+        for _, difference in sorted(self._brought.pop(number).items()):
             sim.add(difference, sim.workers, cost, block)
         sim.commit(sim.workers, block)
         self._over[number].succeed()
