@@ -267,6 +267,9 @@ def _protocol_options(
         },
         "streaming": _streaming(draws),
         "in-pairs": {"period": draws.between(1, 5)},
+        "quorum": {
+            **{"period": draws.between(1, 5), "quorum": draws.between(1, workers + 1), "overlap": draws.one(0.0, 2.0)},
+        },
         "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
         "batch-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
         "local-total": {"total": draws.one(None, draws.between(1, 4 * workers))},

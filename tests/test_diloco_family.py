@@ -168,7 +168,7 @@ class TestSame:
         assert largest_relative_error(edit.final, diloco.final) < 1e-5
 
     @pytest.mark.one_in(2)
-    @pytest.mark.parametrize("name", ["diloco", "muloco", "streaming-diloco", "palsgd", "edit"])
+    @pytest.mark.parametrize("name", ["diloco", "muloco", "streaming-diloco", "palsgd", "edit", "decoupled-diloco"])
     def test_inline_is_replay(self, name):
         protocol = {"period": 4, **({"delay": 1, "mixing": 0.25} if name == "streaming-diloco" else {})}
         replayed, inline = (outcome(name, protocol, inline=each, task=LAYERS, stop={"gradients": 60}) for each in (False, True))
@@ -188,6 +188,20 @@ class PlainDiLoCo(PlainSGD):
             return
         self.momentum = {k: 0.9 * m + grads[k] for k, m in self.momentum.items()}
         self.params = {k: p - 0.7 * (grads[k] + 0.9 * self.momentum[k]) for k, p in self.params.items()}
+
+
+class PlainDecoupled(PlainDiLoCo):
+    """Lengths and directions are averaged apart."""
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        lengths = {k: np.linalg.norm(d) for k, d in message.items()}
+        return {("length", k): each for k, each in lengths.items()} | {("way", k): d / lengths[k] for k, d in message.items()}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        if count:
+            ways = {k: grads["way", k] for k in self.params}
+            grads = {k: grads["length", k] * way / np.linalg.norm(way) for k, way in ways.items()}
+        super().update(grads, staleness, count)
 
 
 class PlainPALSGD(PlainDiLoCo):
@@ -244,8 +258,9 @@ class PlainEDiT(PlainSGD):
     ("name", "options", "protocol", "plain"),
     [
         ("diloco", {}, {"period": 5}, PlainDiLoCo),
-        ("diloco", {}, {"every": 0.7}, PlainDiLoCo),
+        pytest.param("diloco", {}, {"every": 0.7}, PlainDiLoCo, marks=pytest.mark.slow),
         ("palsgd", {}, {"period": 5, "pulls": 0.3}, PlainPALSGD),
+        ("decoupled-diloco", {}, {"period": 4, "quorum": 2, "overlap": 2.0}, PlainDecoupled),
         (
             "edit",
             {"temperature": 0.1, "longest": 0.2, "deviations": 0.5, "decay": 0.1, "warm_up": 1},
@@ -298,6 +313,41 @@ class TestTimes:
         schedule, syncs = found.schedule, found.schedule.rows(Verb.SYNC)
         last = schedule["time_ns"][syncs][schedule["worker"][syncs] == 3] / 1e9
         assert last[:2].round(6).tolist() == ends
+
+    QUORUM: ClassVar[Any] = {"workers": 4, "speeds": [1, 1, 1, 0.2], "compute": CONSTANT}  # the slow one takes 2.5 s
+
+    @pytest.mark.parametrize("overlap", [0.0, 1.0])
+    def test_who_answers_within_the_time_of_grace_counts(self, overlap):
+        """Asked at 2, 4, ... s, when the fast have made four updates; the slow answers at 2.5 s, which half a second waits for."""
+        protocol = {"period": 4, "quorum": 3, "overlap": overlap}
+        schedule = outcome("decoupled-diloco", protocol, self.QUORUM, stop={"seconds": 11.25}).schedule
+        commits, adds = schedule.rows(Verb.COMMIT), schedule.rows(Verb.ADD)
+        counts = np.diff(np.searchsorted(adds, commits), prepend=0).tolist()
+        assert (schedule["time_ns"][commits] / 1e9)[:1].tolist() == [2.0 + overlap / 2]
+        assert counts[0] == (4 if overlap else 3)
+        first = adds[: counts[0]]
+        assert schedule["weight"][first].tolist() == [4.0] * 3 + ([1.0] if overlap else []), "updates"
+        assert not len(schedule.rows(Verb.DROP)), "who is too late does not answer any more"
+
+    def test_learners_never_wait(self):
+        cluster = self.QUORUM | {"network": {"latency": {"name": "constant", "seconds": 0.7}}}
+        found = outcome("decoupled-diloco", {"period": 4, "quorum": 4}, cluster, stop={"seconds": 50})
+        times = found.summary["workers_time"]
+        assert times["waiting"] < 0.01
+        assert times["network"] == pytest.approx(0.7 / 50, abs=0.003), "the first model"
+
+    def test_the_others_go_on_without_who_has_crashed(self):
+        """Half of the time half of the learners are away; one answer is enough, and all who are there compute all the time."""
+        away = [{"name": "outage", "workers": [0, 1], "begin": 10.1, "end": 30.1}]
+        found = outcome(
+            "decoupled-diloco", {"period": 4}, {"workers": 4, "compute": CONSTANT, "faults": away}, stop={"seconds": 40}
+        )
+        schedule, rows = found.schedule, found.schedule.rows(Verb.ADD)
+        times = schedule["time_ns"][rows] / 1e9
+        during = (times > 10.1) & (times < 30.1)
+        assert set(schedule["worker"][rows][during].tolist()) == {2, 3}
+        assert set(schedule["worker"][rows][times > 33].tolist()) == {0, 1, 2, 3}
+        assert len(schedule.rows(Verb.PUSH)) == 4 * 79 - 2 * 40, "each half second, but for 20 s of two, and what was lost"
 
     def test_a_pull_takes_no_time(self):
         found = outcome("palsgd", {"period": 10, "pulls": 0.5}, {"workers": 1, "compute": CONSTANT}, stop={"seconds": 400.25})

@@ -295,6 +295,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "buffered",
                     "straggler-tolerant",
                     "outer-steps",
+                    "quorum",
                     "in-pairs",
                     "local-sums",
                     "local-total",

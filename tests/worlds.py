@@ -138,6 +138,7 @@ def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
         "local-steps": {"period": 3},
         "outer-steps": {"period": 3},
         "in-pairs": {"period": 3},
+        "quorum": {"period": 3},
         "streaming": {"period": 4, "delay": 1, "mixing": 0.5},
         "eager": {"period": 4, "start_by": "solo"},
         "synchronous": {"backup_workers": cluster.size // 3, "late": "interrupt"},

@@ -5,6 +5,7 @@
 | DiLoCo          | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1                           |
 | MuLoCo          | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                                          |
 | StreamingDiLoCo | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2                 |
+| DecoupledDiLoCo | "Decoupled DiLoCo" 2026, arXiv:2604.21428                                                |
 | PALSGD          | Naganuma et al. 2025, "Pseudo-asynchronous local SGD", arXiv:2504.18454, algorithm 1     |
 | EDiT            | Cheng et al. 2025, "EDiT: efficient distributed training", arXiv:2412.07210, algorithm 2 |
 
@@ -100,6 +101,46 @@ D <- mean of w_p - w_p,i                             (fragment p, `delay` update
 w_p <- w_p - outer step(D)                           (at its turn)
 w_p,i <- (1 - alpha) w_p + alpha w_p,i"""
     protocol: ClassVar[str] = "streaming"
+
+
+class DecoupledDiLoCo(DiLoCo):
+    """DiLoCo of whose workers some are enough for a step: in each array the mean direction of differences, of mean length.
+
+    Differences weigh by the updates that made them. Two, of lengths 1 and 3, at a right angle: as long as 2, half way between.
+
+        >>> from fred.learning.servers.diloco import DecoupledDiLoCo
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> server = DecoupledDiLoCo(learning_rate=0.1, outer_rate=1.0, outer="sgd")
+        >>> state = server.init({"w": jnp.zeros(2)}, workers=2)
+        >>> parts = [server.contribute(state, {"w": jnp.array(d)}, timestamp=0, worker=0) for d in ([1.0, 0.0], [0.0, 3.0])]
+        >>> mean = jax.tree.map(lambda one, other: (one + other) / 2, *parts)
+        >>> [round(float(each), 3) for each in server.apply_round(state, mean, timestamp=0, count=2).params["w"]]
+        [-1.414, -1.414]
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)                     (all the time; w_i <- w when it comes)
+D_i = w when it came - w_i;  s_i its steps (of those who answer in time)
+D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
+w <- w - outer step(D)"""
+    protocol: ClassVar[str] = "quorum"
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The length and the direction of each array of the `message`, a difference."""
+        lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).sum()), message)
+        return {"lengths": lengths, "ways": jax.tree.map(_unit, message)}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """A step of the outer optimizer along the mean of all directions, as long as the mean of all lengths."""
+        mean = jax.tree.map(lambda length, way: length * _unit(way), total["lengths"], total["ways"])
+        return super().apply_round(state, mean, timestamp, count)
+
+
+def _unit(array: jax.Array) -> jax.Array:
+    """As long as 1; of nothing, nothing."""
+    length = jnp.sqrt(jnp.square(array).sum())
+    return array / jnp.where(length > 0, length, 1.0)
 
 
 class PALSGD(DiLoCo):

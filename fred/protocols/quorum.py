@@ -1,0 +1,137 @@
+"""Learners that never wait, and a server that goes on when enough have answered [Decoupled DiLoCo 2026, arXiv:2604.21428].
+
+Example: a minute in which three learners take 0.5 s for each gradient, and the fourth 2 s; the server asks every 4 s.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": {"name": "quorum", "period": 8},
+    ...     "algorithm": {"name": "decoupled-diloco", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
+    [386, 44]
+"""
+
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class Quorum(Protocol):
+    """Every so often the server asks all learners what they have changed; when K have answered it waits on for a time of grace.
+
+    Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
+    model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
+    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain. Grace is what is left of `overlap` updates'
+    time when K have answered. The whole model is one fragment.
+    """
+
+    faults: ClassVar[str] = (
+        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost."
+    )
+
+    period: Count = Field(24, description="H: updates of the fastest learner, on average, between two questions")
+    quorum: Count = Field(1, description="K: answers with which the server is content; all, if there are fewer learners")
+    overlap: Annotated[float, Field(ge=0)] = Field(
+        2.0, description="tau: updates of the fastest learner in which answers may come"
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        server = _Server(sim, self)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, server))
+        sim.process(server.rounds())
+
+    def _work(self, sim: Simulation, worker: int, server: "_Server") -> Process:
+        try:
+            yield from server.receive(worker)
+            while True:
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+                server.made(worker)
+        finally:
+            server.leaves(worker)
+
+
+class _Server:
+    """Asks, collects, steps and sends."""
+
+    def __init__(self, sim: Simulation, protocol: Quorum):
+        self._sim, self._number = sim, 0  # of the round
+        self._needed = min(protocol.quorum, sim.workers)
+        step = NANOSECONDS / max(sim.cluster.worker_rates())
+        self._between, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
+        self._before: dict[int, Copy] = {}  # of who is there, the model that came last
+        self._steps = [0] * sim.workers  # since then
+        self._asked: set[int] = set()  # who has still to answer
+        self._answers: list[tuple[Gradient, int]] = []  # with how many steps they are of
+        self._enough = sim.env.event()
+
+    def leaves(self, worker: int) -> None:
+        """A learner has crashed: what it had is gone."""
+        self._before.pop(worker, None)
+        self._steps[worker] = 0
+
+    def receive(self, worker: int) -> Process:
+        """The server's model comes, and is the learner's from then on."""
+        model: Copy = yield from self._sim.pull(worker, self._sim.workers)
+        self._sim.sync(worker, model)
+        self._before[worker], self._steps[worker] = model, 0
+
+    def made(self, worker: int) -> None:
+        """One more update."""
+        self._steps[worker] += 1
+        if worker in self._asked:
+            self._answer(worker)
+
+    def rounds(self) -> Process:
+        sim = self._sim
+        while True:
+            yield self._between
+            yield 0  # first comes what else happens now
+            begun, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
+            self._asked = set(range(sim.workers))
+            for worker in range(sim.workers):
+                if self._steps[worker]:
+                    self._answer(worker)
+            yield from sim.wait("the server", self._enough, f"{self._needed} answers")
+            yield max(0, begun + self._overlap - sim.now)
+            self._step()
+
+    def _answer(self, worker: int) -> None:
+        self._asked.discard(worker)
+        difference = self._sim.difference(worker, self._before[worker], self._sim.own(worker))
+        self._sim.process(self._send(difference, self._steps[worker], self._number), worker)
+
+    def _send(self, difference: Gradient, steps: int, number: int) -> Process:
+        yield from self._sim.send(difference)
+        if number != self._number:
+            self._sim.drop(difference, self._sim.workers)
+            return
+        self._answers.append((difference, steps))
+        if len(self._answers) == self._needed:
+            self._enough.succeed()
+
+    def _step(self) -> None:
+        """With all answers that have come; then the new model goes to all who are there."""
+        sim, answers = self._sim, self._answers
+        self._asked, self._answers, self._number = set(), [], self._number + 1
+        for difference, steps in answers:
+            sim.add(difference, sim.workers, weight=float(steps))
+        sim.commit(sim.workers, weight=1 / sum(steps for _, steps in answers))
+        for worker in self._before:
+            sim.process(self.receive(worker), worker)
