@@ -32,8 +32,8 @@ class Quorum(Protocol):
 
     Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
     model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
-    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain. Grace is what is left of `overlap` updates'
-    time when K have answered. The whole model is one fragment.
+    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
+    Grace is what is left of `overlap` updates' time when K have answered. The whole model is one fragment.
     """
 
     faults: ClassVar[str] = (

@@ -182,7 +182,7 @@ class _Steps:
             gradient = sim.compute(worker, sim.own(worker))
             yield gradient.finished | self._enough
             if not self._left:
-                sim.drop(gradient, cost=NOTHING)
+                sim.drop(gradient, worker, NOTHING)
                 break
             sim.push(gradient, worker, NOTHING)
             made, self._left = made + 1, self._left - 1

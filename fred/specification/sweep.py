@@ -10,7 +10,14 @@ from fred.components.component import Component
 from fred.components.registry import nearest
 
 _MOST = 10_000  # points
-_LEARNED = ("loss", "error", "replicas_loss", "replicas_error", "diverged")  # numbers in a summary that need a task
+_LEARNED = (
+    "loss",
+    "error",
+    "perplexity",
+    "replicas_loss",
+    "replicas_error",
+    "diverged",
+)  # numbers in a summary that need a task
 _OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error", "target_gradient_norm")  # that need a target
 _HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
 COLUMNS = (  # all numbers in a summary
@@ -21,7 +28,7 @@ COLUMNS = (  # all numbers in a summary
     *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting", "away")),
     *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in ("to_workers", "to_servers", "between_workers")),
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
-    *("gradient_norm", "replicas_loss", "replicas_error", "diverged"),
+    *("perplexity", "gradient_norm", "replicas_loss", "replicas_error", "diverged"),
     *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),
 )
 _NAMES = ("seconds", *COLUMNS)
