@@ -246,7 +246,7 @@ def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def trained() -> DeepMarkov:
     """A little."""
-    return DeepMarkov(steps=50, restarts=1).trained(*switching(300, 0))
+    return DeepMarkov(steps=25, restarts=1).trained(*switching(300, 0))
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +335,7 @@ class TestChoosing:
             chooser.observe((row * 1e9).astype(np.int64), np.ones(12, bool))
         assert chooser.expected() == pytest.approx(np.exp(1.5), rel=0.2)
 
+    @pytest.mark.slow
     def test_only_the_shared_network_moves_by_what_was_seen(self):
         for variant, moves in (("shared", True), ("plain", False)):
             network = of_variant(variant, WORKERS)

@@ -51,6 +51,7 @@ def draw(source: Path, words: str, out: Path) -> int:
     return cli.main(["draw", str(source), *words.split(), "--out", str(out)])
 
 
+@pytest.mark.slow
 def test_all_figures_of_a_folder_are_drawn_as_they_are_there(drawn, tmp_path, capsys):
     assert draw(drawn, "", tmp_path / "out") == 0
     there = sorted((drawn / "figures").iterdir())

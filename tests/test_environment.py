@@ -59,6 +59,7 @@ def test_digests_do_not_depend_on(reference, variables):
     assert run(**variables) == reference
 
 
+@pytest.mark.slow
 def test_digests_do_not_depend_on_the_number_of_cores_nor_on_all_of_it_at_once(reference):
     if not shutil.which("taskset") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs taskset and two cores")

@@ -339,6 +339,7 @@ class TestStandstillAmongRandomCrashes:
         schedule = record(Gossip(exchanges=2), machines, seconds=50)
         assert 0 < schedule["time_ns"].max() < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
 
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize("name", WITH_CLOCK)
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
@@ -376,6 +377,7 @@ def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
         assert last > over * NANOSECONDS, f"worker {worker} did nothing after the last fault"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=8, deadline=None)
 @given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))

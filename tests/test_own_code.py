@@ -306,6 +306,7 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
     assert raised.value.__notes__[0].startswith("what was done will be computed anew: ")
 
 
+@pytest.mark.slow
 def test_data_files_that_change_in_one_process_are_read_again(tmp_path):
     """The same file names, other digits: what another process makes of them."""
     data = {"name": "mnist", "directory": str(tmp_path), "canonical": False}
