@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from fred.cluster.contention import RandomDelays
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.mlp import MLP
+from fred.learning.models.model import Model
+from fred.learning.models.transformer import Transformer
 from fred.learning.server import Server, State
 from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.fasgd import FASGD
@@ -44,6 +46,30 @@ from fred.timing.simulation import Simulation
 EXAMPLES = 4000  # random ones: their values make no difference to the time
 SMALL, LARGE, DEEP = (64, 32, 10), (784, 200, 10), (784, 200, 200, 200, 10)
 LIMITS = {(8, 16): 1.15, (32, 4): 1.1, (1, 128): 1.3, (128, 250): 1.1}  # (batch size, workers) -> largest ratio, large model
+TRANSFORMERS = ((2, 64), (4, 128))  # layers, width
+CONTEXT, TOKENS = 64, 64
+
+
+class Work(NamedTuple):
+    """A model, and examples for it."""
+
+    model: Model
+    inputs: NDArray[Any]
+    answers: NDArray[Any]
+    outputs: int
+
+
+def perceptron(widths: tuple[int, ...]) -> Work:
+    """Of these widths, inputs first and classes last."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(EXAMPLES, widths[0]))
+    return Work(MLP(hidden=widths[1:-1]), inputs, rng.integers(0, widths[-1], EXAMPLES), widths[-1])
+
+
+def transformer(layers: int, width: int) -> Work:
+    """Of four heads, on sequences of tokens."""
+    tokens = np.random.default_rng(0).integers(0, TOKENS, (EXAMPLES, CONTEXT + 1))
+    return Work(Transformer(layers=layers, width=width, heads=4), tokens[:, :-1], tokens[:, 1:], TOKENS)
 
 
 class Case:
@@ -51,7 +77,7 @@ class Case:
 
     def __init__(
         self,
-        widths: tuple[int, ...],
+        work: Work,
         batch_size: int,
         cluster: Cluster,
         server: Server,
@@ -59,14 +85,12 @@ class Case:
         protocol: Protocol | None = None,
         marks: tuple[int, ...] = (),
     ):
-        rng = np.random.default_rng(0)
         self.server, self.gradients, self.cluster, self.protocol = server, gradients, cluster, protocol or Asynchronous()
         self.layout = self.protocol.layout(cluster)
-        loss = Loss(MLP(hidden=widths[1:-1]), CrossEntropy())
-        self.params = loss.model.init(jax.random.key(0), widths[:1], widths[-1])
+        loss = Loss(work.model, CrossEntropy())
+        self.params = loss.model.init(jax.random.key(0), work.inputs.shape[1:], work.outputs)
         self.arithmetic = Arithmetic.of(server, loss, self.params, self.layout, cluster.size, batch_size)
-        inputs = jnp.asarray(rng.normal(size=(EXAMPLES, widths[0])), jnp.float32)
-        self.examples = inputs, jnp.asarray(rng.integers(0, widths[-1], EXAMPLES), jnp.int32)
+        self.examples = jnp.asarray(work.inputs, jnp.float32), jnp.asarray(work.answers, jnp.int32)
         self.batches = Minibatches(0, batch_size, EXAMPLES, "replacement", cluster.size)
         schedule = self.inline() if self.protocol.needs_values else self.record()
         uses = schedule.ledger.uses
@@ -192,7 +216,7 @@ def rows() -> Iterator[Row]:
     for widths, updates in ((SMALL, 20_000), (LARGE, 4_000)):
         for batch_size, number in LIMITS if widths == LARGE else ((1, 128), (8, 16), (32, 4)):
             for algorithm in (SASGD, FASGD):
-                case = Case(widths, batch_size, workers(number), algorithm(learning_rate=0.01), updates)
+                case = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), updates)
                 bare, replayed, lowered, floor = medians([case.limit, case.replay, case.lowering, case.floor])
                 name = f"{'-'.join(map(str, widths))}, {batch_size} x {number} workers, {algorithm.__name__}"
                 yield Row(
@@ -202,11 +226,12 @@ def rows() -> Iterator[Row]:
                 if batch_size == 8:
                     yield Row(f"  limit: {name}", bare / updates * 1e6, "us/update")
                     yield Row(f"  recording + lowering: {name}", lowered / updates * 1e6, "us/update")
-                    few = Case(widths, batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
+                    few = Case(perceptron(widths), batch_size, workers(number), algorithm(learning_rate=0.01), 2_000)
                     inline, again = medians([few.inline, few.replay], rounds=3)
                     yield Row(f"  inline / replay: {name}", inline / again, "x")
     yield from rates()
     yield from systems()
+    yield from language()
     yield from many_workers()
 
 
@@ -214,7 +239,7 @@ def rates() -> Iterator[Row]:
     """What is compiled for eight learning rates of one run."""
     compiled.cache_clear()
     for rate in np.geomspace(0.001, 0.1, 8).tolist():
-        Case(SMALL, 8, workers(16), FASGD(learning_rate=rate), 500).replay()
+        Case(perceptron(SMALL), 8, workers(16), FASGD(learning_rate=rate), 500).replay()
     yield Row("programs compiled for eight rates of one run", compiled.cache_info().misses, "", 1)
 
 
@@ -232,30 +257,42 @@ def systems() -> Iterator[Row]:
         ("SGP, exponential graph", workers(16), SGP(learning_rate=0.01), Gossip(topology=Exponential())),
         ("AD-PSGD", workers(16), ADPSGD(learning_rate=0.01), Pairwise()),
     ):
-        case = Case(LARGE, 8, cluster, server, 4_000, protocol)
+        case = Case(perceptron(LARGE), 8, cluster, server, 4_000, protocol)
         bare, replayed = medians([case.limit, case.replay])
         limit = 2.0 if name.startswith("PSP") else None
         yield Row(f"replay / limit: 784-200-10, 8 x 16 workers, {name}", replayed / bare, "x", limit)
         if name.startswith("WAGMA"):
             apart, replayed = medians([case.apart, case.replay])
             yield Row("  replay / a bare loop over 16 separate models", replayed / apart, "x", 1.4)
-    shards = Case(DEEP, 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Asynchronous(clocks="each", cut="layers"))
+    shards = Case(
+        perceptron(DEEP), 8, workers(16, servers=4), SASGD(learning_rate=0.01), 4_000, Asynchronous(clocks="each", cut="layers")
+    )
     bare, replayed = medians([shards.limit, shards.replay])
     yield Row(
         f"replay / limit: {'-'.join(map(str, DEEP))}, 8 x 16 workers, SASGD, a server for each layer", replayed / bare, "x", 1.5
     )
     for widths in (SMALL, LARGE):
-        case = Case(widths, 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
+        case = Case(perceptron(widths), 8, workers(16), BFASGD(learning_rate=0.01), 2_000, Gated(c_push=1e-9, c_fetch=1e-9))
         inline, by_hand = medians([case.inline, case.by_hand], rounds=3)
         limit = 1.3 if widths == LARGE else None
         yield Row(f"B-FASGD inline / loop by hand: {'-'.join(map(str, widths))}", inline / by_hand, "x", limit)
+
+
+def language() -> Iterator[Row]:
+    """Transformers on minibatches of 8 x 64 tokens."""
+    for (layers, width), updates in zip(TRANSFORMERS, (100, 24), strict=True):
+        case = Case(transformer(layers, width), 8, workers(4), SASGD(learning_rate=0.01), updates)
+        bare, replayed = medians([case.limit, case.replay])
+        name = f"transformer, {layers} layers of width {width}, 8 x {CONTEXT} tokens, 4 workers"
+        yield Row(f"replay / limit: {name}", replayed / bare, "x", 1.15)
+        yield Row(f"  limit: {name}", bare / updates * 1e3, "ms/update")
 
 
 def many_workers() -> Iterator[Row]:
     """Cost of an update with 10,000 workers against 4: updates 20,000 to 50,000, when each worker has been served before."""
     for algorithm in (SASGD, FASGD):
         server = algorithm(learning_rate=0.01)
-        cases = [Case(LARGE, 8, workers(number), server, 50_000, marks=(20_000,)) for number in (4, 10_000)]
+        cases = [Case(perceptron(LARGE), 8, workers(number), server, 50_000, marks=(20_000,)) for number in (4, 10_000)]
         few, many = (
             statistics.median(each) for each in zip(*([case.later() for case in cases] for _ in range(3)), strict=True)
         )

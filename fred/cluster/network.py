@@ -124,7 +124,7 @@ class Network(Component):
         None, description="where workers and servers are, and how wide the way is from each to each"
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
-        1.0, description="the share of every bandwidth that links really reach; TCP over shaped links reached 0.78 to 1"
+        1.0, description="the share of every bandwidth that links really reach"
     )
 
     @model_validator(mode="after")
