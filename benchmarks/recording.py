@@ -18,6 +18,7 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.bounded_delay import BoundedDelay
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
 from fred.timing.recorder import Recorder
@@ -90,6 +91,7 @@ def large() -> Iterator[Row]:
         ("WAGMA-SGD, 1,024 workers, 1,000 iterations", GroupAveraging(), 1024, 1024 * 1000, 20),
         ("Cutoff SGD, oracle, 2,175 workers, 1,000 rounds", Cutoff(rule={"name": "oracle"}), 2175, None, 10),
         ("Cutoff SGD, Elfving, 2,175 workers, 1,000 rounds", Cutoff(rule={"name": "elfving"}), 2175, None, 10),
+        ("DiLoCo, 64 workers, 200 rounds of 50 updates", OuterSteps(period=50), 64, 64 * 200 * 50, 5),
         ("ASGD, 100,000 workers, 1,000,000 updates", Asynchronous(), 100_000, 1_000_000, 60),
     ):
         seconds, memory = alone(protocol, workers, gradients)
