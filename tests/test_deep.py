@@ -109,6 +109,7 @@ class Chain:
 
 
 class TestExactly:
+    @pytest.mark.slow
     def test_every_site_inside_the_scan_is_scored(self):
         """The joint density that NumPyro sees at some z is the one written out in NumPy."""
         chain = Chain()
@@ -246,7 +247,7 @@ def switching(iterations: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def trained() -> DeepMarkov:
     """A little."""
-    return DeepMarkov(steps=25, restarts=1).trained(*switching(300, 0))
+    return DeepMarkov(steps=50, restarts=1).trained(*switching(300, 0))
 
 
 @pytest.fixture(scope="module")

@@ -355,7 +355,7 @@ def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
     return np.stack([schedule["begin_ns"][rows], schedule["end_ns"][rows]], axis=1)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=8, deadline=None)
 @given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))

@@ -10,6 +10,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 QUICK = "quickstart"  # the other one trains a model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [pytest.param(path, marks=() if path.stem == QUICK else pytest.mark.slow, id=path.stem) for path in NOTEBOOKS]
 )

@@ -115,7 +115,7 @@ def same(one: Computed, other: Computed) -> bool:
 
 
 class TestDropout:
-    @pytest.mark.one_in(2)
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "model", [pytest.param(each, marks=[] if each in (Dropped, NNX) else [pytest.mark.slow]) for each in MODELS]
     )
@@ -182,6 +182,7 @@ class TestDropout:
         runs = [run(model, algorithm=how) for model in (Plain(), Dropped(rate=0.0), Undropped())]
         assert same(runs[0], runs[1]) and same(runs[0], runs[2])
 
+    @pytest.mark.one_in(3)
     @pytest.mark.parametrize("model", MODELS[1:])
     def test_what_is_evaluated_draws_nothing_and_training_does(self, model):
         params, inputs = model().init(jax.random.key(0), (5,), 3), jnp.ones((8, 5))
@@ -341,6 +342,7 @@ class TestLoss:
         assert run(Dropped(), task={"loss": "squared-error"}).summary["error"] <= 1
 
 
+@pytest.mark.slow
 def test_a_model_and_a_loss_of_ones_own_are_named_stored_and_verified(tmp_path):
     registry.allow_import(["tests.test_own_models"])
     (tmp_path / "own.yaml").write_text(

@@ -98,6 +98,7 @@ def in_one_row(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return total
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), LONG, ids=str)
 def test_long_sums_are_added_up_in_the_parts_that_are_said(m, k, n, transposed):
@@ -114,6 +115,7 @@ def test_long_sums_are_added_up_in_the_parts_that_are_said(m, k, n, transposed):
     assert (found == in_one_row(left, right)).mean() < 0.9  # the parts are no detail
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), LONG, ids=str)
 def test_parts_asked_for_one_by_one_are_the_kernels_own(m, k, n, transposed):

@@ -102,6 +102,7 @@ def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, worke
     assert largest_relative_error(replayed.final, params) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", ["TopK", "FedBuff", *(pytest.param(n, marks=pytest.mark.slow) for n in ("Quantised", "BlockMomentum"))]
 )

@@ -362,6 +362,7 @@ class TestVerify:
         said = f"{copy}: 4 runs, all digests the same; tables and figures, written by matplotlib 1.0, not compared"
         assert verify.verify(copy) == (verify.Verdict.SAME, said)
 
+    @pytest.mark.slow
     def test_a_forged_sweep_is_noticed(self, tmp_path):
         sweep = {"over": {"algorithm.learning_rate": [0.1, 0.2]}}
         runs = {"asgd": {"algorithm": "asgd"}}

@@ -78,7 +78,7 @@ def of_the_systems() -> Iterator[Any]:
                 yield pytest.param(path, name, id=" ".join(kind), marks=marks)
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize(("path", "name"), list(of_the_systems()))
 def test_an_interpreted_run_of_any_system_goes_on_from_a_file(path, name, tmp_path):
     task = {**LAYERS, "model": {"name": "mlp", "hidden": [5, 5]}}

@@ -100,6 +100,7 @@ def cluster(folder: Path, workers: int, fred_at: Path = ROOT, **environment: str
         process.communicate("")
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_comes_to_the_same(alone, tmp_path):
     with cluster(tmp_path, 2) as address:
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)

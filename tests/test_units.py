@@ -298,6 +298,7 @@ def test_first_parameters_of_replicas_that_start_apart_are_kept(tmp_path):
     assert not np.array_equal(starts[1], starts[2])
 
 
+@pytest.mark.slow
 def test_whoever_is_killed_goes_on_and_leaves_nothing(tmp_path):
     """With the same digests as one that nobody disturbs; `make kills` does it 200 times, with other signals too."""
     settings = {**SETTINGS, "seeds": [1, 2], "stop": {"gradients": 60_000}}

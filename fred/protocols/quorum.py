@@ -40,7 +40,7 @@ class Quorum(Protocol):
         "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost."
     )
 
-    period: Count = Field(24, description="H: updates of the fastest learner, on average, between two questions")
+    period: Count = Field(8, description="H: updates of the fastest learner, on average, between two questions")
     quorum: Count = Field(1, description="K: answers with which the server is content; all, if there are fewer learners")
     overlap: Annotated[float, Field(ge=0)] = Field(
         2.0, description="tau: updates of the fastest learner in which answers may come"
