@@ -266,9 +266,11 @@ def _protocol_options(
             **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
         },
         "streaming": _streaming(draws),
+        "overlapped-steps": {"period": draws.between(1, 5), "eager": draws.one(True, False)},
         "in-pairs": {"period": draws.between(1, 5)},
         "quorum": {
             **{"period": draws.between(1, 5), "quorum": draws.between(1, workers + 1), "overlap": draws.one(0.0, 2.0)},
+            **draws.one({}, {"fragments": 2}),
         },
         "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},
         "batch-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},

@@ -295,6 +295,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "buffered",
                     "straggler-tolerant",
                     "outer-steps",
+                    "overlapped-steps",
                     "quorum",
                     "in-pairs",
                     "local-sums",
@@ -306,6 +307,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                 )
             ),
             ("streaming", {"elastic": True}),
+            ("quorum", {"fragments": 3}),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )

@@ -28,7 +28,7 @@ from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, stale_gradients
 
 SERVERLESS = (
     *("allreduce", "cutoff", "drop-compute", "gossip", "pairwise", "group-averaging", "local-steps", "straggler-tolerant"),
-    *("eager", "outer-steps", "streaming", "in-pairs", "choco", "late-averaging"),
+    *("eager", "outer-steps", "overlapped-steps", "streaming", "in-pairs", "choco", "late-averaging"),
 )
 MESSAGE = {"message_bytes": 1000}
 

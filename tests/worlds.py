@@ -137,6 +137,7 @@ def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
         "group-averaging": {"period": 3},
         "local-steps": {"period": 3},
         "outer-steps": {"period": 3},
+        "overlapped-steps": {"period": 3},
         "in-pairs": {"period": 3},
         "quorum": {"period": 3},
         "streaming": {"period": 4, "delay": 1, "mixing": 0.5},

@@ -165,13 +165,13 @@ class Streaming(Protocol):
     def _work(self, sim: Simulation, worker: int, meetings: "_Meetings", updates: list[int]) -> Process:
         """Updates, of which `updates` has how many each worker has made, and meetings."""
         while True:
-            gradient = sim.compute(worker, _whole(sim, worker, worker))
+            gradient = sim.compute(worker, whole(sim, worker, worker))
             yield gradient.finished
             for block in range(self.fragments):
                 sim.push(gradient, worker, NOTHING, block)
             made = updates[worker] = updates[worker] + 1
             if (made + self.delay) % self._between == 0:
-                common, own = _whole(sim, worker, sim.workers), _whole(sim, worker, worker)
+                common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
                 meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
             if made % self._between == 0:
                 number = made // self._between - 1
@@ -181,8 +181,14 @@ class Streaming(Protocol):
                 sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
 
 
-def _whole(sim: Simulation, worker: int, replica: int) -> Copy:
-    """A replica as a worker has it at hand, whatever it is cut into."""
+def whole(sim: Simulation, worker: int, replica: int) -> Copy:
+    """A replica as a worker has it at hand, whatever it is cut into.
+
+    Args:
+        sim: the run.
+        worker: who has it at hand.
+        replica: by number.
+    """
     copies = [sim.read(worker, replica, sent=False, block=block) for block in range(sim.blocks)]
     return copies[0] if sim.blocks == 1 else sim.compose(worker, copies)
 

@@ -9,7 +9,10 @@ Example: a minute in which three learners take 0.5 s for each gradient, and the 
     ...     "algorithm": {"name": "decoupled-diloco", "learning_rate": 0.1},
     ... })
     >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
-    [386, 44]
+    [386, 56]
+    >>> in_parts = scenario.replace({"protocol.fragments": 4})  # a quarter of the model is asked for every second
+    >>> fred.run(in_parts).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
+    [386, 232]
 """
 
 from functools import partial
@@ -21,8 +24,9 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.protocols.outer_steps import whole
 from fred.protocols.protocol import Protocol
-from fred.schedule.layout import Layout
+from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
@@ -33,52 +37,63 @@ class Quorum(Protocol):
     Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
     model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
     update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
-    Grace is what is left of `overlap` updates' time when K have answered. The whole model is one fragment.
+    Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
+    for by itself, H / P updates after the one before, whether that one's answers have come or not.
     """
 
     faults: ClassVar[str] = (
         "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost."
     )
 
-    period: Count = Field(8, description="H: updates of the fastest learner, on average, between two questions")
+    period: Count = Field(8, description="H: updates of the fastest learner, on average, from question to question")
+    fragments: Count = Field(1, description="P: into how many the model is cut; each is asked for once in H updates")
+    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
     quorum: Count = Field(1, description="K: answers with which the server is content; all, if there are fewer learners")
     overlap: Annotated[float, Field(ge=0)] = Field(
         2.0, description="tau: updates of the fastest learner in which answers may come"
     )
 
     def layout(self, cluster: Cluster) -> Layout:
-        return Layout.centred(cluster.size)
+        return Layout.centred(cluster.size)._replace(blocks=self.fragments, cut=self.cut)
 
     def start(self, sim: Simulation) -> None:
-        server = _Server(sim, self)
+        fragments: list[_Fragment] = []
+        fragments += [_Fragment(sim, self, block, fragments) for block in range(self.fragments)]
         for worker in range(sim.workers):
-            sim.work(worker, partial(self._work, sim, worker, server))
-        sim.process(server.rounds())
+            sim.work(worker, partial(self._work, sim, worker, fragments))
+        for fragment in fragments:
+            sim.process(fragment.rounds())
 
-    def _work(self, sim: Simulation, worker: int, server: "_Server") -> Process:
+    def _work(self, sim: Simulation, worker: int, fragments: list["_Fragment"]) -> Process:
         try:
-            yield from server.receive(worker)
+            for fragment in fragments:
+                yield from fragment.receive(worker)
             while True:
-                gradient = sim.compute(worker, sim.own(worker))
+                gradient = sim.compute(worker, whole(sim, worker, worker))
                 yield gradient.finished
-                sim.push(gradient, worker, NOTHING)
-                server.made(worker)
+                for block in range(self.fragments):
+                    sim.push(gradient, worker, NOTHING, block)
+                for fragment in fragments:
+                    fragment.made(worker)
         finally:
-            server.leaves(worker)
+            for fragment in fragments:
+                fragment.leaves(worker)
 
 
-class _Server:
-    """Asks, collects, steps and sends."""
+class _Fragment:
+    """What the server asks, collects, steps with and sends of one block."""
 
-    def __init__(self, sim: Simulation, protocol: Quorum):
-        self._sim, self._number = sim, 0  # of the round
+    def __init__(self, sim: Simulation, protocol: Quorum, block: int, all_of_them: list["_Fragment"]):
+        self._sim, self._block, self._all = sim, block, all_of_them
         self._needed = min(protocol.quorum, sim.workers)
         step = NANOSECONDS / max(sim.cluster.worker_rates())
-        self._between, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
-        self._before: dict[int, Copy] = {}  # of who is there, the model that came last
+        self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
+        self._first = round((block + 1) * protocol.period / protocol.fragments * step)
+        self._before: dict[int, Copy] = {}  # of who is there, what came last
         self._steps = [0] * sim.workers  # since then
         self._asked: set[int] = set()  # who has still to answer
         self._answers: list[tuple[Gradient, int]] = []  # with how many steps they are of
+        self._number = 0  # of the round, twice: odd when answers count
         self._enough = sim.env.event()
 
     def leaves(self, worker: int) -> None:
@@ -87,9 +102,9 @@ class _Server:
         self._steps[worker] = 0
 
     def receive(self, worker: int) -> Process:
-        """The server's model comes, and is the learner's from then on."""
-        model: Copy = yield from self._sim.pull(worker, self._sim.workers)
-        self._sim.sync(worker, model)
+        """The server's state of it comes, and is the learner's from then on."""
+        model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
+        self._sim.sync(worker, model, block=self._block)
         self._before[worker], self._steps[worker] = model, 0
 
     def made(self, worker: int) -> None:
@@ -100,8 +115,8 @@ class _Server:
 
     def rounds(self) -> Process:
         sim = self._sim
+        yield self._first
         while True:
-            yield self._between
             yield 0  # first comes what else happens now
             begun, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
             self._asked = set(range(sim.workers))
@@ -111,27 +126,31 @@ class _Server:
             yield from sim.wait("the server", self._enough, f"{self._needed} answers")
             yield max(0, begun + self._overlap - sim.now)
             self._step()
+            yield max(0, begun + self._period - sim.now)
 
     def _answer(self, worker: int) -> None:
+        sim = self._sim
         self._asked.discard(worker)
-        difference = self._sim.difference(worker, self._before[worker], self._sim.own(worker))
-        self._sim.process(self._send(difference, self._steps[worker], self._number), worker)
+        parts = [fragment._before[worker] for fragment in self._all]
+        before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
+        difference = sim.difference(worker, before, whole(sim, worker, worker))
+        sim.process(self._send(difference, self._steps[worker], self._number), worker)
 
     def _send(self, difference: Gradient, steps: int, number: int) -> Process:
-        yield from self._sim.send(difference)
+        yield from self._sim.send(difference, block=self._block if len(self._all) > 1 else None)
         if number != self._number:
-            self._sim.drop(difference, self._sim.workers)
+            self._sim.drop(difference, self._sim.workers, block=self._block)
             return
         self._answers.append((difference, steps))
         if len(self._answers) == self._needed:
             self._enough.succeed()
 
     def _step(self) -> None:
-        """With all answers that have come; then the new model goes to all who are there."""
+        """With all answers that have come; then what is new goes to all who are there."""
         sim, answers = self._sim, self._answers
         self._asked, self._answers, self._number = set(), [], self._number + 1
         for difference, steps in answers:
-            sim.add(difference, sim.workers, weight=float(steps))
-        sim.commit(sim.workers, weight=1 / sum(steps for _, steps in answers))
+            sim.add(difference, sim.workers, block=self._block, weight=float(steps))
+        sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
         for worker in self._before:
             sim.process(self.receive(worker), worker)

@@ -37,8 +37,12 @@ class Sending(World):
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
         self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of what each worker published last
 
-    def send(self, gradient: Gradient, server: int | None = None, size: int | None = None) -> Iterable[Wait]:
-        """Bring a finished gradient to all servers, or a block of it to one; ends when it has arrived.
+    def send(
+        self, gradient: Gradient, server: int | None = None, size: int | None = None, block: int | None = None
+    ) -> Iterable[Wait]:
+        """Bring a finished gradient to all servers, or to one of them; ends when it has arrived.
+
+        Where replicas are cut, one server gets its block of it, and all servers together may get one `block`.
 
         Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.
 
@@ -46,6 +50,7 @@ class Sending(World):
             gradient: a gradient or a difference.
             server: by number, from 0; absent: all of them.
             size: bytes; absent: what the server's `send` returns, 4 for each parameter.
+            block: by number, if nothing else of it is ever sent, and all servers have a part of each; absent: all blocks.
 
         Example: 1 MB at 10 MB/s, two workers at their own links.
             >>> import fred
@@ -64,15 +69,18 @@ class Sending(World):
             >>> sim.schedule()["bytes"].tolist()[-2:]
             [250000, 1000000]
         """
-        said = None if size is None else self._say(gradient, server, size)
+        one = block if server is None else server if self.blocks > 1 else None
+        said = None if size is None else self._say(gradient, one, size)
+        if server is not None and self.blocks == 1:
+            gradient.sent = {0: ((said or self.sizes.message).whole, 1)}
         if self.links is None:
             return ()
         if gradient.underway or self.blocks > 1 or gradient.step == NONE:
-            self._note(gradient, server)
+            self._note(gradient, one)
         gradient.underway = True
         sent = said or self.sizes.message
-        upload = self.links.upload(gradient.worker, sent.whole if server is None else sent.blocks[server], server)
-        return upload if self.faultless else self._sending(gradient, server, sent, upload)
+        upload = self.links.upload(gradient.worker, sent.whole if one is None else sent.blocks[one], server)
+        return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """What a worker has just published, on its way to another; happens when it has arrived.
@@ -195,11 +203,11 @@ class Sending(World):
         yield from way
         self.record.arrived(trip, self.now)
 
-    def _note(self, gradient: Gradient, server: int | None) -> None:
+    def _note(self, gradient: Gradient, block: int | None) -> None:
         """The gradient, or a block of it, leaves, and something will be done with it: what is more than one row about it."""
         if gradient.underway:
             gradient.due += 1
-        elif server is None and self.blocks > 1:
+        elif block is None and self.blocks > 1:
             gradient.due = self.blocks
         if gradient.step == NONE and not gradient.underway:
             self.record.keep(gradient)
@@ -212,35 +220,35 @@ class Sending(World):
             self.record.together(end - cost.moving, end, gradient.worker)
         return cost.bytes, cost.messages
 
-    def _say(self, gradient: Gradient, server: int | None, size: int) -> Size:
-        """The size of what is sent for a gradient, which is kept in mind until it is used."""
-        sent = Size.cut(bytes_of(size, 0), self.shares if server is None else (1.0,) * self.blocks)
+    def _say(self, gradient: Gradient, block: int | None, size: int) -> Size:
+        """The size of what is sent for a gradient, or a block of it, which is kept in mind until it is used."""
+        sent = Size.cut(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
         counted = dict(enumerate(self._counted(sent)))
-        gradient.sent = gradient.sent | (counted if server is None else {server: counted[server]})
+        gradient.sent = gradient.sent | (counted if block is None else {block: counted[block]})
         return sent
 
-    def _sending(self, gradient: Gradient, server: int | None, sent: Size, upload: Process) -> Process:
-        """Bring a gradient to where it goes, and keep in mind what was sent again, to which server."""
+    def _sending(self, gradient: Gradient, one: int | None, sent: Size, upload: Process) -> Process:
+        """Bring a gradient, or `one` block of it, to where it goes, and keep in mind what was sent again, to which server."""
         again = yield from upload
         if not any(again):
             return
-        counted = self._counted(sent)
-        for block in range(len(counted)) if server is None else (server,):
-            share = again if len(counted) == 1 else again[block % len(again) :: self.blocks] if server is None else again
-            gradient.sent = gradient.sent | {block: _more(*counted[block], sum(share))}
+        counted = [(sent.whole, len(again))] if self.blocks == 1 else self._counted(sent)
+        for block in range(len(counted)) if one is None else (one,):
+            share = again if len(counted) == 1 else again[block % len(again) :: self.blocks] if one is None else again
+            gradient.sent = gradient.sent | {block: more(*counted[block], sum(share))}
 
     def _read(self, block: int, size: int | None) -> tuple[int, int]:
         """Bytes and messages that servers have just sent of a block."""
         usual, messages = self._down[block]
         again = 0 if self.links is None else self.links.resent()
-        return _more(bytes_of(size, usual), messages, again)
+        return more(bytes_of(size, usual), messages, again)
 
     def _counted(self, size: Size) -> list[tuple[int, int]]:
         """Bytes and messages of each block, or of the whole, of which every server gets (or sends) its part."""
         return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.whole, self.servers)]
 
 
-def _more(size: int, messages: int, again: int) -> tuple[int, int]:
+def more(size: int, messages: int, again: int) -> tuple[int, int]:
     """Bytes and messages where so many of the messages were sent again."""
     return size + size * again // messages, messages + again
 

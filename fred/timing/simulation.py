@@ -13,7 +13,7 @@ from fred.schedule.schedule import NONE, UNENDING, What
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import After, Wait
 from fred.timing.recorder import Recorder
-from fred.timing.sending import Sending, bytes_of
+from fred.timing.sending import Sending, bytes_of, more
 from fred.timing.world import Process as Process  # protocols find it here
 
 
@@ -57,22 +57,28 @@ class Simulation(Sending):
 
     # What a worker does, network included.
 
-    def pull(self, worker: int, replica: int = 0, size: int | None = None) -> Generator[Wait, Any, Copy]:
+    def pull(
+        self, worker: int, replica: int = 0, size: int | None = None, block: int = 0, server: int | None = None
+    ) -> Generator[Wait, Any, Copy]:
         """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived.
 
         Args:
             worker: who reads, from 0; so everywhere.
             replica: whose parameters, by number (`Layout`); so everywhere.
-            size: bytes; absent: the usual ones of a model.
+            size: bytes; absent: the usual ones of a model, or of the block.
+            block: which one, where replicas are cut.
+            server: which one has all of it, by number; absent: each has a part.
         """
         now = self.env._now
-        sent, messages = self._down[0] if size is None else (bytes_of(size, 0), self._down[0][1])
+        sent, messages = self._down[block] if size is None else (bytes_of(size, 0), self._down[block][1])
+        if server is not None:
+            messages = 1
         if self.links is None:
-            return self.record.pull(now, worker, replica, 0, self._steps[worker], now, sent, messages)
-        arrival = self.links.arrival(worker, sent)
+            return self.record.pull(now, worker, replica, block, self._steps[worker], now, sent, messages)
+        arrival = self.links.arrival(worker, sent, server)
         if not self.faultless:
-            sent, messages = self._read(0, size)
-        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), sent, messages)
+            sent, messages = more(sent, messages, self.links.resent())
+        copy = self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), sent, messages)
         yield arrival - now
         return copy
 

@@ -5,6 +5,8 @@
 | DiLoCo          | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1                           |
 | MuLoCo          | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                                          |
 | StreamingDiLoCo | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2                 |
+| EagerDiLoCo     | Kale, Douillard, Donchev 2025, "Eager updates for overlapped communication and           |
+|                 | computation in DiLoCo", arXiv:2502.12996                                                 |
 | DecoupledDiLoCo | "Decoupled DiLoCo" 2026, arXiv:2604.21428                                                |
 | PALSGD          | Naganuma et al. 2025, "Pseudo-asynchronous local SGD", arXiv:2504.18454, algorithm 1     |
 | EDiT            | Cheng et al. 2025, "EDiT: efficient distributed training", arXiv:2412.07210, algorithm 2 |
@@ -101,6 +103,19 @@ D <- mean of w_p - w_p,i                             (fragment p, `delay` update
 w_p <- w_p - outer step(D)                           (at its turn)
 w_p,i <- (1 - alpha) w_p + alpha w_p,i"""
     protocol: ClassVar[str] = "streaming"
+
+
+class EagerDiLoCo(DiLoCo):
+    """DiLoCo whose allreduce lasts until the end of the next round, for the workers' own differences count at once.
+
+    So every worker has an outer model of its own. With one worker it is DiLoCo.
+    """
+
+    rule: ClassVar[str] = """\\
+w_i <- w_i - step(g_i)                                   (H times, from x_i on)
+D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
+x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of each worker its own)"""
+    protocol: ClassVar[str] = "overlapped-steps"
 
 
 class DecoupledDiLoCo(DiLoCo):
