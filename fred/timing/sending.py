@@ -82,6 +82,20 @@ class Sending(World):
         upload = self.links.upload(gradient.worker, sent.whole if one is None else sent.blocks[one], server)
         return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
+    def send_between(self, difference: Gradient, server: int, receiver: int) -> Iterable[Wait]:
+        """Bring a difference from one server to another; ends when it has arrived.
+
+        Args:
+            difference: of what a server has.
+            server, receiver: by number.
+        """
+        size = self.sizes.message.whole
+        difference.sent = {0: (size, 1)}
+        if self.links is None:
+            return ()
+        self._note(difference, None)
+        return (self.links.between(server, receiver, size) - self.now,)
+
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """What a worker has just published, on its way to another; happens when it has arrived.
 
