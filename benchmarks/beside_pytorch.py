@@ -1,7 +1,7 @@
 """The transformers of `replay.py` in PyTorch, one thread, beside FRED's replay of them.
 
-PyTorch is no part of FRED's environment: `python -m benchmarks.beside_pytorch OTHER/bin/python` says which interpreter has it. The
-two are measured in turn; `docs/numerics.md` has what was found.
+PyTorch is no part of FRED's environment: `python -m benchmarks.beside_pytorch OTHER/bin/python` says which interpreter has it.
+The two are measured in turn; `docs/numerics.md` has what was found.
 """
 
 import statistics
