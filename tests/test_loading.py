@@ -205,6 +205,10 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "cluster: {workers: 2, times: [1.0, -2]}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
             r":1: cluster\.times\.1: found -2; expected greater than 0",
         ),
+        (
+            "cluster: {workers: 2, contention: {name: job}}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            ":1: cluster.contention: expected a list",
+        ),
     ],
 )
 def test_errors_say_where_and_what(tmp_path, text, message):

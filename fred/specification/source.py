@@ -244,7 +244,12 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
         elif error["type"] in ("unknown_key", "component"):
             yield keys, error["msg"]
         else:
-            expectation = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            expectation = (
+                error["msg"]
+                .removeprefix("Value error, ")
+                .replace("Input should be", "expected")
+                .replace("a valid tuple", "a list")
+            )
             if error["type"] == "int_parsing_size":
                 expectation = "expected a smaller number"
             found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
