@@ -121,7 +121,8 @@ x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of 
 class DecoupledDiLoCo(DiLoCo):
     """DiLoCo of whose workers some are enough for a step: in each array the mean direction of differences, of mean length.
 
-    Differences weigh by the updates that made them. Two, of lengths 1 and 3, at a right angle: as long as 2, half way between.
+    Differences weigh by the updates that made them. The paper takes plain means of embeddings; here all arrays are alike.
+    Two, of lengths 1 and 3, at a right angle: as long as 2, half way between.
 
         >>> from fred.learning.servers.diloco import DecoupledDiLoCo
         >>> import jax
