@@ -108,6 +108,7 @@ class Experiment:
         rates: of local steps, by optimizer.
         outer: rates of the outer optimizer that are tried with each of these, where systems have one.
         by: what the best point is chosen by, a column of the summary.
+        reported: seeds, none of which has a part in that choice.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Experiment:
     rates: Mapping[str, list[float]] = field(default_factory=lambda: RATES)
     outer: tuple[float, ...] = ()
     by: str = "loss"
+    reported: list[int] = field(default_factory=lambda: REPORTED)
 
     @property
     def key(self) -> str:
@@ -133,7 +135,7 @@ class Experiment:
         common.setdefault("evaluate", {"points": 2})
         runs = {plain(name): {**own, **self._swept(own["algorithm"])} for name, own in self.systems.items()}
         title = f"Do the claims made for local updates hold? ({self.name}, {self.task})"
-        return fred.scenario(common, title=title, seeds=SEEDS, report_seeds=REPORTED, runs=runs)
+        return fred.scenario(common, title=title, seeds=SEEDS, report_seeds=self.reported, runs=runs)
 
     def _swept(self, algorithm: Settings) -> Settings:
         optimizer = algorithm.get("optimizer", "muon" if algorithm["name"] == "muloco" else "sgd")

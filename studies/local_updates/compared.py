@@ -45,7 +45,9 @@ class Found:
     @property
     def verdict(self) -> Verdict:
         """By whether all of the interval lies between the claim's bounds, or none of it."""
-        if self.low >= self.claim.low and self.high <= self.claim.high:
+        above = self.low > self.claim.low or isinf(self.claim.low)
+        below = self.high < self.claim.high or isinf(self.claim.high)
+        if above and below:
             return Verdict.AGREES
         return Verdict.DISAGREES if self.low > self.claim.high or self.high < self.claim.low else Verdict.OPEN
 

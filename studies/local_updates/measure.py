@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 import fred
-from studies.local_updates import arrivals, lags, rounds
+from studies.local_updates import arrivals, averages, lags, rounds
 from studies.local_updates.claims import Experiment, plain
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ _MEASURED = ["seed", "loss", "target_seconds", "virtual_seconds"]
 
 def experiments() -> Iterator[Experiment]:
     """All."""
-    for part in (rounds, arrivals, lags):
+    for part in (rounds, averages, arrivals, lags):
         yield from part.experiments()
 
 
