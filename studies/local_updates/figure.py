@@ -50,17 +50,15 @@ def _lags(axes: Axes, own: pd.DataFrame) -> None:
 
 
 def _verdicts(axes: Axes, rows: pd.DataFrame) -> None:
-    made = list(experiments())[::-1]
-    left = np.zeros(len(made))
-    counts = []
-    for each in made:
+    counts: dict[str, Counter[Verdict]] = {}
+    for each in reversed(list(experiments())):
         own = rows[(rows["experiment"] == each.name) & (rows["task"] == each.task)]
-        counts.append(Counter(Found(claim, own).verdict for claim in each.claims))
+        if len(own):
+            counts[f"{each.name}, {each.task}"] = Counter(Found(claim, own).verdict for claim in each.claims)
+    left = np.zeros(len(counts))
     for verdict in Verdict:
-        widths = np.array([count[verdict] for count in counts])
-        bars = axes.barh(
-            [f"{each.name}, {each.task}" for each in made], widths, left=left, color=_COLOURS[verdict], label=verdict
-        )
+        widths = np.array([count[verdict] for count in counts.values()])
+        bars = axes.barh(list(counts), widths, left=left, color=_COLOURS[verdict], label=verdict)
         axes.bar_label(bars, [str(width) if width else "" for width in widths], label_type="center", fontsize=8)
         left += widths
     axes.set_xlabel("claims")

@@ -32,7 +32,7 @@ def text(rows: pd.DataFrame) -> str:
     Args:
         rows: one for each experiment, system and seed.
     """
-    made = [(each, rows_of(rows, each)) for each in experiments()]
+    made = [(each, own) for each in experiments() if len(own := rows_of(rows, each))]
     found = [(each, [Found(claim, own) for claim in each.claims]) for each, own in made]
     verdicts = Counter(one.verdict for _, own in found for one in own)
     systems = rows.drop_duplicates(["experiment", "task", "system"])
@@ -44,6 +44,7 @@ def text(rows: pd.DataFrame) -> str:
             **words,
             claims=verdicts.total(),
             experiments=len(made),
+            left=", ".join(f"{each.name} ({each.task})" for each in experiments() if rows_of(rows, each).empty),
             systems=len(systems),
             points=systems["points"].sum(),
             edges=systems["edge"].sum(),
