@@ -72,9 +72,9 @@ def _stale() -> Experiment:
             "cluster": {"workers": workers},
         }
     claims = []
-    for name, source in (("heloco", _HELOCO), ("cgad", _CGAD)):
-        claims.append(below(f"{name} is below Nesterov (0.7, 0.9) at delays of 8", source, LOSS, f"{name} 8", "nesterov 8"))
-        said = f"{name} loses less from delay 1 to 8 than Nesterov"
+    for name, label, source in (("heloco", "HeLoCo", _HELOCO), ("cgad", "CGAD", _CGAD)):
+        claims.append(below(f"{label} is below Nesterov (0.7, 0.9) at delays of 8", source, LOSS, f"{name} 8", "nesterov 8"))
+        said = f"{label} loses less from delay 1 to 8 than Nesterov"
         claims.append(gap(said, source, (f"{name} 8", f"{name} 1"), ("nesterov 8", "nesterov 1")))
     claims.append(below("HeLoCo is below who waits for all", _HELOCO, LOSS, "heloco 8", "sync 8"))
     setting = "2 or 9 workers of one speed, so delays of 1 or 8; data divided by label, H = 20; loss after 3,600 gradients"

@@ -33,7 +33,13 @@ def _masked() -> Experiment:
             }
     sources = {"added back": _MESH, "averaged": _MESH, "loscar": _LOSCAR}
     claims = [
-        below(f"{kind} beats overwritten, delay {delay}", source, LOSS, f"{kind} {delay}", f"overwritten {delay}")
+        below(
+            f"{'LOSCAR' if kind == 'loscar' else kind} beats overwritten, delay {delay}",
+            source,
+            LOSS,
+            f"{kind} {delay}",
+            f"overwritten {delay}",
+        )
         for delay in delays[1:]
         for kind, source in sources.items()
     ]

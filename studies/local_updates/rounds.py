@@ -170,7 +170,11 @@ def _pulled(task: str) -> Experiment:
             systems[f"pulls {share} H {period}"] = {**own, "protocol": protocol}
     claims = [
         below(
-            f"pulls in place of {share:.0%} of steps help at H = 400", _PALSGD, LOSS, f"pulls {share} H 400", "pulls 0.0 H 400"
+            f"pulls in place of {100 * share:.0f} % of steps help at H = 400",
+            _PALSGD,
+            LOSS,
+            f"pulls {share} H 400",
+            "pulls 0.0 H 400",
         )
         for share in shares[1:]
     ]
