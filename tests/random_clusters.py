@@ -125,6 +125,7 @@ def _network(draws: Draws, cluster: Options) -> Options:
         network["contention"] = [_slow_links(draws, cluster) for _ in range(draws.one(1, 1, 2))]
     if draws.has("collectives"):
         network["collective"] = draws.one(*COLLECTIVES)
+        network |= draws.one({}, {"buckets": 3})
     return network
 
 

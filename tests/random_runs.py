@@ -267,6 +267,10 @@ def _protocol_options(
         },
         "streaming": _streaming(draws),
         "overlapped-steps": {"period": draws.between(1, 5), "eager": draws.one(True, False)},
+        "local-servers": {
+            **{"period": draws.between(1, 5), "paced": draws.one(True, False)},
+            **{"pushes": draws.between(1, 6), "mixing": draws.one(0.25, 1.0)},
+        },
         "in-pairs": {"period": draws.between(1, 5)},
         "quorum": {
             **{"period": draws.between(1, 5), "quorum": draws.between(1, workers + 1), "overlap": draws.one(0.0, 2.0)},

@@ -1,13 +1,16 @@
 """Systems whose centre moves whenever a difference arrives: other programs' clocks, what they are the same as, NumPy's word."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from fred.cluster.cluster import Cluster
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
+from fred.protocols.local_servers import LocalServers
 from fred.running.execution import execute
+from fred.schedule.layout import Layout
 from fred.schedule.schedule import Verb
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import make_run, same
@@ -147,6 +150,37 @@ class PlainDelayed(PlainSGD):
         self.t += 1
 
 
+class PlainLocal(PlainSGD):
+    """Delayed Nesterov of N = 3, at rate 0.5 with momentum 0.9, on workers' servers."""
+
+    rate_momentum_n: ClassVar[tuple[float, float, int]] = 0.5, 0.9, 3
+
+    def __init__(self, params: dict, rate: float):
+        super().__init__(params, rate)
+        self.recent: list[dict] = []
+        self.momentum = dict.fromkeys(params, 0.0)
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        if not count:
+            super().update(grads, staleness)
+            return
+        rate, momentum, n = self.rate_momentum_n
+        self.recent.append(grads)
+        step = {k: rate * g / n for k, g in grads.items()}
+        if len(self.recent) == n:
+            for k in self.params:
+                self.momentum[k] = momentum * self.momentum[k] + sum(each[k] for each in self.recent) / n
+                step[k] = step[k] + rate * momentum * self.momentum[k]
+            self.recent = []
+        self.params = {k: p - step[k] for k, p in self.params.items()}
+
+
+class PlainGlobal(PlainLocal):
+    """The same, of N = 2, at rate 0.8 with momentum 0.4, on the last server."""
+
+    rate_momentum_n = 0.8, 0.4, 2
+
+
 class PlainCGAD(PlainSGD):
     """Adam, of differences that fade."""
 
@@ -234,6 +268,39 @@ def test_they_are_what_numpy_says(name, inline):
     assert found.metrics["loss"].iloc[-1] < 0.9 * found.metrics["loss"].iloc[0]
     assert PlainHeLoCo.cases == ({"agrees", "opposes", "is turned"} if name == "heloco" else set())
     assert found.schedule["staleness"][found.schedule.rows(Verb.ADD)].max() >= 4 or name == "fedbuff"
+
+
+HALOS = {
+    **{"name": "halos", "outer_rate": 0.5, "momentum": 0.9, "gathered": 3},
+    **{"global_rate": 0.8, "global_momentum": 0.4, "global_gathered": 2},
+}
+
+
+class TestServersOfServers:
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_they_are_what_numpy_says(self, inline):
+        cluster = UNEQUAL | {"network": NETWORK, "servers": 3}
+        found = outcome(HALOS, {"period": 3, "pushes": 4, "mixing": 0.25}, cluster, inline)
+        initial = {k: v.astype(float) for k, v in found.initial.items()}
+        own = [PlainSGD(initial, RATE) for _ in range(found.schedule.workers)]
+        last = by_plain(found, [*own, PlainLocal(initial, RATE), PlainLocal(initial, RATE), PlainGlobal(initial, RATE)])[-1]
+        assert largest_relative_error(found.final, last) < 1e-4
+        assert largest_relative_error(found.final, initial) > 0.1
+        assert found.schedule["replica"].max() == len(own) + 2
+
+    def test_a_local_server_that_keeps_everything_for_itself_is_delayed_nesterov(self):
+        class Alone(LocalServers):
+            """Of which the local server's model is shown."""
+
+            def layout(self, cluster: Cluster) -> Layout:
+                return super().layout(cluster)._replace(answer=range(cluster.size, cluster.size + 1))
+
+        options = {"outer_rate": 0.5, "momentum": 0.4, "gathered": 3}
+        cluster = UNEQUAL | {"network": NETWORK}
+        alone = outcome({"name": "halos", **options}, Alone(period=4, paced=False, pushes=1000), cluster)
+        delayed = outcome({"name": "delayed-nesterov", **options}, {"period": 4, "buffer": 1}, cluster)
+        assert alone.params_digest == delayed.params_digest
+        assert alone.schedule.end_ns == delayed.schedule.end_ns
 
 
 def test_who_sends_models_sends_no_gradients():

@@ -296,6 +296,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
                     "straggler-tolerant",
                     "outer-steps",
                     "overlapped-steps",
+                    "local-servers",
                     "quorum",
                     "in-pairs",
                     "local-sums",

@@ -201,6 +201,10 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "cluster: {groups: [{workers: 3}], workers: 2}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
             "`groups` hold 3 workers, but `workers` says 2",
         ),
+        (
+            "cluster: {workers: 2, times: [1.0, -2]}\nstop: {updates: 5}\nalgorithm: {name: asgd, learning_rate: 1}",
+            r":1: cluster\.times\.1: found -2; expected greater than 0",
+        ),
     ],
 )
 def test_errors_say_where_and_what(tmp_path, text, message):

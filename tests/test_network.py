@@ -12,6 +12,8 @@ from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gossip import Gossip
+from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Verb
 from fred.timing.cards import Card
@@ -259,3 +261,51 @@ def test_a_collective_waits_for_its_slowest_link():
 def test_impossible_networks_are_refused(options, message):
     with pytest.raises(FredError, match=message):
         make_run("asgd", cluster={"workers": 4, "servers": 4, "network": options})
+
+
+class TestBehindTheBackwardPass:
+    """Two workers that take 0.9 s for a gradient, 0.6 of them backwards; a ring of two sends twice half of 60 kB."""
+
+    @pytest.mark.parametrize(
+        ("bandwidth", "buckets", "rounds"),
+        [
+            (6e4, 1, [1.9, 3.8]),  # 1 s, after all of it
+            (6e4, 2, [1.6, 3.2]),  # from 0.6 s on, without a break
+            (6e4, 3, [1.5, 3.0]),  # from 0.5 s on
+            (6e5, 1, [1.0, 2.0]),
+            (6e5, 2, [0.95, 1.9]),  # the second half of 0.1 s is what does not fit
+            (6e5, 4, [0.925, 1.85]),
+        ],
+    )
+    def test_what_does_not_fit_is_waited_for(self, bandwidth, buckets, rounds):
+        cluster = Cluster(
+            workers=2,
+            compute={"name": "constant", "seconds": 0.9},
+            network={"bandwidth": bandwidth, "buckets": buckets, "message_bytes": 60_000},
+        )
+        schedule = record(Allreduce(), cluster, seconds=4)
+        rows = schedule.rows(Verb.COMMIT)
+        assert (schedule["time_ns"][rows] / 1e9)[:2].tolist() == pytest.approx(rounds)
+        adds = schedule.rows(Verb.ADD)
+        assert set(schedule["bytes"][adds].tolist()) == {60_000}
+        assert set(schedule["messages"][adds].tolist()) == {2 * buckets}
+
+    def test_a_part_waits_for_the_slowest_backward_pass(self):
+        """The other takes 1.8 s, and has half of its gradient after 1.2 s; a half takes 0.5 s, so that the second begins at 1.8 s."""
+        cluster = Cluster(
+            workers=2,
+            times=[0.9, 1.8],
+            compute={"name": "constant", "seconds": 1.0},
+            network={"bandwidth": 6e4, "buckets": 2, "message_bytes": 60_000},
+        )
+        schedule = record(Allreduce(), cluster, seconds=4)
+        assert schedule["time_ns"][schedule.rows(Verb.COMMIT)][0] / 1e9 == pytest.approx(2.3)
+
+    @pytest.mark.parametrize("protocol", [LocalSteps(period=3), GroupAveraging(group_size=2, period=4)])
+    def test_averages_of_models_hide_as_well(self, protocol):
+        def end(**network: Any) -> float:
+            options = {"latency": {"name": "constant", "seconds": 0.001}, "bandwidth": 1e5, "message_bytes": 10_000, **network}
+            cluster = Cluster(workers=4, compute={"name": "uniform", "low": 0.2, "high": 0.3}, network=options)
+            return record(protocol, cluster, gradients=60).end_ns / 1e9
+
+        assert end(buckets=4) < 0.97 * end() and end(buckets=1) == end()

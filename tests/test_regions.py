@@ -1,5 +1,6 @@
 """Networks of regions: closed forms, all rings, another simulator's clock, and today's network where all is alike."""
 
+import math
 from itertools import pairwise, permutations
 from typing import Any
 
@@ -13,6 +14,7 @@ from fred.cluster.network import Network
 from fred.cluster.regions import Regions, _best_ring
 from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
+from fred.protocols.local_servers import LocalServers
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.pairwise import Pairwise
@@ -43,9 +45,10 @@ class TestHALoS:
 
     BANDWIDTH = [[GBIT * each for each in row] for row in HALOS]
 
-    def cluster(self, **regions: Any) -> Cluster:
+    def cluster(self, number: int = 1, **regions: Any) -> Cluster:
         network = {"regions": {"bandwidth": self.BANDWIDTH, **regions}, "message_bytes": 4 * 70_426_624}
-        return Cluster(workers=16, speeds=SPEEDS, compute={"name": "constant", "seconds": 0.238391}, network=network)
+        compute: Any = {"name": "constant", "seconds": 0.238391}
+        return Cluster(workers=16, servers=number, speeds=SPEEDS, compute=compute, network=network)
 
     @pytest.mark.parametrize(("protocol", "verb"), [(OuterSteps(period=32), Verb.COMMIT), (LocalSteps(period=32), Verb.SYNC)])
     def test_a_round_of_diloco_takes_as_long(self, protocol, verb):
@@ -67,6 +70,29 @@ class TestHALoS:
             first: Any = next(row for row in rows_of(schedule) if row.verb == "PUSH" and row.worker == 15)
             assert first.begin_ns / 1e9 == pytest.approx(seconds, abs=1e-3)
             assert (first.time_ns - first.end_ns) / 1e9 == pytest.approx(seconds, abs=1e-3)
+
+    def test_servers_of_servers_have_its_clock(self):
+        """Of HALoS itself: H = 8 paced, and after 32 differences of a region one message to region 0 and one back."""
+        cluster = self.cluster(5, servers=[0, 1, 2, 3, 0])
+        schedule = record(LocalServers(), cluster, seconds=600)
+        rows = schedule.rows(Verb.COMMIT)
+        last = schedule["time_ns"][rows][schedule["replica"][rows] == 20] / 1e9
+        assert last.tolist() == pytest.approx(self.walk(600), abs=1e-5)
+        assert len(last) > 50
+
+    def walk(self, seconds: float) -> list[float]:
+        """When the last server hears of others: each worker, and each exchange, is a row of times."""
+        size, heard = 4 * 70_426_624, []
+        for region in range(4):
+            there, within = SPEEDS[4 * region : 4 * region + 4], size / self.BANDWIDTH[region][region]
+            turns = [2 * within + math.ceil(8 * speed / max(SPEEDS)) * 0.238391 / speed for speed in there]
+            pushed = sorted(turn * (number + 1) for turn in turns for number in range(int(seconds / turn)))
+            to, back = size / self.BANDWIDTH[region][0], size / self.BANDWIDTH[0][region]
+            merged = 0.0
+            while len(since := [time for time in pushed if time > merged]) >= 32:
+                heard.append(since[31] + to)
+                merged = heard[-1] + back
+        return sorted(time for time in heard if time < seconds)
 
 
 @given(table=TABLE)

@@ -19,7 +19,9 @@ from fred.protocols.choco import ChocoGossip
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.drop_compute import DropCompute
 from fred.protocols.eager import Eager
+from fred.protocols.local_servers import LocalServers
 from fred.protocols.outer_steps import OuterSteps, Streaming
+from fred.protocols.overlapped_steps import OverlappedSteps
 from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
 from fred.running.problem import Problem
@@ -369,11 +371,12 @@ def test_what_is_sent_is_as_many_messages_as_were_sent_times_the_size_of_each(pr
     sizes = Sizes(shares, Size.cut(model, shares), Size.cut(message, shares))
     schedule = record(protocol, cluster, gradients=40, seed=seed, sizes=sizes)
     assert (schedule["bytes"] >= 0).all()
-    if isinstance(protocol, (Allreduce, ChocoGossip, Cutoff, DropCompute, Eager, OuterSteps, Streaming)):
+    if isinstance(protocol, (Allreduce, ChocoGossip, Cutoff, DropCompute, Eager, OuterSteps, OverlappedSteps, Streaming)):
         twice = record(protocol, cluster, gradients=40, seed=seed, sizes=Sizes.alike(message, shares))
         assert schedule.digest() == twice.digest(), "how large models are is no matter"
         return
     for verbs, size in (((Verb.PULL,), model), ((Verb.PUSH, Verb.ADD, Verb.DROP), message)):
         rows = schedule.rows(*verbs)
-        each = np.ceil(size / layout.blocks) if layout.blocks > 1 else size / (cluster.servers if layout.on_servers else 1)
+        parts = cluster.servers if layout.on_servers and not isinstance(protocol, LocalServers) else 1
+        each = np.ceil(size / layout.blocks) if layout.blocks > 1 else size / parts
         assert schedule["bytes"][rows].sum() == pytest.approx(schedule["messages"][rows].sum() * each)

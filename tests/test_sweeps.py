@@ -131,6 +131,7 @@ class TestBest:
         written = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
         assert {"sweep.csv", "best.csv"} <= written
         assert (tmp_path / "out" / "figures" / "sweep.svg").exists()
+        assert result.outcome("asgd").name == best.outcomes[0].name, "of a swept run, the best point's"
         again = fred.load_result(tmp_path / "out")
         assert again.best.equals(result.best)
         assert again.scenario == result.scenario

@@ -138,6 +138,7 @@ def fitting(name: str, cluster: Cluster, **chosen: Any) -> Protocol:
         "local-steps": {"period": 3},
         "outer-steps": {"period": 3},
         "overlapped-steps": {"period": 3},
+        "local-servers": {"period": 3, "pushes": 4},
         "in-pairs": {"period": 3},
         "quorum": {"period": 3},
         "streaming": {"period": 4, "delay": 1, "mixing": 0.5},

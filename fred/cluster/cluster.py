@@ -73,6 +73,7 @@ class Cluster(Component):
         grouped = sum(group.workers for group in self.groups)
         if self.network is not None and self.network.regions is not None:
             self.network.regions.of(self.workers or grouped)
+            self.network.regions.of_servers(self.servers)
         if self.groups and self.workers not in (None, grouped):
             raise ValueError(f"`groups` hold {grouped} workers, but `workers` says {self.workers}")
         if (given := [name for name in ("groups", "speeds", "times") if getattr(self, name)])[1:]:

@@ -30,7 +30,7 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.latency import AnyLatency, Constant, Latency
 from fred.cluster.regions import Regions
 from fred.components import registry
-from fred.components.component import Component, OneOf, Whole
+from fred.components.component import Component, Count, OneOf, Whole
 from fred.components.limits import MOST_BYTES
 from fred.errors import FredError
 
@@ -122,6 +122,11 @@ class Network(Component):
     collective: Collective = Field("ring", description="how an allreduce is done")
     regions: Regions | None = Field(
         None, description="where workers and servers are, and how wide the way is from each to each"
+    )
+    buckets: Count = Field(
+        1,
+        description="equal parts in which allreduces begin while the backward pass, the last two thirds of a gradient's time, "
+        "still makes the next part; 1: when it is over",
     )
     efficiency: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="the share of every bandwidth that links really reach"

@@ -44,7 +44,7 @@ class Regions(Component):
         None, description="of a message from each region to each, s, or a CSV file; absent: the network's"
     )
     workers: tuple[Whole, ...] = Field((), description="the region of each worker; absent: as many in each, in order")
-    servers: Whole = Field(0, description="the region in which all servers are")
+    servers: Whole | tuple[Whole, ...] = Field(0, description="the region in which all servers are, or that of each")
     collective: Literal["ring", "hierarchical"] = Field(
         "ring",
         description="allreduces: a ring whose slowest link is the fastest, or trees in regions and a ring of these",
@@ -72,7 +72,8 @@ class Regions(Component):
                 raise ValueError(
                     f"`{name}` has rows of {sorted({len(row) for row in table})} numbers; expected {number} of {number}"
                 )
-        for name, region in (("workers", max(self.workers, default=0)), ("servers", self.servers)):
+        servers = self.servers if isinstance(self.servers, tuple) else (self.servers,)
+        for name, region in (("workers", max(self.workers, default=0)), ("servers", max(servers, default=0))):
             if region >= number:
                 raise ValueError(f"`{name}` names region {region}; expected 0 to {number - 1}")
         return self
@@ -82,6 +83,14 @@ class Regions(Component):
         if self.workers and len(self.workers) != workers:
             raise ValueError(f"`network.regions.workers` says where {len(self.workers)} workers are; expected {workers}")
         return self.workers or tuple(worker * len(self.bandwidth) // workers for worker in range(workers))
+
+    def of_servers(self, servers: int) -> tuple[int, ...]:
+        """The region of each of so many `servers`. Raises ValueError if others are given."""
+        if isinstance(self.servers, int):
+            return (self.servers,) * servers
+        if len(self.servers) != servers:
+            raise ValueError(f"`network.regions.servers` says where {len(self.servers)} servers are; expected {servers}")
+        return self.servers
 
     def seconds(self, members: Sequence[int], size: int) -> float:
         """How long an allreduce of `size` bytes takes among so many `members` of each region [regions]."""

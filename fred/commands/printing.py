@@ -87,7 +87,9 @@ def _chosen(swept: result.Result) -> str:
     scenario = swept.scenario
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "which are reported, too"
     by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
-    return f"the best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; "
+    ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
+    beyond = f"at an end of what was tried, so look beyond it: {', '.join(ends)}; " if ends else ""
+    return f"the best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; {beyond}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

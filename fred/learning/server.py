@@ -150,6 +150,16 @@ class Server(Component):
         rate = self.learning_rate * (workers if self.scaling == "workers" else 1)
         return State(params=params, clock=jnp.int32(0), optimizer=memory, rate=jnp.float32(rate))
 
+    def place(self, state: State, replica: int, replicas: int) -> State:
+        """The state with which a replica begins, where not all begin alike.
+
+        Args:
+            state: with which all would.
+            replica: by number (`Layout`).
+            replicas: how many there are.
+        """
+        return state
+
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """One update with one worker's message (its gradient), computed at the parameters of update `timestamp`.
 

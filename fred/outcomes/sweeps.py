@@ -78,3 +78,24 @@ def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
     means = points[np.isfinite(points["mean"])].groupby("run", sort=False)["mean"]
     found = points.loc[means.idxmax() if highest else means.idxmin()].reset_index(drop=True)
     return found.assign(points=found["run"].map(points["run"].value_counts()))
+
+
+def at_the_ends(points: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str, float]]:
+    """Of each run's best point: the run, each key of three values or more whose value is the least or largest, and that value.
+
+    Args:
+        points: a row per point, as `table` gives them.
+        best: some of these rows.
+
+    >>> points = pd.DataFrame({"run": "a", "point": ["a1", "a2", "a3"], "rate": [0.1, 0.2, 0.4], "mean": [2.0, 3.0, 1.0]})
+    >>> at_the_ends(points, points.tail(1)), at_the_ends(points, points[1:2])
+    ([('a', 'rate', 0.4)], [])
+    """
+    found = []
+    for _, row in best.iterrows():
+        own = points[points["run"] == row["run"]]
+        for key in keys_of(points):
+            tried = own[key].dropna()
+            if pd.api.types.is_numeric_dtype(tried) and tried.nunique() > 2 and row[key] in (tried.min(), tried.max()):
+                found.append((str(row["run"]), key, float(row[key])))
+    return found

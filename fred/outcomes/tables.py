@@ -190,7 +190,7 @@ class Tables:
         """Everything about one run with one seed. Raises FredError for an unknown one.
 
         Args:
-            run: its name.
+            run: its name; of one that was swept, its best point.
             seed: one of the scenario's; by default the first.
 
         It has schedule, metrics, run_times and summary; with a task also initial and final parameters, arrays by path; digests.
@@ -204,6 +204,7 @@ class Tables:
         >>> fred.run(scenario).outcome("asgd").summary["gradients"]
         {'computed': 4, 'applied': 4, 'dropped': 0, 'in_flight': 1}
         """
+        run = self.called(run)
         for each in self.outcomes:
             if each.name == run and seed in (None, each.seed):
                 return each

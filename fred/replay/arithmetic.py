@@ -76,7 +76,9 @@ class Arithmetic:
             ]
             for cut in cuts
         ]
-        return [state for replica in range(replicas) for state in states[replica % len(states)]]
+        return [
+            self.given.place(state, replica, replicas) for replica in range(replicas) for state in states[replica % len(states)]
+        ]
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
         """What a worker remembers before its first message; its codec draws what follows from the `words`."""

@@ -233,7 +233,8 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
     """Where each error is, and what to say about it; those inside a component come out one by one."""
     for error in errors:
         context = error.get("ctx", {})
-        keys = (*prefix, *(key for key in error["loc"] if key != "[key]"), *([context["key"]] if "key" in context else []))
+        place = (key for key in error["loc"] if not _of_pydantic(key))
+        keys = (*prefix, *place, *([context["key"]] if "key" in context else []))
         if "nested" in context:
             yield from problems(context["nested"], keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
@@ -248,3 +249,12 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
                 expectation = "expected a smaller number"
             found = "" if isinstance(error["input"], (dict, list)) else f"found {quoted(error['input'])}; "
             yield keys, found + expectation
+
+
+def _of_pydantic(key: str | int) -> bool:
+    """Whether this part of a place is not the user's: which of several kinds of values was tried.
+
+    >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]") if not _of_pydantic(key)]
+    ['times', 1]
+    """
+    return isinstance(key, str) and key.endswith("]") and key.startswith(("[", "literal[", "tuple[", "list[", "function-"))

@@ -35,17 +35,21 @@ class Links:
 
     def __init__(self, env: Loop, cluster: Cluster, seed: int, faults: Faults | None = None):
         network = cluster.network.effective if cluster.network else Network()
-        self._env, self._servers = env, cluster.servers
+        self._env, self._servers, self._network = env, cluster.servers, network
         self._node_of: list[int] = cluster.node_of.tolist()
         self._slow_workers = self._slowness(cluster.link_loads("workers", seed), cluster.size)
         self._slow_servers = self._slowness(cluster.link_loads("servers", seed), cluster.servers)
         # Where servers differ, what is for all of them travels as that many messages.
-        self._singly = cluster.servers > 1 and bool(network.servers or self._slow_servers)
+        self._region_of: tuple[int, ...] = ()  # of each worker, where there are regions
+        self._region_of_server = network.regions.of_servers(cluster.servers) if network.regions else (0,) * cluster.servers
+        differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
+        self._singly = cluster.servers > 1 and bool(differ)
         self._faults = faults
         self._again = 0  # messages that were sent again and nobody has asked for
         self._late: dict[int, deque[int]] = defaultdict(deque)  # of each sender's next messages, ns
-        self._region_of: tuple[int, ...] = ()  # of each worker, where there are regions
         self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each, where they are given
+        self._between: dict[tuple[int, int], Card] = {}  # links of servers to each other
+        self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
@@ -72,7 +76,7 @@ class Links:
             again = self.resent()
         yield latency
         now = self._env._now
-        done = max(self._passed(self._inward, now, size, server), self._upward[worker].passes(now, size))
+        done = max(self._passed(self._inward, now, size, server), self._upward[server or 0][worker].passes(now, size))
         if done > now:
             yield done - now
         return [again] if server is not None else [again // self._servers] * self._servers
@@ -94,7 +98,31 @@ class Links:
             latency = self._slow_servers.latency(server or 0, latency)
         if self._faults is not None:
             latency += self._lateness(self._faults, "to-workers", worker, server)
-        return max(sent, self._downward[worker].passes(now, size)) + latency
+        return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
+
+    def between(self, sender: int, receiver: int, size: int) -> int:
+        """When `size` bytes that one server sends to another now have arrived, ns: at once, if it is the same one.
+
+        The message passes both cards, and the link between their regions, at the same time, and is never lost.
+
+        Args:
+            sender, receiver: servers, by number.
+            size: bytes.
+        """
+        now, regions = self._env._now, self._network.regions
+        if sender == receiver:
+            return now
+        own, other = self._region_of_server[sender], self._region_of_server[receiver]
+        if (sender, receiver) not in self._between:
+            self._between[sender, receiver] = Card(regions.bandwidth[own][other] if regions else None)
+        cards = (self._outward[sender], self._between[sender, receiver], self._inward[receiver])
+        if regions is not None and regions.latency is not None:
+            latency = round(regions.latency[own][other] * NANOSECONDS)
+        else:
+            latency = self._from_server[sender]()
+        if self._slow_servers is not None:
+            latency = self._slow_servers.latency(sender, latency)
+        return max(card.passes(now, size) for card in cards) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
         """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
@@ -168,12 +196,11 @@ class Links:
         self._leaving, self._entering = (
             [Card(network.node_bandwidth) for _ in range(max(self._node_of) + 1)] for _ in range(2)
         )
-        self._upward, self._downward = self._out, self._in  # to servers, from servers
+        upward, downward = self._out, self._in  # to servers, from servers
         if network.node_bandwidth is not None:
-            self._upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
-            self._downward = [
-                SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)
-            ]
+            upward = [SharedCard(link, self._leaving[node]) for link, node in zip(self._out, self._node_of, strict=True)]
+            downward = [SharedCard(link, self._entering[node]) for link, node in zip(self._in, self._node_of, strict=True)]
+        self._upward, self._downward = [upward] * self._servers, [downward] * self._servers
         if network.regions is not None:
             self._lay_ways(network.regions, workers)
         self._inner_out, self._inner_in = self._out, self._in
@@ -183,7 +210,7 @@ class Links:
             )
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
-        """Of each worker one to each region, and one from each; servers are all in one."""
+        """Of each worker one to each region, and one from each."""
         self._region_of = regions.of(workers)
         table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
         self._to, self._from = (
@@ -193,8 +220,9 @@ class Links:
             ]
             for width in (lambda own, other: table[own][other], lambda own, other: table[other][own])
         )
-        self._upward = [ways[regions.servers] for ways in self._to]
-        self._downward = [ways[regions.servers] for ways in self._from]
+        for_region = [([to[region] for to in self._to], [away[region] for away in self._from]) for region in everywhere]
+        self._upward = [for_region[region][0] for region in self._region_of_server]
+        self._downward = [for_region[region][1] for region in self._region_of_server]
 
     def _of_server(self, server: int, bandwidth: float | None) -> Card:
         own = card_of(bandwidth, self._slow_servers, server)
@@ -231,8 +259,10 @@ class Links:
             return (lambda: nanoseconds) if slow is None else _slowed(slow, worker, lambda: nanoseconds)
 
         own = list(enumerate(self._region_of))
-        self._up = [[fixed(worker, table[region][regions.servers]) for worker, region in own]] * self._servers
-        self._down = [[fixed(worker, table[regions.servers][region]) for worker, region in own]] * self._servers
+        there = self._region_of_server
+        up = {server: [fixed(worker, table[region][server]) for worker, region in own] for server in set(there)}
+        down = {server: [fixed(worker, table[server][region]) for worker, region in own] for server in set(there)}
+        self._up, self._down = [up[server] for server in there], [down[server] for server in there]
         self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in own]
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:

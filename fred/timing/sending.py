@@ -17,6 +17,8 @@ from fred.timing.loop import Wait
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
 
+_BACKWARD = 2 / 3  # of a gradient's time: the backward pass computes twice as much as the forward pass
+
 
 class Sending(World):
     """The network at hand, and what messages cost.
@@ -82,6 +84,20 @@ class Sending(World):
         upload = self.links.upload(gradient.worker, sent.whole if one is None else sent.blocks[one], server)
         return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
+    def send_between(self, difference: Gradient, server: int, receiver: int) -> Iterable[Wait]:
+        """Bring a difference from one server to another; ends when it has arrived.
+
+        Args:
+            difference: of what a server has.
+            server, receiver: by number.
+        """
+        size = self.sizes.message.whole
+        difference.sent = {0: (size, 1)}
+        if self.links is None:
+            return ()
+        self._note(difference, None)
+        return (self.links.between(server, receiver, size) - self.now,)
+
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
         """What a worker has just published, on its way to another; happens when it has arrived.
 
@@ -142,8 +158,9 @@ class Sending(World):
             200000000
         """
         network, workers, spread = self._gathering(members)
-        cost = network.allreduce(spread, bytes_of(size, self.sizes.model.whole), algorithm)
-        return self._together(cost, workers, begin, awaited)
+        parts = network.buckets
+        cost = network.allreduce(spread, bytes_of(size, self.sizes.model.whole) // parts, algorithm)
+        return self._together(self._behind(cost, parts, workers, begin), workers, begin, awaited)
 
     def add_up(
         self, members: int | Sequence[int], begin: int | None = None, awaited: Collection[int] = (), block: int | None = None
@@ -170,8 +187,9 @@ class Sending(World):
         """
         size = self.sizes.message.whole if block is None else self.sizes.message.blocks[block]
         network, workers, spread = self._gathering(members)
-        cost = network.allreduce(spread, size) if self.sizes.summable else network.allgather(spread, size)
-        return self._together(cost, workers, begin, awaited)
+        parts = network.buckets
+        cost = (network.allreduce if self.sizes.summable else network.allgather)(spread, size // parts)
+        return self._together(self._behind(cost, parts, workers, begin), workers, begin, awaited)
 
     def _gathering(self, members: int | Sequence[int]) -> tuple[Network, Sequence[int], int | Collection[int]]:
         """The network, who takes part in a collective operation, and how many, on each node or in each region."""
@@ -180,6 +198,23 @@ class Sending(World):
             there = Counter(self._region_of[worker] for worker in workers)
             return network, workers, [there[region] for region in range(len(network.regions.bandwidth))]
         return network, workers, Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
+
+    def _behind(self, cost: Cost, parts: int, workers: Sequence[int], begin: int | None) -> Cost:
+        """The cost of `parts` operations like this one, less what is over when they could first be done all at once.
+
+        One after the other, each begins when all workers' backward passes have come so far [Li et al. 2020, arXiv:2006.15704].
+        """
+        if parts == 1:
+            return cost
+        asked = self.now if begin is None else begin
+        latest = [self.record.latest[worker] for worker in workers]
+        computed = [(each.end, _BACKWARD * (each.end - each.begin)) for each in latest if each.end <= asked]
+        over = 0
+        for part in range(1, parts + 1):
+            made = max((round(end - backward * (1 - part / parts)) for end, backward in computed), default=asked)
+            over = max(over, made) + cost.nanoseconds
+        left = max(0, over - asked)
+        return Cost(left, cost.bytes * parts, cost.messages * parts, left)
 
     def _together(self, cost: Cost, workers: Sequence[int], begin: int | None, awaited: Collection[int]) -> Cost:
         """The cost of a collective operation, with what links and absences make of it."""

@@ -82,6 +82,20 @@ class Simulation(Sending):
         yield arrival - now
         return copy
 
+    def pull_between(self, worker: int, replica: int, server: int, receiver: int) -> Generator[Wait, Any, Copy]:
+        """One server sends the parameters that it has now to another; ends when they have arrived.
+
+        Args:
+            worker: in whose name.
+            replica: whose parameters.
+            server, receiver: by number.
+        """
+        now, size = self.env._now, self.sizes.model.whole
+        arrival = now if self.links is None else self.links.between(server, receiver, size)
+        copy = self.record.pull(now, worker, replica, 0, self._steps[worker], min(arrival, UNENDING), size, 1)
+        yield arrival - now
+        return copy
+
     def duration(self, worker: int) -> int:
         """How long the `worker`'s next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
         duration = self._durations[worker]()

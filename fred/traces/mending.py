@@ -151,7 +151,7 @@ class Mender:
         return (
             f"{int(gaps.sum()):,} of {gaps.size:,} times are missing{why}. Mend the file, leave out such iterations "
             "(`missing: drop`), or fill in the worker's time before (`missing: previous`) or the median of the iteration's "
-            "other times (`missing: median`)"
+            "other times (`missing: median`); on a command line, --missing and the word"
         )
 
 

@@ -79,7 +79,7 @@ class Reading(Component):
         if absent:
             raise FredError(
                 f"{file.path} has no column `{absent[0]}`; it has {listed(file.header)}; expected {listed(needed)}: "
-                "if they are called otherwise, say so with `columns`"
+                "if they are called otherwise, say so with `columns` (on a command line: --columns OURS=THEIRS,...)"
             )
         node = [self._name("node")] if self._name("node") in file.header else []
         _check_apart(file, dict(zip([*roles, "node"], [*needed, *node], strict=False)))

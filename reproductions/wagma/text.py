@@ -43,8 +43,10 @@ without communication and waiting.
 * Ablation 3 and eager-SGD: the paper's 1.61 and 1.55 steps per second without delays leave 24 ms for WAGMA's communication.
   Three more phases of the butterfly at that speed cannot cost a fifth of a step, nor does it matter who starts eager-SGD's
   allreduce, as few are late. At the 1.6 GB/s that D-PSGD needs in figure 5 (below) both agree, but then WAGMA does only 1.2
-  steps per second without delays. The published code averages a tensor as soon as its gradient is there, so that most of it
-  is hidden behind the backward pass; what a second exchange or a larger group adds is not. FRED hides nothing.
+  steps per second without delays. The published code averages a tensor as soon as its gradient is there. Where FRED does so,
+  too (`network.buckets`: in 50 parts, behind the last two thirds of a gradient's time), a group of all costs nothing more than
+  one of eight, at either speed, and eager-SGD is as fast as WAGMA: what hides communication does not tell them apart. SGP then
+  agrees exactly, and D-PSGD no longer; their exchanges with neighbours are not hidden.
 * SGP, local SGD, D-PSGD: how often nobody is delayed. The published streams start equal, and 97% of the first hundred steps
   delay somebody, but 88% of those after a thousand (87%: independent draws, as here).
 * Not explained: about 6% between WAGMA and those that wait for all, if the printed throughputs without delays are taken

@@ -55,6 +55,7 @@ OWN, PUBLISHED, JITTER, RING, SLOWER = (
     "the ring for every global allreduce",
     "1.6 GB/s, from figure 5's 410 minutes",
 )
+BEHIND, BEHIND_SLOW = "allreduces behind the backward pass, in 50 parts", "the same at 1.6 GB/s"
 HALF, NEVER, SOLO = "eager-SGD starts with half", "eager-SGD never waits for all", "eager-SGD starts with the first"
 CUT, THINNER = "the tail cut off at 43.5 s", "a thinner tail, and one of 2,500 up to 43.5 s"
 TWICE, BESIDE = "1.6 GB/s", "AD-PSGD's exchanges not hidden"
@@ -64,6 +65,8 @@ VARIATIONS = (
     Variation("4", PUBLISHED, ("wagma", *FOUR), [f"cluster.contention={_PUBLISHED}"]),
     Variation("4", JITTER, ("wagma", *FOUR), [f"cluster.compute={_SPREAD}"]),
     Variation("4", RING, ("wagma", *FOUR), [f"runs.{run}.cluster.network.collective=ring" for run in _BUTTERFLIES]),
+    Variation("4", BEHIND, ("wagma", *FOUR), ["cluster.network.buckets=50"]),
+    Variation("4", BEHIND_SLOW, ("wagma", *FOUR), [f"cluster.network.bandwidth={SLOW}", "cluster.network.buckets=50"]),
     Variation("4", HALF, (EAGER,), [f"runs.{EAGER}.protocol.start_by=half"]),
     Variation("4", SOLO, (EAGER,), [f"runs.{EAGER}.protocol.start_by=solo"]),
     Variation("4", NEVER, (EAGER,), [f"runs.{EAGER}.protocol.period=null"]),

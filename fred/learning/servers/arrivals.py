@@ -5,6 +5,7 @@
 | FedBuff         | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1                                            |
 | FedAsync        | Xie, Koyejo, Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934, algorithm 1           |
 | DelayedNesterov | Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, algorithm 3 |
+| HALoS           | Kim et al. 2025, "HALoS: hierarchical asynchronous local SGD over slow networks", arXiv:2506.04531      |
 | CGAD            | "CGAD" 2026, arXiv:2605.09126                                                                           |
 | HeLoCo          | "HeLoCo" 2026, arXiv:2606.00271                                                                         |
 
@@ -142,18 +143,62 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
 
     def init(self, params: Params, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
-        every = jnp.int32(self.gathered or workers)
-        return super().init(params, workers).replace(speed=zeros, waiting=zeros, every=every)
+        state = super().init(params, workers).replace(speed=zeros, waiting=zeros, arrived=jnp.int32(0))
+        return state.replace(
+            every=jnp.int32(self.gathered or workers),
+            outer_rate=jnp.float32(self.outer_rate),
+            momentum=jnp.float32(self.momentum),
+        )
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
         """A step with `total`, one difference."""
-        every, last = jnp.float32(state.every), (state.clock + 1) % state.every == 0
+        every, last = jnp.float32(state.every), (state.arrived + 1) % state.every == 0
         waiting = jax.tree.map(jnp.add, state.waiting, total)
-        speed = jax.tree.map(lambda b, d: jnp.where(last, self.momentum * b + d / every, b), state.speed, waiting)
-        share = jnp.where(last, 1 - self.spread * (every - 1), self.spread) * self.momentum
-        params = jax.tree.map(lambda p, b, d: p - self.outer_rate * (share * b + d / every), state.params, speed, total)
+        speed = jax.tree.map(lambda b, d: jnp.where(last, state.momentum * b + d / every, b), state.speed, waiting)
+        share = jnp.where(last, 1 - self.spread * (every - 1), self.spread) * state.momentum
+        params = jax.tree.map(lambda p, b, d: p - state.outer_rate * (share * b + d / every), state.params, speed, total)
         waiting = jax.tree.map(lambda d: jnp.where(last, 0.0, d), waiting)
-        return state.replace(params=params, speed=speed, waiting=waiting, clock=state.clock + 1)
+        counts = {"clock": state.clock + 1, "arrived": state.arrived + 1}
+        return state.replace(params=params, speed=speed, waiting=waiting, **counts)
+
+
+class HALoS(DelayedNesterov):
+    """Delayed Nesterov on local servers, and again, with constants of its own, on the one that hears from these.
+
+    Three servers, of which the last is that one; the same difference moves its model by 0.3 / 2 of it, the others' by 3.2 / 16.
+
+        >>> from fred.learning.servers.arrivals import HALoS
+        >>> import jax.numpy as jnp
+        >>> server = HALoS(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+        >>> states = [server.place(state, replica, replicas=5) for replica in range(5)]
+        >>> moved = [server.apply_round(each, {"w": jnp.array([1.0])}, timestamp=0, count=1) for each in states]
+        >>> [round(float(each.params["w"][0]), 2) for each in moved[2:]]
+        [0.8, 0.8, 0.85]
+    """
+
+    rule: ClassVar[str] = """\
+w_i <- w_i - step(g_i)                   (H times, from w_s on; s: the worker's server)
+w_s <- delayed Nesterov step of (w_s when it was read - w_i)
+w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of these)
+w_s <- (1 - a) w_s + a w                 (when w has come)"""
+    protocol: ClassVar[str] = "local-servers"
+    protocol_options: ClassVar[dict[str, Any]] = {}
+
+    outer_rate: Rate = Field(3.2, description="of local servers' steps")
+    gathered: Count | None = Field(
+        16, description="N: differences in each change of a local server's momentum; absent: one of each worker"
+    )
+    global_rate: Rate = Field(0.3, description="of the last server's steps")
+    global_momentum: Momentum = Field(0.5, description="mu there")
+    global_gathered: Count = Field(2, description="N there")
+
+    def place(self, state: State, replica: int, replicas: int) -> State:
+        """The state of a replica: the last one of all `replicas` has the global constants."""
+        if replica < replicas - 1:
+            return state
+        there = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
+        return state.replace(**there, momentum=jnp.float32(self.global_momentum))
 
 
 class CGAD(DiLoCo):

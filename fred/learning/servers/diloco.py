@@ -50,7 +50,7 @@ class DiLoCo(Server):
     """
 
     family: ClassVar[Family] = Family.AVERAGED
-    rule: ClassVar[str] = """\\
+    rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)                  (H times, from w on)
 w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- mu b + D, times outer_rate)"""
     protocol: ClassVar[str] = "outer-steps"
@@ -81,7 +81,7 @@ w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- 
 class MuLoCo(DiLoCo):
     """DiLoCo whose local steps are Muon's: orthogonal ones for matrices, Adam's for vectors."""
 
-    rule: ClassVar[str] = """\\
+    rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)                  (H times, from w on; Muon: U V^T of its momentum U S V^T)
 w <- w - outer step(mean of w - w_i)"""
     protocol: ClassVar[str] = "outer-steps"
@@ -97,7 +97,7 @@ class StreamingDiLoCo(DiLoCo):
     With one fragment, no delay and no mixing it is DiLoCo.
     """
 
-    rule: ClassVar[str] = """\\
+    rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)
 D <- mean of w_p - w_p,i                             (fragment p, `delay` updates before its turn; every H / P the next p)
 w_p <- w_p - outer step(D)                           (at its turn)
@@ -111,7 +111,7 @@ class EagerDiLoCo(DiLoCo):
     So every worker has an outer model of its own. With one worker it is DiLoCo.
     """
 
-    rule: ClassVar[str] = """\\
+    rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)                                   (H times, from x_i on)
 D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
 x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of each worker its own)"""
@@ -174,7 +174,7 @@ class PALSGD(DiLoCo):
         [1.5]
     """
 
-    rule: ClassVar[str] = """\\
+    rule: ClassVar[str] = """\
 w_i <- w_i - step(g_i)                               (of each H local updates, a share 1 - p)
 w_i <- w_i - rate (1 - p) / p k (w_i - w)            (the others: `pulls`; no gradient, no message)
 w <- w - outer step(mean of w - w_i)"""

@@ -1,0 +1,134 @@
+"""Workers with a server nearby, which answers at once, and one server for these servers [Kim et al. 2025, arXiv:2506.04531].
+
+Example: a minute of two regions with two workers and a server each, and the servers' server in the first; gradients take 0.5 s.
+    >>> import fred
+    >>> regions = {"bandwidth": [[1e9, 1e6], [1e6, 1e9]], "servers": [0, 1, 0]}
+    >>> scenario = fred.scenario({
+    ...     "cluster": {
+    ...         "workers": 4,
+    ...         "servers": 3,
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"regions": regions, "message_bytes": 1_000_000},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": {"name": "local-servers", "period": 8, "pushes": 4},
+    ...     "algorithm": {"name": "halos", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
+    [476, 70, 74]
+"""
+
+import math
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+
+class LocalServers(Protocol):
+    """H steps from its server's model on a worker sends it the difference, and starts again from what the server has then.
+
+    After K differences a server sends what they have changed to the last server, whose model comes back and is mixed with its
+    own. Meanwhile it serves its workers; what these change until then the last server never hears of. A worker's server is that
+    in its region, or, where there are no regions, they have equal shares of the workers; a single server is both. What they
+    send each other counts as sent to and from servers.
+    """
+
+    faults = "Who is back starts from its server's model, and what it had not sent is lost; nobody waits."
+
+    period: Count = Field(8, description="H: updates of the fastest worker before it sends what they have changed")
+    paced: bool = Field(True, description="whether slower workers make fewer steps, H x their speed / the largest, rounded up")
+    pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.25, description="a: share of the last server's model in the mixture")
+
+    def check(self, cluster: Cluster) -> None:
+        if None in _nearest(cluster):
+            raise ValueError("needs a server in each worker's region, besides the last one: see `network.regions.servers`")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        own, everything = cluster.size, cluster.size + _local(cluster) + 1
+        return Layout(everything, range(everything - 1, everything), range(own, everything))
+
+    def start(self, sim: Simulation) -> None:
+        nearest, rates = _nearest(sim.cluster), sim.cluster.worker_rates()
+        servers = {number: _LocalServer(sim, self, number, nearest) for number in set(nearest) if number is not None}
+        for worker, number in enumerate(nearest):
+            assert number is not None
+            steps = math.ceil(self.period * rates[worker] / max(rates) - 1e-9) if self.paced else self.period
+            sim.work(worker, partial(self._work, sim, worker, servers[number], steps))
+
+    def _work(self, sim: Simulation, worker: int, server: "_LocalServer", steps: int) -> Process:
+        while True:
+            before = yield from sim.pull(worker, server.replica, server=server.number)
+            sim.sync(worker, before)
+            for _ in range(steps):
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+            difference = sim.difference(worker, before, sim.own(worker))
+            yield from sim.send(difference, server=server.number)
+            sim.add(difference, server.replica)
+            sim.commit(server.replica, weight=1.0)
+            server.pushed(worker)
+
+
+class _LocalServer:
+    """Counts what it gets, and exchanges models with the last server; in the name of a worker of its own that is there."""
+
+    def __init__(self, sim: Simulation, protocol: LocalServers, number: int, nearest: list[int | None]):
+        self._sim, self.number, self.replica = sim, number, sim.workers + number
+        self._last, self._everything = sim.servers - 1, sim.workers + _local(sim.cluster)  # server, and its replica
+        self._workers = [worker for worker, server in enumerate(nearest) if server == number]
+        self._every, self._mixing = protocol.pushes, protocol.mixing
+        self._merged = sim.read(self._workers[0], self._everything, sent=False)
+        self._pushes = 0  # since then
+
+    def pushed(self, worker: int) -> None:
+        """One more difference, of this worker."""
+        self._pushes += 1
+        if self._pushes == self._every:
+            own = self._sim.read(worker, self.replica, sent=False)
+            self._sim.process(self._exchange(self._sim.difference(worker, self._merged, own)))
+
+    def _exchange(self, difference: Gradient) -> Process:
+        sim, everything = self._sim, self._everything
+        yield from sim.send_between(difference, self.number, self._last)
+        sim.add(difference, everything)
+        sim.commit(everything, weight=1.0)
+        somebody = yield from self._present()
+        model = yield from sim.pull_between(somebody, everything, self._last, self.number)
+        somebody = yield from self._present()
+        sim.sync(somebody, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
+        own = sim.read(somebody, self.replica, sent=False)
+        # With the age of what has come: a mixture is as old as its first part.
+        self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (own, 1.0)]), 0
+
+    def _present(self) -> Process:
+        """A worker that is there; if all are away, the first who comes back."""
+        sim = self._sim
+        somebody = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
+        yield from sim.present(somebody)
+        return somebody
+
+
+def _local(cluster: Cluster) -> int:
+    """How many servers have workers: all but the last, unless it is alone."""
+    return max(1, cluster.servers - 1)
+
+
+def _nearest(cluster: Cluster) -> list[int | None]:
+    """The server of each worker: of those that have workers, the first in its region; none if there is none."""
+    local, workers = _local(cluster), cluster.size
+    if cluster.network is None or cluster.network.regions is None:
+        return [worker * local // workers for worker in range(workers)]
+    regions = cluster.network.regions
+    there = regions.of_servers(cluster.servers)[:local]
+    return [there.index(region) if region in there else None for region in regions.of(workers)]
