@@ -1,4 +1,4 @@
-"""`python -m studies.local_updates [--report]`: make all experiments (half an hour on one core), and write the page."""
+"""`python -m studies.local_updates [--report]`: make all experiments (about an hour on one core), and write the page."""
 
 import argparse
 

@@ -35,6 +35,7 @@ def text(rows: pd.DataFrame) -> str:
     made = [(each, own) for each in experiments() if len(own := rows_of(rows, each))]
     found = [(each, [Found(claim, own) for claim in each.claims]) for each, own in made]
     verdicts = Counter(one.verdict for _, own in found for one in own)
+    kinds = Counter((one.claim.quantity.ratio, one.verdict == Verdict.AGREES) for _, own in found for one in own)
     systems = rows.drop_duplicates(["experiment", "task", "system"])
     words = {verdict.name.lower(): verdicts[verdict] for verdict in Verdict}
     return (
@@ -43,6 +44,10 @@ def text(rows: pd.DataFrame) -> str:
         .format(
             **words,
             claims=verdicts.total(),
+            ratios=kinds[True, True] + kinds[True, False],
+            ratios_agree=kinds[True, True],
+            losses=kinds[False, True] + kinds[False, False],
+            losses_agree=kinds[False, True],
             experiments=len(made),
             left=", ".join(f"{each.name} ({each.task})" for each in experiments() if rows_of(rows, each).empty),
             systems=len(systems),
