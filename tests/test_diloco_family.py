@@ -407,6 +407,17 @@ class TestTimes:
         assert set(schedule["worker"][rows][times > 33].tolist()) == {0, 1, 2, 3}
         assert len(schedule.rows(Verb.PUSH)) == 4 * 79 - 2 * 40, "each half second, but for 20 s of two, and what was lost"
 
+    def test_who_crashes_while_its_answer_is_on_its_way_is_asked_again(self):
+        """Asked at 2 s, away from 2.1 to 3.1 s, while its answer would have come at 2.2 s; back, it has made an update at 3.8 s."""
+        cluster = {
+            "workers": 1,
+            "compute": CONSTANT,
+            "network": {"latency": {"name": "constant", "seconds": 0.2}},
+            "faults": [{"name": "outage", "workers": [0], "begin": 2.1, "end": 3.1}],
+        }
+        found = outcome("decoupled-diloco", {"period": 4, "overlap": 0.0}, cluster, stop={"seconds": 9.0})
+        assert self.steps(found)[:1] == [4.0], "0.2 s for the model, 0.5 for an update, 0.2 for the answer"
+
     def test_a_pull_takes_no_time(self):
         found = outcome("palsgd", {"period": 10, "pulls": 0.5}, {"workers": 1, "compute": CONSTANT}, stop={"seconds": 400.25})
         kept = found.schedule["keep"][found.schedule.rows(Verb.SYNC)]

@@ -97,9 +97,11 @@ class _Fragment:
         self._enough = sim.env.event()
 
     def leaves(self, worker: int) -> None:
-        """A learner has crashed: what it had is gone."""
+        """A learner has crashed: what it had is gone, and so is an answer that was on its way."""
         self._before.pop(worker, None)
         self._steps[worker] = 0
+        if self._number % 2 and worker not in {difference.worker for difference, _ in self._answers}:
+            self._asked.add(worker)
 
     def receive(self, worker: int) -> Process:
         """The server's state of it comes, and is the learner's from then on."""
