@@ -1,5 +1,6 @@
 """The cases: how wide links are, and whether somebody is slow; and what is known of learners that fail."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ MEGABITS = (50, 230, 1000, 5000)  # per second, of each worker's link
 STRAGGLERS = {"speeds": [*[1.0] * (WORKERS - 1), 0.25], "compute": {"name": "lognormal", "median": 0.25, "sigma": 0.5}}
 
 CHIPS, CHIP_UP, AWAY = 8, 240.0, 10.0  # s that a chip lasts, and that a learner is away, as in `goodput.yaml`
+ALL_CHIPS, PERIOD, FRAGMENTS = 0.25, 16, 4  # s of a gradient on all of them; as there, too
 LEARNERS = (1, 2, 4, 8)
 
 
@@ -66,3 +68,13 @@ def availability(learners: int) -> float:
     """
     lasts = CHIP_UP * learners / CHIPS
     return lasts / (lasts + AWAY)
+
+
+def heard(learners: int) -> float:
+    """... less what a learner has done since the server last asked it when it fails, of which nobody ever hears.
+
+    Args:
+        learners: that share the chips.
+    """
+    lasts, between = CHIP_UP * learners / CHIPS, PERIOD * ALL_CHIPS * learners
+    return availability(learners) * lasts / between * -math.expm1(-between / lasts)
