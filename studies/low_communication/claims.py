@@ -47,6 +47,8 @@ class Claim(NamedTuple):
         Args:
             verdicts: of the cases.
         """
+        if not verdicts:
+            return "not measured"
         good = sum(verdict == "ahead" if self.relation == "ahead" else verdict != "behind" for verdict in verdicts)
         return "agrees" if good == len(verdicts) else "disagrees" if not good else f"in part: {good} of {len(verdicts)}"
 

@@ -32,5 +32,5 @@ def draw(losses: pd.DataFrame) -> Figure:
         axes.grid(alpha=0.3)
     figure.supxlabel("virtual time, s (a gradient takes 0.25 s)", fontsize=9)
     figure.supylabel("loss above the least possible, nats", fontsize=9)
-    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SYSTEMS), fontsize=8)
+    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SYSTEMS), fontsize=8)
     return figure

@@ -12,12 +12,25 @@ from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard
 from studies.low_communication.claims import CLAIMS
-from studies.low_communication.compared import BUDGETS, CASE, SHOWN, SYSTEMS, above, against, chosen, equals, seconds_to, values
+from studies.low_communication.compared import (
+    BUDGETS,
+    CASE,
+    SHOWN,
+    SYSTEMS,
+    TARGET,
+    above,
+    against,
+    chosen,
+    equals,
+    seconds_to,
+    values,
+)
 from studies.low_communication.figure import draw
 from studies.low_communication.measure import GOODPUT, LOSSES
 
 QUESTION = "Which low-communication system where?"
 PAGE, FIGURE = LOSSES.with_suffix(".md"), LOSSES.with_suffix(".svg")
+_MARKS = ("\\*", "†")  # of rates and of periods at the ends of what was tried
 _OF_GOODPUT = (
     "learners",
     "each there, closed form",
@@ -55,8 +68,10 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
         "settings": table(("system", *cases), setting_rows(losses)),
         "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
     }
-    at_edges = sum(cell.endswith("*") for row in setting_rows(losses) for cell in row)
-    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, edges=at_edges, choices=len(cases) * len(SHOWN))
+    at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
+    words = {"edges": at_edges, "choices": len(cases) * len(SHOWN), "cases": len(cases), "target": TARGET}
+    words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
+    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
 
 
 def _cases(losses: pd.DataFrame) -> Iterator[tuple[tuple[bool, int], pd.DataFrame]]:
@@ -134,33 +149,34 @@ def _bold(value: float, best: float) -> str:
 
 
 def setting_rows(losses: pd.DataFrame) -> Iterator[list[str]]:
-    """Each system's best point in each case, with a star where its rate is the least or the largest that was tried.
+    """Each system's best point in each case, marked where its rate or its period is the least or the largest that was tried.
 
     Args:
         losses: as above.
     """
     points = losses.drop_duplicates([*CASE, "system"]).set_index([*CASE, "system"])["point"]
-    rates = _tried()
+    tried = _tried()
     for system in SHOWN:
-        own = (str(points[(*case, system)]).split(",") for case, _ in _cases(losses))
-        yield [
-            system,
-            *(_setting([knob.partition("=")[2] for knob in knobs], rates[system.removesuffix("-mean")]) for knobs in own),
-        ]
+        own = (_knobs(str(points[(*case, system)])) for case, _ in _cases(losses))
+        yield [system, *(_setting(knobs, tried[system.removesuffix("-mean")]) for knobs in own)]
 
 
-def _tried() -> dict[str, set[float]]:
-    """The rates of each system's points."""
-    points = fred.load(HERE / "scenario.yaml").points
-    rates: dict[str, set[float]] = {system: set() for system in SYSTEMS}
-    for name, point in points.items():
-        rates[point.of].add(float(name.split(",")[1].partition("=")[2]))
-    return rates
+def _knobs(point: str) -> list[str]:
+    """The rate, and perhaps the period, of `streaming` without the delay that goes with it."""
+    return [knob.partition("=")[2].partition("-")[0] for knob in point.split(",")]
 
 
-def _setting(knobs: list[str], tried: set[float]) -> str:
-    star = "\\*" if float(knobs[0]) in (min(tried), max(tried)) else ""
-    return " / ".join([knobs[0], *(knob.partition("-")[0] for knob in knobs[1:])]) + star
+def _tried() -> dict[str, list[list[float]]]:
+    """The rates of each system's points, and their periods."""
+    points: dict[str, list[list[float]]] = {system: [] for system in SYSTEMS}
+    for name, point in fred.load(HERE / "scenario.yaml").points.items():
+        points[point.of].append([float(knob) for knob in _knobs(name.partition(",")[2])])
+    return {system: [list(values) for values in zip(*own, strict=True)] for system, own in points.items()}
+
+
+def _setting(knobs: list[str], tried: list[list[float]]) -> str:
+    ends = [float(knob) in (min(some), max(some)) for knob, some in zip(knobs, tried, strict=True)]
+    return " / ".join(knob + mark * end for knob, mark, end in zip(knobs, _MARKS, ends, strict=False))
 
 
 def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
