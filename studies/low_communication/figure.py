@@ -15,10 +15,11 @@ def draw(losses: pd.DataFrame) -> Figure:
     Args:
         losses: one row for each case, system, seed and time, with what the loss is above the least.
     """
-    figure = Figure(figsize=(11, 5.6), layout="constrained")
-    cases = list(losses.groupby(CASE, sort=False))
-    panels = figure.subplots(2, len(cases) // 2, sharex=True, sharey=True)
-    for axes, ((stragglers, megabits), own) in zip(panels.flat, cases, strict=True):
+    lines, columns = (sorted(losses[each].unique()) for each in CASE)
+    figure = Figure(figsize=(11, 1 + 2.4 * len(lines)), layout="constrained")
+    panels = figure.subplots(len(lines), len(columns), sharex=True, sharey=True, squeeze=False)
+    for (stragglers, megabits), own in losses.groupby(CASE):
+        axes = panels[lines.index(stragglers), columns.index(megabits)]
         means = own.pivot_table(index="seconds", columns="system", values="above")
         for number, system in enumerate(SYSTEMS):
             dashed = "--" if system == "sync" else "-"

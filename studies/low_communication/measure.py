@@ -49,13 +49,13 @@ def _goodput(result: fred.Result) -> pd.DataFrame:
 def _losses(result: fred.Result) -> pd.DataFrame:
     """For each system its best point, its loss there on the seeds that chose it, and on each other one's, over time.
 
-    Of NoLoCo, whose workers have no model in common, both each one's own, and the mean of all, which nobody has.
+    Of NoLoCo, whose workers have no model in common, both each one's own, and the mean of all, which nobody has and by which
+    its point is chosen.
     """
-    own = sweeps.best(
-        sweeps.table(result.scenario, result.summary, Criterion("own", "replicas_loss", highest=False, missing=""))
-    )
+    points = sweeps.table(result.scenario, result.summary, Criterion("own", "replicas_loss", highest=False, missing=""))
+    own = points[points["point"].isin(result.best["point"]) & (points["run"] == "noloco")]
     mean = _curves(result, result.best, "loss").replace({"system": {"noloco": "noloco-mean"}})
-    return pd.concat([mean, _curves(result, own[own["run"] == "noloco"], "replicas_loss")])
+    return pd.concat([mean, _curves(result, own, "replicas_loss")])
 
 
 def _curves(result: fred.Result, best: pd.DataFrame, column: str) -> pd.DataFrame:

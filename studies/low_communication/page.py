@@ -11,6 +11,7 @@ from fred.outcomes.paired import interval
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard
+from studies.low_communication.cases import cases as all_cases
 from studies.low_communication.claims import CLAIMS
 from studies.low_communication.compared import (
     BUDGETS,
@@ -58,7 +59,7 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
         goodput: one row for each run and seed.
     """
     losses = above(losses)
-    cases = [f"{megabits:,}{', stragglers' if stragglers else ''}" for (stragglers, megabits), _ in _cases(losses)]
+    cases = [_named(*case) for case, _ in _cases(losses)]
     tables = {
         "home": table(("Mbit/s", "workers", "best", "not told apart from it, or ahead", *_budgets()), home_rows(losses)),
         "claims": table(("the papers' claim", "arXiv", "ahead", "behind", "not told apart", "here"), claim_rows(losses)),
@@ -69,7 +70,8 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
         "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
     }
     at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
-    words = {"edges": at_edges, "choices": len(cases) * len(SHOWN), "cases": len(cases), "target": TARGET}
+    words: dict[str, object] = {"edges": at_edges, "choices": len(cases) * len(SHOWN), "cases": len(cases), "target": TARGET}
+    words |= {"missing": _missing(cases)}
     words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
     return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
 
@@ -77,6 +79,16 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
 def _cases(losses: pd.DataFrame) -> Iterator[tuple[tuple[bool, int], pd.DataFrame]]:
     for _, own in losses.groupby(CASE, sort=False):
         yield (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])), own
+
+
+def _missing(names: list[str]) -> str:
+    """A sentence, if not all cases are in the table yet."""
+    left = [name for case in all_cases() if (name := _named(case.stragglers, case.megabits)) not in names]
+    return f"Measured so far: {len(names)} cases. Not yet: {'; '.join(left)} Mbit/s." if left else ""
+
+
+def _named(stragglers: bool, megabits: int) -> str:
+    return f"{megabits:,}{', stragglers' if stragglers else ''}"
 
 
 def _budgets() -> list[str]:
