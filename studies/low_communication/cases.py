@@ -1,0 +1,80 @@
+"""The cases: how wide links are, and whether somebody is slow; and what is known of learners that fail."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fred
+from fred.specification.loading import Scenario
+
+HERE = Path(__file__).parent
+WORKERS, PARAMETERS = 8, 128 * 128
+STANDS_FOR = 70.4e6  # parameters of the model whose messages these stand for
+MEGABITS = (50, 230, 1000, 5000)  # per second, of each worker's link
+STRAGGLERS = {"speeds": [*[1.0] * (WORKERS - 1), 0.25], "compute": {"name": "lognormal", "median": 0.25, "sigma": 0.5}}
+
+CHIPS, CHIP_UP, AWAY = 8, 240.0, 10.0  # s that a chip lasts, and that a learner is away, as in `goodput.yaml`
+ALL_CHIPS, PERIOD, FRAGMENTS = 0.25, 16, 4  # s of a gradient on all of them; as there, too
+LEARNERS = (1, 2, 4, 8)
+
+
+def bandwidth(megabits: float) -> float:
+    """Bytes per second at which this model takes as long as the one that it stands for does at `megabits` per second.
+
+    Args:
+        megabits: per second.
+    """
+    return float(f"{megabits * 1e6 / 8 * PARAMETERS / STANDS_FOR:.4g}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cluster.
+
+    Args:
+        megabits: per second, of each worker's link.
+        stragglers: whether one worker is four times as slow, and times vary.
+    """
+
+    megabits: int
+    stragglers: bool
+
+    @property
+    def name(self) -> str:
+        """For files and tables."""
+        return f"{self.megabits}-{'stragglers' if self.stragglers else 'alike'}"
+
+    def scenario(self) -> Scenario:
+        """All systems with all their settings on this case."""
+        changes: dict[str, Any] = {"cluster.network.bandwidth": bandwidth(self.megabits)}
+        if self.stragglers:
+            changes |= {f"cluster.{key}": value for key, value in STRAGGLERS.items()}
+        return fred.load(HERE / "scenario.yaml").replace(changes)
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    for stragglers in (False, True):
+        yield from (Case(megabits, stragglers) for megabits in MEGABITS)
+
+
+def availability(learners: int) -> float:
+    """The share of time for which a learner of so many is there: as long as none of its chips has failed.
+
+    Args:
+        learners: that share the chips.
+    """
+    lasts = CHIP_UP * learners / CHIPS
+    return lasts / (lasts + AWAY)
+
+
+def heard(learners: int) -> float:
+    """... less what a learner has done since the server last asked it when it fails, of which nobody ever hears.
+
+    Args:
+        learners: that share the chips.
+    """
+    lasts, between = CHIP_UP * learners / CHIPS, PERIOD * ALL_CHIPS * learners
+    return availability(learners) * lasts / between * -math.expm1(-between / lasts)

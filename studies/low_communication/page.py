@@ -1,0 +1,211 @@
+"""The page and its figure, from the losses that were measured."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import fred
+from fred.outcomes.paired import interval
+from reproductions.common import table
+from studies.asynchrony.measure import ROOT
+from studies.low_communication.cases import HERE, LEARNERS, availability, heard
+from studies.low_communication.cases import cases as all_cases
+from studies.low_communication.claims import CLAIMS
+from studies.low_communication.compared import (
+    BUDGETS,
+    CASE,
+    SHOWN,
+    SYSTEMS,
+    TARGET,
+    above,
+    against,
+    chosen,
+    equals,
+    seconds_to,
+    values,
+)
+from studies.low_communication.figure import draw
+from studies.low_communication.measure import GOODPUT, LOSSES
+
+QUESTION = "Which low-communication system where?"
+PAGE, FIGURE = LOSSES.with_suffix(".md"), LOSSES.with_suffix(".svg")
+_MARKS = ("\\*", "†")  # of rates and of periods at the ends of what was tried
+_OF_GOODPUT = (
+    "learners",
+    "each there, closed form",
+    "measured",
+    "heard of, closed form",
+    "measured",
+    "loss without failures",
+    "with",
+)
+
+
+def write() -> str:
+    """The figure and the page; its path, from the repository on."""
+    losses = pd.read_csv(LOSSES)
+    draw(above(losses)).savefig(FIGURE, metadata={"Date": None})
+    PAGE.write_text(text(losses, pd.read_csv(GOODPUT)), encoding="utf-8")
+    return str(PAGE.relative_to(ROOT))
+
+
+def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
+    """The page.
+
+    Args:
+        losses: one row for each case, system, seed and time.
+        goodput: one row for each run and seed.
+    """
+    losses = above(losses)
+    cases = [_named(*case) for case, _ in _cases(losses)]
+    tables = {
+        "home": table(("Mbit/s", "workers", "best", "not told apart from it, or ahead", *_budgets()), home_rows(losses)),
+        "claims": table(("the papers' claim", "arXiv", "ahead", "behind", "not told apart", "here"), claim_rows(losses)),
+        "differences": table(("system", *cases), difference_rows(losses)),
+        "times": table(("system", *cases), time_rows(losses)),
+        "losses": table(("system", *cases), loss_rows(losses)),
+        "settings": table(("system", *cases), setting_rows(losses)),
+        "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
+    }
+    at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
+    words: dict[str, object] = {"edges": at_edges, "choices": len(cases) * len(SHOWN), "cases": len(cases), "target": TARGET}
+    words |= {"missing": _missing(cases)}
+    words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
+    return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
+
+
+def _cases(losses: pd.DataFrame) -> Iterator[tuple[tuple[bool, int], pd.DataFrame]]:
+    for _, own in losses.groupby(CASE, sort=False):
+        yield (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])), own
+
+
+def _missing(names: list[str]) -> str:
+    """A sentence, if not all cases are in the table yet."""
+    left = [name for case in all_cases() if (name := _named(case.stragglers, case.megabits)) not in names]
+    return f"Measured so far: {len(names)} cases. Not yet: {'; '.join(left)} Mbit/s." if left else ""
+
+
+def _named(stragglers: bool, megabits: int) -> str:
+    return f"{megabits:,}{', stragglers' if stragglers else ''}"
+
+
+def _budgets() -> list[str]:
+    return [f"its loss at {seconds} s" for seconds in BUDGETS]
+
+
+def home_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
+    """Each case: which system to choose.
+
+    Args:
+        losses: one row for each case, system, seed and time, with what the loss is above the least.
+    """
+    for (stragglers, megabits), own in _cases(losses):
+        best = chosen(own)
+        found = [f"{values(own, best, seconds).mean():.3f}" for seconds in BUDGETS]
+        who = "one slow" if stragglers else "alike"
+        yield [f"{megabits:,}", who, f"**{best}**", ", ".join(equals(own, best)) or "nobody", *found]
+
+
+def claim_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
+    """Each claim: in how many cases the system is ahead of the other, or behind.
+
+    Args:
+        losses: as above.
+    """
+    for claim in CLAIMS:
+        verdicts = claim.verdicts(losses)
+        counts = [verdicts.count(each) for each in ("ahead", "behind", "")]
+        yield [f"{claim.says} ({claim.system} / {claim.other})", claim.paper, *counts, claim.judged(verdicts)]
+
+
+def difference_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
+    """Each system's loss less DiLoCo's.
+
+    Args:
+        losses: as above.
+    """
+    for system in SHOWN:
+        if system != "diloco":
+            yield [system, *(against(own, system, "diloco").said for _, own in _cases(losses))]
+
+
+def loss_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
+    """Each system's loss above the least, at both budgets.
+
+    Args:
+        losses: as above.
+    """
+    for system in SHOWN:
+        yield [system, *(" / ".join(f"{values(own, system, at).mean():.3f}" for at in BUDGETS) for _, own in _cases(losses))]
+
+
+def time_rows(losses: pd.DataFrame) -> Iterator[list[object]]:
+    """Each system's median seconds to the target.
+
+    Args:
+        losses: as above.
+    """
+    found = [{system: _median(seconds_to(own, system)) for system in SHOWN} for _, own in _cases(losses)]
+    for system in SHOWN:
+        yield [system, *(_bold(each[system], min(each[one] for one in SYSTEMS)) for each in found)]
+
+
+def _median(seconds: NDArray[np.float64]) -> float:
+    return float(np.quantile(seconds, 0.5, method="inverted_cdf"))
+
+
+def _bold(value: float, best: float) -> str:
+    return "–" if np.isinf(value) else f"**{value:.0f}**" if value <= 1.1 * best else f"{value:.0f}"
+
+
+def setting_rows(losses: pd.DataFrame) -> Iterator[list[str]]:
+    """Each system's best point in each case, marked where its rate or its period is the least or the largest that was tried.
+
+    Args:
+        losses: as above.
+    """
+    points = losses.drop_duplicates([*CASE, "system"]).set_index([*CASE, "system"])["point"]
+    tried = _tried()
+    for system in SHOWN:
+        own = (_knobs(str(points[(*case, system)])) for case, _ in _cases(losses))
+        yield [system, *(_setting(knobs, tried[system.removesuffix("-mean")]) for knobs in own)]
+
+
+def _knobs(point: str) -> list[str]:
+    """The rate, and perhaps the period, of `streaming` without the delay that goes with it."""
+    return [knob.partition("=")[2].partition("-")[0] for knob in point.split(",")]
+
+
+def _tried() -> dict[str, list[list[float]]]:
+    """The rates of each system's points, and their periods."""
+    points: dict[str, list[list[float]]] = {system: [] for system in SYSTEMS}
+    for name, point in fred.load(HERE / "scenario.yaml").points.items():
+        points[point.of].append([float(knob) for knob in _knobs(name.partition(",")[2])])
+    return {system: [list(values) for values in zip(*own, strict=True)] for system, own in points.items()}
+
+
+def _setting(knobs: list[str], tried: list[list[float]]) -> str:
+    ends = [float(knob) in (min(some), max(some)) for knob, some in zip(knobs, tried, strict=True)]
+    return " / ".join(knob + mark * end for knob, mark, end in zip(knobs, _MARKS, ends, strict=False))
+
+
+def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
+    """As many chips in 1 to 8 learners: which share of the work of runs without failures is made, and heard of.
+
+    Args:
+        goodput: one row for each run and seed.
+    """
+    runs = {str(name): own.sort_values("seed") for name, own in goodput.groupby("name")}
+    for learners in LEARNERS:
+        usual, failing = runs[f"{learners}-learners"], runs[f"{learners}-learners-failing"]
+        made, known = (_share(failing, usual, column) for column in ("gradients_applied", "heard"))
+        loss = [f"{own['loss'].mean():.3f}" for own in (usual, failing)]
+        yield [learners, f"{availability(learners):.3f}", made, f"{heard(learners):.3f}", known, *loss]
+
+
+def _share(own: pd.DataFrame, other: pd.DataFrame, column: str) -> str:
+    shares = own[column].to_numpy(float) / other[column].to_numpy(float)
+    low, high = interval(shares)
+    return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,103 @@
+"""The study of low-communication systems: all are tuned as much, closed forms hold, and the page says what was measured."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fred
+from studies.low_communication import page
+from studies.low_communication.cases import AWAY, CHIP_UP, CHIPS, FRAGMENTS, HERE, LEARNERS, PERIOD, Case, availability, heard
+from studies.low_communication.claims import Claim
+from studies.low_communication.compared import SYSTEMS, Difference, above, chosen, equals, seconds_to
+from studies.low_communication.measure import GOODPUT, LOSSES
+
+
+def _rows(losses, tuning):
+    """One case, two times: each system's losses above the least one at the end, by seed."""
+    rows = [
+        (system, tuning[system], seed, seconds, value if seconds else 1.0)
+        for system, own in losses.items()
+        for seed, value in enumerate(own)
+        for seconds in (0.0, 300.0)
+    ]
+    return pd.DataFrame(rows, columns=["system", "tuning_loss", "seed", "seconds", "above"]).assign(
+        stragglers=False, megabits=50
+    )
+
+
+def test_every_system_is_tuned_on_as_many_points_of_the_same_cluster():
+    scenario = Case(230, stragglers=True).scenario()
+    points = pd.Series([point.of for point in scenario.points.values()]).value_counts()
+    assert set(points.index) == set(SYSTEMS) and set(points) == {9}
+    (cluster,) = {run.cluster.model_dump_json() for run in scenario.runs.values()}
+    assert '"speeds":[1.0,1.0,1.0,1.0,1.0,1.0,1.0,0.25]' in cluster
+    assert not set(scenario.seeds) & set(scenario.report_seeds or ())
+
+
+def test_messages_take_as_long_as_those_of_the_larger_model():
+    network = Case(1000, stragglers=False).scenario().runs["diloco,learning_rate=0.01,period=8"].cluster.network
+    assert network is not None
+    small = network.allreduce(8, 4 * 128 * 128).nanoseconds / 1e9
+    latencies = 14 * 0.02
+    assert small - latencies == pytest.approx(1.75 * 4 * 70.4e6 / 125e6, rel=1e-3)
+
+
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_learners_have_their_part_of_the_chips_and_of_their_failures(learners):
+    runs = fred.load(HERE / "goodput.yaml").runs
+    usual, failing = (runs[f"{learners}-learners{more}"].model_dump() for more in ("", "-failing"))
+    (crashes,) = failing["cluster"].pop("faults")
+    assert usual["cluster"].pop("faults") == () and usual["cluster"] == failing["cluster"]
+    assert usual["cluster"]["workers"] == learners and usual["cluster"]["compute"]["median"] == 0.25 * learners
+    assert (crashes["mean_up"], crashes["away"]["seconds"]) == (CHIP_UP * learners / CHIPS, AWAY)
+    assert (failing["protocol"]["period"], failing["protocol"]["fragments"]) == (PERIOD, FRAGMENTS)
+
+
+def test_what_nobody_hears_of_is_what_is_made_between_a_question_and_a_crash():
+    lasts, between = CHIP_UP, PERIOD * 0.25 * CHIPS
+    draws = np.random.default_rng(0)
+    ups, since = draws.exponential(lasts, 200_000), draws.uniform(0, between, 200_000)
+    kept = 1 - np.minimum(ups, since).mean() / lasts
+    assert heard(CHIPS) / availability(CHIPS) == pytest.approx(kept, abs=0.005)
+    assert all(heard(learners) < availability(learners) < 1 for learners in LEARNERS)
+
+
+@given(st.floats(0.3, 0.9), st.floats(0.01, 0.2))
+def test_between_two_times_a_loss_falls_along_a_line(before, after):
+    own = pd.DataFrame({"system": "sync", "seed": 1, "seconds": [0.0, 15.0, 30.0], "above": [1.0, before, after]})
+    share = (before - 0.25) / (before - after)
+    assert seconds_to(own, "sync", 0.25)[0] == pytest.approx(15 + 15 * share)
+    assert seconds_to(own, "sync", after / 2)[0] == np.inf and seconds_to(own, "sync", 1.0)[0] == 0
+
+
+def test_the_best_was_the_best_on_other_seeds_and_its_equals_are_not_surely_behind():
+    noise = np.array([0.0, 0.01, -0.01, 0.005, -0.005])
+    losses = dict.fromkeys(SYSTEMS, 0.5 + noise) | {
+        "sync": 0.3 + noise[::-1],
+        "demo": 0.3 + noise,
+        "noloco": 0.2 + noise,
+    }
+    tuning = dict.fromkeys(SYSTEMS, 1.0) | {"demo": 0.5, "noloco-mean": 0.1}
+    own = _rows(losses | {"noloco-mean": noise}, tuning)
+    assert chosen(own) == "demo" and equals(own, "demo") == ["sync", "noloco"], "the mean of all is nobody's"
+    assert Difference(losses["sync"], losses["diloco"]).verdict == "ahead"
+
+
+def test_a_claim_holds_where_the_intervals_say_so():
+    noise = np.array([0.0, 0.01, -0.01, 0.005, -0.005])
+    own = _rows({"sync": 0.5 + noise, "diloco": 0.3 + noise[::-1]}, {"sync": 1.0, "diloco": 1.0})
+    better, worse = Claim("", "", "diloco", "sync", "ahead"), Claim("", "", "sync", "diloco", "even")
+    assert better.judged(better.verdicts(own)) == "agrees" and worse.judged(worse.verdicts(own)) == "disagrees"
+    assert worse.judged(["behind", ""]) == "in part: 1 of 2" and better.judged(["", "behind"]) == "disagrees"
+
+
+def test_what_is_known_of_the_tokens_is_subtracted():
+    losses = pd.DataFrame({"loss": [4.0, 4.0], "seed": [11, 12]})
+    assert (above(losses)["above"] == 4.0 - np.array([3.7568099741732417, 3.7454610483709527])).all()
+
+
+@pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
+def test_the_page_says_what_was_measured():
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(LOSSES), pd.read_csv(GOODPUT))
