@@ -95,7 +95,7 @@ def test_a_claim_holds_where_the_intervals_say_so():
 
 def test_what_is_known_of_the_tokens_is_subtracted():
     losses = pd.DataFrame({"loss": [4.0, 4.0], "seed": [11, 12]})
-    assert (above(losses)["above"] == 4.0 - np.array([3.7568099741732417, 3.7454610483709527])).all()
+    assert above(losses)["above"].tolist() == pytest.approx([4.0 - 3.7568099741732417, 4.0 - 3.7454610483709527], abs=1e-12)
 
 
 @pytest.mark.skipif(not LOSSES.is_file(), reason="the study has not been run: python -m studies.low_communication")
