@@ -37,6 +37,7 @@ class Quorum(Protocol):
     Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
     model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
     update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
+    Who is asked again before the new model has come answers with all that it has changed since the last one that came.
     Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
     for by itself, H / P updates after the one before, whether that one's answers have come or not.
     """
