@@ -59,8 +59,9 @@ def _arriving(task: str) -> Experiment:
         below("without momentum, arrivals one by one beat waiting", _DELAYED, LOSS, "plain", "sync plain"),
         below("buffers (FedBuff) are at the target before who waits for all", _FEDBUFF, SECONDS, "fedbuff", "sync"),
     )
-    setting = "4 workers of 1, 1.3, 2.6 and 5.7 s for each step, H = 20; loss at equal gradients, seconds to a loss"
-    gradients, target = (2400, 0.7) if task == "digits" else (640, 2.3)
+    gradients, target = (2400, TARGET) if task == "digits" else (640, 2.3)
+    clock = "4 workers of 1, 1.3, 2.6 and 5.7 s for each step, H = 20"
+    setting = f"{clock}; loss after {gradients} gradients, seconds to a loss of {target}"
     settings: Settings = {
         "stop": {"gradients": gradients},
         "cluster": {"speeds": [1, 0.58 / 0.75, 0.58 / 1.51, 0.58 / 3.33]},
@@ -99,9 +100,9 @@ def _far_apart() -> Iterator[Experiment]:
     once["evaluate"] = {"points": 160, "target_loss": TARGET}
     setting, claims = f"{where}; seconds to a loss of {TARGET}", tuple(_there_sooner())
     yield Experiment("four regions", "digits", setting, once, _by_region(), claims, by="seconds")
-    lasting: Settings = {"cluster": cluster, "stop": {"seconds": 600.0}}
+    later: Settings = {"cluster": cluster, "stop": {"seconds": 600.0}}
     setting, claims = f"{where}; loss after 600 s", tuple(_lower_at_the_end())
-    yield Experiment("regions, lasting", "digits", setting, lasting, _by_region(), claims, reported=AFTERWARDS)
+    yield Experiment("regions later", "digits", setting, later, _by_region(), claims, reported=AFTERWARDS)
 
 
 def _by_region() -> dict[str, Settings]:
