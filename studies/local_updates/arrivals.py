@@ -1,12 +1,19 @@
-"""Differences that arrive one by one, and learners that crash: delayed Nesterov, FedBuff, HeLoCo, CGAD, Decoupled DiLoCo."""
+"""Differences that arrive one by one, and learners that crash: delayed Nesterov, HALoS, HeLoCo, CGAD, Decoupled DiLoCo."""
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import log
 
-from studies.local_updates.claims import EXAMPLES, LOSS, SECONDS, Experiment, Settings, below, gap, nearly
+from studies.local_updates.claims import AFTERWARDS, EXAMPLES, LOSS, SECONDS, Claim, Experiment, Settings, below, gap, nearly
+from studies.local_updates.rounds import TARGET
 
 _DELAYED, _FEDBUFF, _HELOCO, _CGAD = "arXiv:2401.09135", "arXiv:2106.06639", "arXiv:2606.00271", "arXiv:2605.09126"
-_DECOUPLED = "arXiv:2604.21428"
+_HALOS, _DECOUPLED = "arXiv:2506.04531", "arXiv:2604.21428"
+_GBITS = [[100, 0.537, 0.935, 0.202], [0.537, 100, 0.386, 0.117], [0.935, 0.386, 100, 0.127], [0.202, 0.117, 0.127, 100]]
+_SPEEDS = [
+    *(0.232, 0.907, 0.828, 0.347, 0.574, 0.531, 0.722, 0.194),
+    *(0.852, 0.132, 0.896, 0.107, 0.827, 0.515, 0.527, 0.788),
+]
 _PLAIN = {"name": "sgd"}
 
 
@@ -15,6 +22,7 @@ def experiments() -> Iterator[Experiment]:
     for task in ("digits", "grammar"):
         yield _arriving(task)
     yield _stale()
+    yield from _far_apart()
     yield _crashing()
 
 
@@ -51,8 +59,9 @@ def _arriving(task: str) -> Experiment:
         below("without momentum, arrivals one by one beat waiting", _DELAYED, LOSS, "plain", "sync plain"),
         below("buffers (FedBuff) are at the target before who waits for all", _FEDBUFF, SECONDS, "fedbuff", "sync"),
     )
-    setting = "4 workers of 1, 1.3, 2.6 and 5.7 s for each step, H = 20; loss at equal gradients, seconds to a loss"
-    gradients, target = (2400, 0.7) if task == "digits" else (640, 2.3)
+    gradients, target = (2400, TARGET) if task == "digits" else (640, 2.3)
+    clock = "4 workers of 1, 1.3, 2.6 and 5.7 s for each step, H = 20"
+    setting = f"{clock}; loss after {gradients} gradients, seconds to a loss of {target}"
     settings: Settings = {
         "stop": {"gradients": gradients},
         "cluster": {"speeds": [1, 0.58 / 0.75, 0.58 / 1.51, 0.58 / 3.33]},
@@ -80,6 +89,50 @@ def _stale() -> Experiment:
     setting = "2 or 9 workers of one speed, so delays of 1 or 8; data divided by label, H = 20; loss after 3,600 gradients"
     settings: Settings = {"stop": {"gradients": 3600}, "task": {"division": "by-label"}}
     return Experiment("stale differences", "digits", setting, settings, systems, tuple(claims))
+
+
+def _far_apart() -> Iterator[Experiment]:
+    """The regions, links, speeds and outer rates of HALoS's simulator, of whose models only the size is kept."""
+    where = "16 workers in four regions, links of 0.1 to 0.9 Gbit/s between these, 282 MB; H = 8 or 32"
+    cluster: Settings = {"workers": 16, "speeds": _SPEEDS, "network": _regions()}
+    cluster["compute"] = {"name": "lognormal", "median": 0.238391, "sigma": 0.2}
+    once: Settings = {"cluster": cluster, "stop": {"seconds": 800.0, "target_loss": TARGET}}
+    once["evaluate"] = {"points": 160, "target_loss": TARGET}
+    setting, claims = f"{where}; seconds to a loss of {TARGET}", tuple(_there_sooner())
+    yield Experiment("four regions", "digits", setting, once, _by_region(), claims, by="seconds")
+    later: Settings = {"cluster": cluster, "stop": {"seconds": 600.0}}
+    setting, claims = f"{where}; loss after 600 s", tuple(_lower_at_the_end())
+    yield Experiment("regions later", "digits", setting, later, _by_region(), claims, reported=AFTERWARDS)
+
+
+def _by_region() -> dict[str, Settings]:
+    own = _one_by_one("halos", 8)
+    own["protocol"]["pushes"] = 32
+    delayed = _one_by_one("delayed-nesterov", 32, outer_rate=1.6, gathered=32)
+    delayed["protocol"]["paced"] = True
+    return {
+        "halos": {**own, "cluster": {"servers": 5, "network": _regions(servers=[0, 1, 2, 3, 0])}},
+        "sync": {**_together(), "protocol": {"name": "outer-steps", "period": 32}},
+        "delayed paced": delayed,
+    }
+
+
+def _there_sooner() -> Iterator[Claim]:
+    sooner = below("HALoS is at the target before who waits for all (DiLoCo)", _HALOS, SECONDS, "halos", "sync")
+    yield sooner
+    yield sooner._replace(said="... by the 7.5 times that the paper has at most", high=-log(7.5))
+    yield below("HALoS is there before paced arrivals one by one", _HALOS, SECONDS, "halos", "delayed paced")
+    yield below("who does not wait is there before who waits", _HALOS, SECONDS, "delayed paced", "sync")
+
+
+def _lower_at_the_end() -> Iterator[Claim]:
+    yield below("HALoS ends below who waits for all (DiLoCo)", _HALOS, LOSS, "halos", "sync")
+    yield below("HALoS ends below paced arrivals one by one", _HALOS, LOSS, "halos", "delayed paced")
+
+
+def _regions(**more: object) -> Settings:
+    bandwidth = [[gigabits * 1e9 / 8 for gigabits in row] for row in _GBITS]
+    return {"message_bytes": 4 * 70_426_624, "regions": {"bandwidth": bandwidth, **more}}
 
 
 def _crashing() -> Experiment:

@@ -11,6 +11,7 @@ from fred.specification.loading import Scenario
 Settings = dict[str, Any]
 
 SEEDS, REPORTED = [1, 2], [11, 12, 13, 14, 15]
+AFTERWARDS = [21, 22, 23, 24, 25]  # reported of what was added when the others had been seen
 _ADAM = [0.0003, 0.001, 0.003, 0.01, 0.03]
 RATES: dict[str, list[float]] = {  # of local steps; as many for each optimizer
     "sgd": [0.01, 0.03, 0.1, 0.3, 1.0],

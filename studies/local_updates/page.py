@@ -49,7 +49,7 @@ def text(rows: pd.DataFrame) -> str:
             losses=kinds[False, True] + kinds[False, False],
             losses_agree=kinds[False, True],
             experiments=len(made),
-            left=", ".join(f"{each.name} ({each.task})" for each in experiments() if rows_of(rows, each).empty),
+            left=_left(rows),
             systems=len(systems),
             points=systems["points"].sum(),
             edges=systems["edge"].sum(),
@@ -68,6 +68,11 @@ def rows_of(rows: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
         experiment: which.
     """
     return rows[(rows["experiment"] == experiment.name) & (rows["task"] == experiment.task)]
+
+
+def _left(rows: pd.DataFrame) -> str:
+    names = [f"{each.name} ({each.task})" for each in experiments() if rows_of(rows, each).empty]
+    return f"- Not measured yet: {', '.join(names)}.\n" if names else ""
 
 
 def _counts(found: Iterable[tuple[Experiment, list[Found]]]) -> Iterator[list[object]]:
