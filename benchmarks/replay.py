@@ -20,6 +20,7 @@ from fred.learning.models.model import Model
 from fred.learning.models.transformer import Transformer
 from fred.learning.server import Server, State
 from fred.learning.servers.bfasgd import BFASGD
+from fred.learning.servers.diloco import DiLoCo
 from fred.learning.servers.fasgd import FASGD
 from fred.learning.servers.plain import ADPSGD, WAGMASGD
 from fred.learning.servers.psp import PSPSGD
@@ -29,6 +30,7 @@ from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gated import Gated
 from fred.protocols.gossip import Gossip
 from fred.protocols.group_averaging import GroupAveraging
+from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.pairwise import Pairwise
 from fred.protocols.partial import Partial
 from fred.protocols.protocol import Protocol
@@ -232,6 +234,7 @@ def rows() -> Iterator[Row]:
     yield from rates()
     yield from systems()
     yield from language()
+    yield from local_steps()
     yield from many_workers()
 
 
@@ -286,6 +289,15 @@ def language() -> Iterator[Row]:
         name = f"transformer, {layers} layers of width {width}, 8 x {CONTEXT} tokens, 4 workers"
         yield Row(f"replay / limit: {name}", replayed / bare, "x", 1.15)
         yield Row(f"  limit: {name}", bare / updates * 1e3, "ms/update")
+
+
+def local_steps() -> Iterator[Row]:
+    """DiLoCo's, of 64 workers with 100,000 parameters each."""
+    case = Case(perceptron((784, 126, 10)), 8, workers(64), DiLoCo(learning_rate=0.01), 64 * 50 * 4, OuterSteps(period=50))
+    apart, bare, replayed = medians([case.apart, case.limit, case.replay], rounds=3)
+    name = "DiLoCo, 784-126-10, 64 workers, 4 rounds of 50 updates"
+    yield Row(f"replay / a bare loop over 64 separate models: {name}", replayed / apart, "x", 1.1)
+    yield Row("  replay / limit, which has one model", replayed / bare, "x")
 
 
 def many_workers() -> Iterator[Row]:
