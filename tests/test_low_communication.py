@@ -36,6 +36,13 @@ def test_every_system_is_tuned_on_as_many_points_of_the_same_cluster():
     assert not set(scenario.seeds) & set(scenario.report_seeds or ())
 
 
+def test_with_stragglers_there_is_one_setting_of_each_on_the_seeds_of_both():
+    names = ["diloco,learning_rate=0.01,period=8", "sync,learning_rate=0.1"]
+    scenario = Case(50, stragglers=True).scenario(names)
+    assert list(scenario.runs) == list(scenario.points) == names
+    assert (scenario.seeds, scenario.report_seeds) == ((1, 2), (11, 12, 13, 14, 15))
+
+
 def test_messages_take_as_long_as_those_of_the_larger_model():
     network = Case(1000, stragglers=False).scenario().runs["diloco,learning_rate=0.01,period=8"].cluster.network
     assert network is not None

@@ -1,7 +1,7 @@
 """The cases: how wide links are, and whether somebody is slow; and what is known of learners that fail."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,23 @@ class Case:
         """For files and tables."""
         return f"{self.megabits}-{'stragglers' if self.stragglers else 'alike'}"
 
-    def scenario(self) -> Scenario:
-        """All systems with all their settings on this case."""
+    def scenario(self, settings: Collection[str] = ()) -> Scenario:
+        """All systems on this case.
+
+        Args:
+            settings: points that are wanted, by name; absent: all.
+        """
         changes: dict[str, Any] = {"cluster.network.bandwidth": bandwidth(self.megabits)}
         if self.stragglers:
             changes |= {f"cluster.{key}": value for key, value in STRAGGLERS.items()}
-        return fred.load(HERE / "scenario.yaml").replace(changes)
+        whole = fred.load(HERE / "scenario.yaml").replace(changes)
+        wanted = settings or whole.points
+        parts = {key: {name: getattr(whole, key)[name] for name in wanted} for key in ("runs", "points")}
+        return whole.model_copy(update=parts)
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All of them; settings are chosen on the first half."""
     for stragglers in (False, True):
         yield from (Case(megabits, stragglers) for megabits in MEGABITS)
 

@@ -11,7 +11,6 @@ from fred.outcomes.paired import interval
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
 from studies.low_communication.cases import HERE, LEARNERS, availability, heard
-from studies.low_communication.cases import cases as all_cases
 from studies.low_communication.claims import CLAIMS
 from studies.low_communication.compared import (
     BUDGETS,
@@ -59,19 +58,18 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
         goodput: one row for each run and seed.
     """
     losses = above(losses)
-    cases = [_named(*case) for case, _ in _cases(losses)]
+    cases, tuned = ([_named(*case) for case, _ in _cases(some)] for some in (losses, losses[~losses["stragglers"]]))
     tables = {
         "home": table(("Mbit/s", "workers", "best", "not told apart from it, or ahead", *_budgets()), home_rows(losses)),
         "claims": table(("the papers' claim", "arXiv", "ahead", "behind", "not told apart", "here"), claim_rows(losses)),
         "differences": table(("system", *cases), difference_rows(losses)),
         "times": table(("system", *cases), time_rows(losses)),
         "losses": table(("system", *cases), loss_rows(losses)),
-        "settings": table(("system", *cases), setting_rows(losses)),
+        "settings": table(("system", *tuned), setting_rows(losses)),
         "goodput": table(_OF_GOODPUT, goodput_rows(goodput)),
     }
     at_edges = sum(_MARKS[0] in cell for row in setting_rows(losses) for cell in row)
-    words: dict[str, object] = {"edges": at_edges, "choices": len(cases) * len(SHOWN), "cases": len(cases), "target": TARGET}
-    words |= {"missing": _missing(cases)}
+    words: dict[str, object] = {"edges": at_edges, "choices": len(tuned) * len(SYSTEMS), "target": TARGET}
     words |= {"first": BUDGETS[0], "last": BUDGETS[-1]}
     return (HERE / "page.md").read_text(encoding="utf-8").format(**tables, **words)
 
@@ -79,12 +77,6 @@ def text(losses: pd.DataFrame, goodput: pd.DataFrame) -> str:
 def _cases(losses: pd.DataFrame) -> Iterator[tuple[tuple[bool, int], pd.DataFrame]]:
     for _, own in losses.groupby(CASE, sort=False):
         yield (bool(own["stragglers"].iloc[0]), int(own["megabits"].iloc[0])), own
-
-
-def _missing(names: list[str]) -> str:
-    """A sentence, if not all cases are in the table yet."""
-    left = [name for case in all_cases() if (name := _named(case.stragglers, case.megabits)) not in names]
-    return f"Measured so far: {len(names)} cases. Not yet: {'; '.join(left)} Mbit/s." if left else ""
 
 
 def _named(stragglers: bool, megabits: int) -> str:
@@ -161,16 +153,16 @@ def _bold(value: float, best: float) -> str:
 
 
 def setting_rows(losses: pd.DataFrame) -> Iterator[list[str]]:
-    """Each system's best point in each case, marked where its rate or its period is the least or the largest that was tried.
+    """Each system's best point where all are alike, with marks where its rate or its period is the least or the largest.
 
     Args:
         losses: as above.
     """
-    points = losses.drop_duplicates([*CASE, "system"]).set_index([*CASE, "system"])["point"]
-    tried = _tried()
-    for system in SHOWN:
-        own = (_knobs(str(points[(*case, system)])) for case, _ in _cases(losses))
-        yield [system, *(_setting(knobs, tried[system.removesuffix("-mean")]) for knobs in own)]
+    tuned, tried = losses[~losses["stragglers"]], _tried()
+    points = tuned.drop_duplicates(["megabits", "system"]).set_index(["megabits", "system"])["point"]
+    for system in SYSTEMS:
+        own = (_knobs(str(points[(megabits, system)])) for (_, megabits), _ in _cases(tuned))
+        yield [system, *(_setting(knobs, tried[system]) for knobs in own)]
 
 
 def _knobs(point: str) -> list[str]:
