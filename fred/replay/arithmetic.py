@@ -170,10 +170,30 @@ class Arithmetic:
         message, memory = beside.sent(self.server, memory, params, grads, on_the_way)
         return self.blocks.cut(message), memory
 
-    @sealed
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One update with one message."""
+        """One update with one message; what of the state it neither reads nor changes is the same object afterwards."""
+        aside = {name: getattr(state, name) for name in self._needless(state, message, timestamp, worker)}
+        rest = State(**{name: value for name, value in vars(state).items() if name not in aside})
+        return self._apply(rest, message, timestamp, worker).replace(**aside)
+
+    @sealed
+    def _apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         return beside.updated(self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1)
+
+    def _needless(self, state: State, *others: Any) -> list[str]:
+        """The arrays of a state without which an update with one message can be made; a user's class may ask what there is."""
+        if own_classes(self.server):
+            return []
+
+        def works(name: str) -> bool:
+            without = State(**{each: value for each, value in vars(state).items() if each != name})
+            try:
+                return name not in vars(jax.eval_shape(self._apply, without, *others))
+            except AttributeError:
+                return False
+
+        arrays = [name for name, value in vars(state).items() if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(value))]
+        return [name for name in arrays if works(name)]
 
     @sealed
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:

@@ -165,8 +165,9 @@ class _Machine(NamedTuple):
     def apply(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
         block = self._block(message, operands)
-        state = self.do.apply(self._state(carry, operands), block, operands["timestamp"], operands["worker"])
-        return self._changed(carry, state, operands)
+        before = self._state(carry, operands)
+        after = self.do.apply(before, block, operands["timestamp"], operands["worker"])
+        return self._changed(carry, after, operands, before)
 
     def add(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
@@ -263,13 +264,17 @@ class _Machine(NamedTuple):
         rest = carry.states[self.kind.group].item(operands["cell"])
         return State(params=params, clock=operands["clock"], **rest)
 
-    def _changed(self, carry: Carry, state: State, operands: Operands) -> Carry:
-        carry = self._remembered(carry, state, operands)
+    def _changed(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
+        carry = self._remembered(carry, state, operands, before)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
-    def _remembered(self, carry: Carry, state: State, operands: Operands) -> Carry:
-        rest = {name: getattr(state, name) for name in carry.states[self.kind.group].values}
-        return carry._replace(states=_put(carry.states, self.kind.group, operands["cell"], rest))
+    def _remembered(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
+        """What the state holds beside parameters is put back, but for what is the same object as before."""
+        values, alone = carry.states[self.kind.group].values, carry.states[self.kind.group].alone
+        rest = {name: getattr(state, name) for name in values if not (before and getattr(state, name) is getattr(before, name))}
+        part = Stack({name: values[name] for name in rest}, alone).put(operands["cell"], rest)
+        states = (*carry.states[: self.kind.group], Stack(values | part.values, alone), *carry.states[self.kind.group + 1 :])
+        return carry._replace(states=states)
 
 
 _STEPS = {
