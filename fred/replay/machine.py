@@ -164,10 +164,9 @@ class _Machine(NamedTuple):
 
     def apply(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
-        block = self._block(message, operands)
-        before = self._state(carry, operands)
-        after = self.do.apply(before, block, operands["timestamp"], operands["worker"])
-        return self._changed(carry, after, operands, before)
+        block, before = self._block(message, operands), self._state(carry, operands)
+        state = self.do.apply(before, block, operands["timestamp"], operands["worker"])
+        return self._changed(carry, state, operands, before)
 
     def add(self, carry: Carry, operands: Operands) -> Carry:
         message, carry = self._message(carry, operands)
@@ -220,8 +219,7 @@ class _Machine(NamedTuple):
 
     def publish(self, carry: Carry, operands: Operands) -> Carry:
         params, state = self.do.publish(self._state(carry, operands), operands["worker"])
-        carry = self._remembered(carry, state, operands)
-        return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], params))
+        return self._changed(carry, state.replace(params=params), operands)
 
     def begin(self, carry: Carry, operands: Operands) -> Carry:
         sources = self._sources(carry, operands["sources"])
@@ -269,12 +267,10 @@ class _Machine(NamedTuple):
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
     def _remembered(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
-        """What the state holds beside parameters is put back, but for what is the same object as before."""
-        values, alone = carry.states[self.kind.group].values, carry.states[self.kind.group].alone
-        rest = {name: getattr(state, name) for name in values if not (before and getattr(state, name) is getattr(before, name))}
-        part = Stack({name: values[name] for name in rest}, alone).put(operands["cell"], rest)
-        states = (*carry.states[: self.kind.group], Stack(values | part.values, alone), *carry.states[self.kind.group + 1 :])
-        return carry._replace(states=states)
+        """Put back what the state holds beside parameters, but for what is the same object as before."""
+        stacks, found = carry.states, vars(state)
+        rest = {name: found[name] for name in stacks[self.kind.group].values if found[name] is not getattr(before, name, None)}
+        return carry._replace(states=_put(stacks, self.kind.group, operands["cell"], rest))
 
 
 _STEPS = {

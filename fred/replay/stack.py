@@ -46,7 +46,10 @@ class Stack:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape if self.alone else leaf.shape[1:], leaf.dtype), self.values)
 
     def put(self, index: Any, item: Any) -> "Stack":
-        """All items, this one replaced."""
+        """All items, this one replaced; of a mapping, what is left out stays as it is."""
+        if isinstance(item, dict) and len(item) < len(self.values):
+            some = Stack({name: self.values[name] for name in item}, self.alone).put(index, item)
+            return Stack(self.values | some.values, self.alone)
         if self.alone:
             return Stack(item, alone=True)
         update = jax.lax.dynamic_update_index_in_dim

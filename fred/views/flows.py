@@ -46,7 +46,7 @@ class Flows:
         rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
         worker, begin, end = (self._schedule[name][rows] for name in ("worker", "begin_ns", "end_ns"))
         spans = self._spans("end_ns", worker, end)
-        spans = np.where(spans == NONE, self._spans("begin_ns", worker, begin), spans)
+        spans = np.where((spans == NONE) & (begin < end), self._spans("begin_ns", worker, begin), spans)
         self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
 
     def _of_models(self) -> None:
