@@ -91,7 +91,7 @@ class TestSame:
         assert found.schedule.digest() == twice.schedule.digest()
         assert found.params_digest != twice.params_digest
 
-    @pytest.mark.one_in(3)
+    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("name", ["fedbuff", "fedasync", "delayed-nesterov", "cgad", "heloco"])
     def test_inline_is_replay(self, name):
         replayed, inline = (
@@ -254,7 +254,7 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", PLAIN)
 def test_they_are_what_numpy_says(name, inline):

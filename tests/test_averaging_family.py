@@ -175,7 +175,7 @@ PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", PLAIN)
 def test_servers_are_what_they_say(name, inline):

@@ -49,7 +49,7 @@ class TestSame:
         assert largest_relative_error(found.final, ssgd.final) < 1e-5
         assert at(found, Verb.COMMIT) == at(ssgd, Verb.COMMIT, replica=0)
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("name", ["async-local", "async-batch", "birch-local", "cycle"])
     def test_inline_is_replay(self, name):
         replayed, inline = (outcome(name, inline=each, stop={"gradients": 60}) for each in (False, True))

@@ -185,7 +185,7 @@ class TestValues:
         ]
         np.testing.assert_allclose(found[1], np.concatenate(parts), rtol=1e-4, atol=1e-4 * np.abs(vector).max())
 
-    @pytest.mark.one_in(3)
+    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("name", CODECS)
     def test_zeros_are_zeros(self, name):
         for found in arrived(made(name, **CODECS[name]), np.zeros((5, 3)), np.zeros(7)):
@@ -234,7 +234,7 @@ class TestUnbiased:
 class TestSame:
     """To the last bit."""
 
-    @pytest.mark.one_in(3)
+    @pytest.mark.one_in(6)
     @pytest.mark.parametrize(
         ("exact", "algorithm"),
         [
@@ -255,7 +255,7 @@ class TestSame:
         assert coded.schedule.digest() == plain.schedule.digest()
         assert largest_relative_error(coded.final, plain.final) < 1e-5
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize(
         "name", [name if name in ("qsgd", "power-sgd") else pytest.param(name, marks=pytest.mark.slow) for name in CODECS]
     )
@@ -297,7 +297,7 @@ def by_chance(worker: int, count: int, whole: dict) -> dict:
     return sent
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("codec", "coded", "decay"),
     [

@@ -78,7 +78,7 @@ class TestSparseLoCo:
 
     CODEC = {"name": "top-k", "share": 0.25, "values": {"name": "low-bit", "bits": 2, "zero": False}, "error_feedback": 0.95}
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("inline", [False, True])
     def test_it_is_what_it_says(self, inline):
         found = outcome({"name": "sparseloco", "outer_rate": 0.75, "codec": self.CODEC}, {"period": 4}, inline)
@@ -110,7 +110,7 @@ class TestDeMo:
         "task": TASK | {"batch_size": 3},
     }
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("inline", [False, True])
     def test_it_is_what_it_says(self, inline):
         codec = {"name": "dct", "kept": 3, "error_feedback": 0.9}
@@ -137,7 +137,7 @@ class Known(PlainSGD):
 class TestChoco:
     """Gossip of differences."""
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("topology", ["ring", "star"])
     @pytest.mark.parametrize("inline", [False, True])
     def test_it_is_what_it_says(self, topology, inline):
@@ -205,7 +205,7 @@ class TestDESLOC:
 
     OPTIONS: ClassVar[dict[str, Any]] = {"name": "des-loc", "first_every": 2, "second_every": 3}
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("inline", [False, True])
     def test_it_is_what_it_says(self, inline):
         found = outcome(self.OPTIONS, {"period": 3}, inline)
@@ -234,7 +234,7 @@ class TestDESLOC:
         with pytest.raises(FredError, match="first and second moments"):
             outcome({**self.OPTIONS, "optimizer": optimizer})
 
-    @pytest.mark.one_in(2)
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("algorithm", ["des-loc", "sgp"])
     def test_differences_are_of_models_whatever_lies_beside_these(self, algorithm):
         one, other = (outcome(algorithm, "elastic", inline) for inline in (False, True))

@@ -174,7 +174,7 @@ class TestSame:
         diloco = outcome({"name": "diloco", "outer": "sgd"}, {"period": 5})
         assert largest_relative_error(edit.final, diloco.final) < 1e-5
 
-    @pytest.mark.one_in(3)
+    @pytest.mark.one_in(6)
     @pytest.mark.parametrize(
         "name", ["diloco", "muloco", "streaming-diloco", "eager-diloco", "palsgd", "edit", "decoupled-diloco"]
     )
@@ -261,7 +261,7 @@ class PlainEDiT(PlainSGD):
         return total + 0.8 * self.momentum[k]
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize(
     ("name", "options", "protocol", "plain"),

@@ -60,7 +60,7 @@ class PlainSigns(PlainSGD):
         super().update({k: np.sign(m) for k, m in self.momentum.items()}, staleness)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize(("options", "plain"), [({}, PlainMuon), ({"optimizer": "signum"}, PlainSigns)])
 def test_oracles_are_what_they_say(options, plain, inline):

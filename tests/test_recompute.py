@@ -127,7 +127,7 @@ SYSTEMS: dict[str, tuple[int, dict]] = {  # algorithm -> number of workers and o
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_systems_are_what_their_schedules_say(name, inline):

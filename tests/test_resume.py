@@ -35,7 +35,7 @@ def from_a_file(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     return found
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("evaluate", CADENCES, ids=str)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("name", RUNS)
@@ -78,7 +78,7 @@ def of_the_systems() -> Iterator[Any]:
                 yield pytest.param(path, name, id=" ".join(kind), marks=marks)
 
 
-@pytest.mark.one_in(8)
+@pytest.mark.one_in(16)
 @pytest.mark.parametrize(("path", "name"), list(of_the_systems()))
 def test_an_interpreted_run_of_any_system_goes_on_from_a_file(path, name, tmp_path):
     task = {**LAYERS, "model": {"name": "mlp", "hidden": [5, 5]}}

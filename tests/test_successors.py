@@ -230,7 +230,7 @@ def recomputed(name: str, outcome: Outcome) -> dict:
     return answer(final, initial) if answer else final[0]
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_later_system_is_what_its_schedule_says_inline_and_replayed(name):
     run = run_of(name)

@@ -169,7 +169,7 @@ class PlainDropCompute(PlainSGD):
         super().update({k: g / (self.planned or count) for k, g in total.items()}, staleness)
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("average", ["planned", "done"])
 def test_dropcompute_divides_by_what_was_planned_or_done(average, inline):
