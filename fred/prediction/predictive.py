@@ -2,14 +2,14 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.cluster.durations import NANOSECONDS
-from fred.prediction.contract import Best, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
+from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 
 class Predictive(CutoffRule):
@@ -39,7 +39,7 @@ class Predictive(CutoffRule):
 
     objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
-    by: Literal["count", "time"] = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
+    by: By = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
 
 
 class Predictor(Chooser):

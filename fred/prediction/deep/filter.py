@@ -1,6 +1,7 @@
 """The model at work: what is believed of the nodes now, and samples of the next round's run-times."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -21,10 +22,26 @@ class Belief(NamedTuple):
 
     z: Array  # samples of the last round's z, [particles, nodes, latent]
     next: Array  # and of the coming round's
-    summary: Array  # what the guide remembers: its sums [streams, nodes, summary], or the last rounds [rounds, nodes, inputs]
+    memory: Array  # of the guide: [streams, nodes, memory], or the last rounds [rounds, nodes, inputs]
     history: History
 
 
+class Known(NamedTuple):
+    """What a filter is told once: arrays, so that what is compiled serves other models and other groups of as many workers."""
+
+    params: Params
+    there: Array  # which places of the grid are workers [nodes, places]
+    lowest: float | Array  # what may be believed of a worker's mean
+    highest: float | Array
+    noise: Array  # of each particle's run-times [particles, nodes, places]
+
+    @classmethod
+    def of(cls, params: Params, there: Array, particles: int, bounds: tuple[float, float] = (-math.inf, math.inf)) -> "Known":
+        """With the noise that all filters of so many particles have."""
+        return cls(params, there, *bounds, jax.random.normal(key_of(1), (particles, *there.shape)))
+
+
+@dataclass(frozen=True)
 class Filter:
     """Particles of each node's state, drawn by the guide from completed rounds, and moved on by the transition.
 
@@ -34,91 +51,87 @@ class Filter:
     runs on the last `window` rounds each time, and imputes each dropped worker by itself, once, as printed.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        params: Params,
-        there: Array,
-        particles: int,
-        window: int,
-        bounds: tuple[float, float] = (-math.inf, math.inf),
-    ):
-        self._network, self._params, self._there, self._window = network, params, there, window
-        self._bounds = bounds  # of what may be believed of a worker's mean
-        self._streams = next(number for number in range(_STREAMS, 0, -1) if particles % number == 0)
-        self._particles = particles
-        self._noise = jax.random.normal(key_of(1), (particles, *there.shape))
+    network: Network
+    particles: int
+    window: int
+
+    @property
+    def streams(self) -> int:
+        """Completions of a round."""
+        return next(number for number in range(_STREAMS, 0, -1) if self.particles % number == 0)
 
     @partial(jax.jit, static_argnums=0)
-    def start(self, key: Array) -> tuple[Belief, Array]:
+    def start(self, known: Known, key: Array) -> tuple[Belief, Array]:
         """Before the first round."""
-        network, (nodes, _) = self._network, self._there.shape
-        nothing = jnp.zeros((self._particles, nodes, network.sizes.latent))
-        mean, scale = network.first(self._params)
-        history = History.none(self._there.shape)
-        inputs = network.inputs(jnp.zeros(self._there.shape), history.baseline, self._there).shape[-1]
-        shape = (self._streams, nodes, network.sizes.summary) if network.left_only else (self._window, nodes, inputs)
+        network, (nodes, _) = self.network, known.there.shape
+        nothing = jnp.zeros((self.particles, nodes, network.sizes.latent))
+        mean, scale = network.first(known.params)
+        history = History.none(known.there.shape)
+        inputs = network.inputs(jnp.zeros(known.there.shape), history.baseline, known.there).shape[-1]
+        shape = (self.streams, nodes, network.memory) if network.left_only else (self.window, nodes, inputs)
         belief = Belief(nothing, _drawn(key, mean + nothing, scale), jnp.zeros(shape), history)
-        return belief, self._sample(belief)
+        return belief, self._sample(known, belief)
 
     @partial(jax.jit, static_argnums=0)
-    def after(self, belief: Belief, key: Array, step: int, times: Array, finished: Array) -> tuple[Belief, Array]:
+    def after(self, known: Known, belief: Belief, key: Array, step: int, times: Array, finished: Array) -> tuple[Belief, Array]:
         """After a round of normalised times [nodes, places], lower bounds where not finished; and samples of the next round.
 
         Samples are in the order of the grid, infinite where nobody is: [particles, nodes * places].
         """
-        y = jnp.where(self._there, times, 1.0)
-        y = jnp.log(y) if self._network.logarithmic else y
-        believe = self._completed if self._network.left_only else self._windowed
+        y = jnp.where(known.there, times, 1.0)
+        y = jnp.log(y) if self.network.logarithmic else y
+        believe = self._completed if self.network.left_only else self._windowed
         believe_key, move_key = jax.random.split(jax.random.fold_in(key, step))
-        z, summary, completed = believe(believe_key, belief, y, finished)
-        seen = jnp.repeat(summary, self._particles // self._streams, axis=0) if self._network.remembers else summary
-        coming = _drawn(move_key, *self._network.transition(self._params, z, seen))
-        after = Belief(z, coming, summary, belief.history.after(completed, finished, self._there))
-        return after, self._sample(after)
+        z, memory, completed = believe(known, believe_key, belief, y, finished)
+        seen = memory
+        if self.network.remembers:
+            seen = jnp.repeat(self.network.summary(memory), self.particles // self.streams, axis=0)
+        coming = _drawn(move_key, *self.network.transition(known.params, z, seen))
+        after = Belief(z, coming, memory, belief.history.after(completed, finished, known.there))
+        return after, self._sample(known, after)
 
-    def _completed(self, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
+    def _completed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
         """z by the guide, one stream for each completion; what it remembers; and the mean completion."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
-        emitted = self._emission(belief.next, belief.history)
+        emitted = self._emission(known, belief.next, belief.history)
         each = jnp.where(finished, log_density(y, *emitted), log_survival(y, *emitted))
-        weight = jnp.where(self._there, each, 0.0).sum(-1)
-        chosen = _resampled(choice_key, weight, self._streams)[..., None]
+        weight = jnp.where(known.there, each, 0.0).sum(-1)
+        chosen = _resampled(choice_key, weight, self.streams)[..., None]
         completed = jnp.where(finished, y, _tail(tail_key, y, *(jnp.take_along_axis(each, chosen, 0) for each in emitted)))
-        inputs = self._network.inputs(completed, belief.history.baseline, self._there)
-        own = self._particles // self._streams
-        summary = jnp.take_along_axis(belief.summary, chosen // own, 0)
-        summary = self._network.sum_up(self._params, summary, inputs)
+        inputs = self.network.inputs(completed, belief.history.baseline, known.there)
+        own = self.particles // self.streams
+        memory = jnp.take_along_axis(belief.memory, chosen // own, 0)
+        memory = self.network.sum_up(known.params, memory, inputs)
         before = jnp.take_along_axis(belief.z, chosen, 0)
-        proposal = self._network.proposal(self._params, before, summary)
+        proposal = self.network.proposal(known.params, before, self.network.summary(memory))
         z = _drawn(guide_key, *(jnp.repeat(each, own, axis=0) for each in proposal))
-        return z, summary, completed.mean(0)
+        return z, memory, completed.mean(0)
 
-    def _windowed(self, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
+    def _windowed(self, known: Known, key: Array, belief: Belief, y: Array, finished: Array) -> tuple[Array, Array, Array]:
         """z by a guide that looks at all of the last rounds, those rounds, and the completed one."""
         choice_key, tail_key, guide_key = jax.random.split(key, 3)
-        chosen = jax.random.randint(choice_key, (1, *y.shape), 0, self._particles)
-        emitted = (jnp.take_along_axis(each, chosen, 0)[0] for each in self._emission(belief.next, belief.history))
+        chosen = jax.random.randint(choice_key, (1, *y.shape), 0, self.particles)
+        emitted = (jnp.take_along_axis(each, chosen, 0)[0] for each in self._emission(known, belief.next, belief.history))
         completed = jnp.where(finished, y, _tail(tail_key, y, *emitted))
-        inputs = self._network.inputs(completed, belief.history.baseline, self._there)
-        rounds = jnp.concatenate([belief.summary[1:], inputs[None]])
+        inputs = self.network.inputs(completed, belief.history.baseline, known.there)
+        rounds = jnp.concatenate([belief.memory[1:], inputs[None]])
 
         def step(z: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
-            return _drawn(now[0], *self._network.proposal(self._params, z, now[1])), None
+            return _drawn(now[0], *self.network.proposal(known.params, z, now[1])), None
 
-        summaries = self._network.summaries(self._params, rounds)
+        summaries = self.network.summaries(known.params, rounds)
         z, _ = jax.lax.scan(step, jnp.zeros_like(belief.z), (jax.random.split(guide_key, len(rounds)), summaries))
         return z, rounds, completed
 
-    def _emission(self, z: Array, history: History) -> tuple[Array, Array]:
-        mean, scale = self._network.emission(self._params, z, history.features)
-        return jnp.clip(mean, *self._bounds), scale
+    def _emission(self, known: Known, z: Array, history: History) -> tuple[Array, Array]:
+        mean, scale = self.network.emission(known.params, z, history.features)
+        return jnp.clip(mean, known.lowest, known.highest), scale
 
-    def _sample(self, belief: Belief) -> Array:
-        mean, scale = self._emission(belief.next, belief.history)
-        samples = mean + scale * self._noise
-        times = jnp.exp(samples) if self._network.logarithmic else jnp.maximum(samples, _SHORTEST)
-        return jnp.where(self._there, times, jnp.inf).reshape(self._particles, -1)
+    def _sample(self, known: Known, belief: Belief) -> Array:
+        mean, scale = self._emission(known, belief.next, belief.history)
+        samples = mean + scale * known.noise
+        times = jnp.exp(samples) if self.network.logarithmic else jnp.maximum(samples, _SHORTEST)
+        return jnp.where(known.there, times, jnp.inf).reshape(self.particles, -1)
 
 
 def _drawn(key: Array, mean: Array, scale: Array) -> Array:

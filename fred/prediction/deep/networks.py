@@ -4,7 +4,8 @@ A latent state z for each node moves by a gated transition and emits its workers
 then nodes, then whatever else. Parameters are dicts of dense layers, so that they are saved by their names.
 """
 
-from collections.abc import Iterator
+import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +25,7 @@ class Sizes(NamedTuple):
     """Widths of layers."""
 
     latent: int = 8
-    summary: int = 24  # of what the guide remembers
+    summary: int = 24  # of what the guide has made of all rounds
     gate: int = 16
     proposal: int = 24
     emission: int = 16
@@ -61,21 +62,27 @@ class Network:
 
     def init(self, key: Array, inputs: int) -> Params:
         """First parameters: the transition is the identity and its gates are nearly closed; `inputs` is the guide's width."""
-        sizes, keys = self.sizes, iter(jax.random.split(key, 32))
+        counting = Normals()
+        self.layers(counting, inputs)
+        return self.layers(Normals(jax.random.normal(key, (counting.taken,))), inputs)
+
+    def layers(self, normals: "Normals", inputs: int) -> Params:
+        """First parameters, made of normal numbers."""
+        sizes = self.sizes
         latent, summary = sizes.latent, sizes.summary
         context = latent * (4 if self.neighbours else 1) + (summary if self.remembers else 0)
         return {
             "first": {"mean": jnp.zeros(latent), "scale": jnp.zeros(latent)},
             "keep": {"weights": jnp.eye(context, latent), "bias": jnp.zeros(latent)},
-            "gate-1": layer(keys, context, sizes.gate),
-            "gate-2": layer(keys, sizes.gate, latent, bias=_CLOSED),
-            "move-1": layer(keys, context, sizes.proposal),
-            "move-2": layer(keys, sizes.proposal, latent),
-            "move-scale": layer(keys, latent, latent, 0.1, _CALM),
-            "guide-state": layer(keys, latent, summary),
-            "guide-mean": layer(keys, summary, latent),
-            "guide-scale": layer(keys, summary if self.left_only else latent, latent, 0.1, _CALM),
-            **self._summing_layers(keys, inputs),
+            "gate-1": layer(normals, context, sizes.gate),
+            "gate-2": layer(normals, sizes.gate, latent, bias=_CLOSED),
+            "move-1": layer(normals, context, sizes.proposal),
+            "move-2": layer(normals, sizes.proposal, latent),
+            "move-scale": layer(normals, latent, latent, 0.1, _CALM),
+            "guide-state": layer(normals, latent, summary),
+            "guide-mean": layer(normals, summary, latent),
+            "guide-scale": layer(normals, summary if self.left_only else latent, latent, 0.1, _CALM),
+            **self._summing_layers(normals, inputs),
         }
 
     def first(self, params: Params) -> tuple[Array, Array]:
@@ -108,24 +115,33 @@ class Network:
         """What the guide sees of (log) times y [..., nodes, workers]: [..., nodes, inputs]."""
         raise NotImplementedError
 
-    def _summing_layers(self, keys: Iterator[Array], inputs: int) -> Params:
-        width = self.sizes.summary
-        return {"gru-in": layer(keys, inputs, width, copies=3), "gru": layer(keys, width, width, copies=3)}
+    @property
+    def memory(self) -> int:
+        """Width of what the guide remembers; it begins with the summary."""
+        return self.sizes.summary
 
-    def sum_up(self, params: Params, summary: Array, inputs: Array) -> Array:
-        """What is remembered after one more round, a gated recurrent unit: [..., nodes, summary]."""
-        new, old = dense(params["gru-in"], inputs), dense(params["gru"], summary)
+    def _summing_layers(self, normals: "Normals", inputs: int) -> Params:
+        width = self.sizes.summary
+        return {"gru-in": layer(normals, inputs, width, copies=3), "gru": layer(normals, width, width, copies=3)}
+
+    def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
+        """What is remembered after one more round, a gated recurrent unit: [..., nodes, memory]."""
+        new, old = dense(params["gru-in"], inputs), dense(params["gru"], memory)
         (reset, keep, fresh), (reset_, keep_, fresh_) = jnp.split(new, 3, -1), jnp.split(old, 3, -1)
         keep = jax.nn.sigmoid(keep + keep_ + 1)
-        return keep * summary + (1 - keep) * jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_) * fresh_)
+        return keep * memory + (1 - keep) * jnp.tanh(fresh + jax.nn.sigmoid(reset + reset_) * fresh_)
+
+    def summary(self, memory: Array) -> Array:
+        """What of a memory the guide and the transition see: [..., nodes, summary]."""
+        return memory[..., : self.sizes.summary]
 
     def summaries(self, params: Params, inputs: Array) -> Array:
-        """What is remembered after each round: [rounds, ..., nodes, summary] of [rounds, ..., nodes, inputs]."""
-        start = jnp.zeros((*inputs.shape[1:-1], self.sizes.summary))
+        """The summary after each round: [rounds, ..., nodes, summary] of [rounds, ..., nodes, inputs]."""
+        start = jnp.zeros((*inputs.shape[1:-1], self.memory))
 
-        def step(summary: Array, now: Array) -> tuple[Array, Array]:
-            summary = self.sum_up(params, summary, now)
-            return summary, summary
+        def step(memory: Array, now: Array) -> tuple[Array, Array]:
+            memory = self.sum_up(params, memory, now)
+            return memory, self.summary(memory)
 
         return jax.lax.scan(step, start, inputs)[1]
 
@@ -139,25 +155,27 @@ class Shared(Network):
     """One small network for all workers: it sees a worker's own history, its node's summary, and the cluster's.
 
     So it has as many parameters for 10 workers as for 10,000, and can be used on another cluster than it was trained on.
+    The last rounds are remembered as they were, beside the summary: how long ago a node changed can be read off them, where the
+    recurrent unit would have to learn to count.
     """
 
     neighbours = True
     remembers = True
     features = 3
+    recent = 12  # rounds
+    shown = (0, 2, 3)  # which inputs of each
 
-    def init(self, key: Array, inputs: int) -> Params:
+    def layers(self, normals: "Normals", inputs: int) -> Params:
         sizes = self.sizes
-        common, own = jax.random.split(key)
-        keys = iter(jax.random.split(own, 8))
-        offsets = layer(keys, self.features, 2, 0.1)
+        offsets = layer(normals, self.features, 2, 0.1)
         offsets["weights"] = offsets["weights"].at[:, 0].set(jnp.array([0.15, 0.1, 0.0]))  # a worker stays about as it was
-        return super().init(common, inputs) | {
-            "emission-1": layer(keys, sizes.latent, sizes.emission),
-            "emission-2": layer(keys, sizes.emission, 2, 0.3) | {"bias": jnp.array([0.0, _CALM])},
-            "emission": layer(keys, sizes.latent, 2, 0.3),
+        return super().layers(normals, inputs) | {
+            "emission-1": layer(normals, sizes.latent, sizes.emission),
+            "emission-2": layer(normals, sizes.emission, 2, 0.3) | {"bias": jnp.array([0.0, _CALM])},
+            "emission": layer(normals, sizes.latent, 2, 0.3),
             "worker": offsets,
-            "worker-1": layer(keys, self.features, sizes.worker),
-            "worker-2": layer(keys, sizes.worker, 2, 0.1),
+            "worker-1": layer(normals, self.features, sizes.worker),
+            "worker-2": layer(normals, sizes.worker, 2, 0.1),
         }
 
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
@@ -178,6 +196,19 @@ class Shared(Network):
         around = jnp.roll(mean, 1, -1), jnp.roll(mean, -1, -1)
         return 2 * jnp.stack([mean, 2 * spread, over_all, highest, *around], -1)
 
+    @property
+    def memory(self) -> int:
+        return self.sizes.summary + self.recent * len(self.shown)
+
+    def _summing_layers(self, normals: "Normals", inputs: int) -> Params:
+        return super()._summing_layers(normals, inputs + self.recent * len(self.shown))
+
+    def sum_up(self, params: Params, memory: Array, inputs: Array) -> Array:
+        recent = memory[..., self.sizes.summary :]
+        summary = super().sum_up(params, self.summary(memory), jnp.concatenate([inputs, recent], -1))
+        latest = jnp.stack([inputs[..., one] for one in self.shown], -1)
+        return jnp.concatenate([summary, latest, recent[..., : -len(self.shown)]], -1)
+
 
 class Plain(Network):
     """One output for each worker and one state for all of them, as in the paper; the guide does not look ahead."""
@@ -186,15 +217,13 @@ class Plain(Network):
         super().__init__(sizes._replace(latent=16, summary=32, emission=32))
         self.workers = workers
 
-    def init(self, key: Array, inputs: int) -> Params:
+    def layers(self, normals: "Normals", inputs: int) -> Params:
         width = self.sizes.emission
-        common, own = jax.random.split(key)
-        keys = iter(jax.random.split(own, 8))
-        return super().init(common, inputs) | {
-            "mean-1": layer(keys, self.sizes.latent, width),
-            "mean-2": layer(keys, width, self.workers, 0.3),
-            "scale-1": layer(keys, self.workers, width),
-            "scale-2": layer(keys, width, self.workers, 0.1, _CALM),
+        return super().layers(normals, inputs) | {
+            "mean-1": layer(normals, self.sizes.latent, width),
+            "mean-2": layer(normals, width, self.workers, 0.3),
+            "scale-1": layer(normals, self.workers, width),
+            "scale-2": layer(normals, width, self.workers, 0.1, _CALM),
         }
 
     def emission(self, params: Params, z: Array, features: Array) -> tuple[Array, Array]:
@@ -211,10 +240,10 @@ class Printed(Plain):
     logarithmic = False
     left_only = False
 
-    def _summing_layers(self, keys: Iterator[Array], inputs: int) -> Params:
+    def _summing_layers(self, normals: "Normals", inputs: int) -> Params:
         width = self.sizes.summary
         return {
-            f"{side}{part}": layer(keys, size, width)
+            f"{side}{part}": layer(normals, size, width)
             for side in ("left", "right")
             for part, size in (("-in", inputs), ("", width))
         }
@@ -235,6 +264,7 @@ class Printed(Plain):
         return mean, scale_of(dense(params["guide-scale"], mean))
 
 
+@lru_cache(maxsize=8)
 def of_variant(variant: str, workers: int) -> Network:
     """The network of a saved model's variant, for that many workers."""
     sizes = Sizes()
@@ -243,7 +273,22 @@ def of_variant(variant: str, workers: int) -> Network:
     return {"plain": Plain, "printed": Printed}[variant](sizes, workers)
 
 
-def layer(keys: Iterator[Array], inputs: int, outputs: int, gain: float = 1.0, bias: float = 0.0, copies: int = 1) -> Any:
+def layer(normals: "Normals", inputs: int, outputs: int, gain: float = 1.0, bias: float = 0.0, copies: int = 1) -> Any:
     """A dense layer's first weights, normal with the variance 1 / inputs; `copies` of it side by side."""
-    weights = gain * jax.random.normal(next(keys), (inputs, copies * outputs)) / jnp.sqrt(inputs)
+    weights = gain * normals.take(inputs, copies * outputs) / jnp.sqrt(inputs)
     return {"weights": weights, "bias": jnp.full(copies * outputs, bias)}
+
+
+class Normals:
+    """Independent normal numbers, drawn all at once, since each draw by itself takes a tenth of a second to compile.
+
+    Without any it only counts how many are taken.
+    """
+
+    def __init__(self, values: Array | None = None):
+        self._values, self.taken = values, 0
+
+    def take(self, *shape: int) -> Array:
+        """The next ones."""
+        first, self.taken = self.taken, self.taken + math.prod(shape)
+        return jnp.zeros(shape) if self._values is None else self._values[first : self.taken].reshape(shape)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,14 +11,14 @@ from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Whole, beside_the_scenario
-from fred.prediction.contract import Chooser, Objective, Progress
+from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictive, Predictor
 from fred.process import environment
 
 if TYPE_CHECKING:
-    from fred.prediction.deep.filter import Filter
+    from fred.prediction.deep.filter import Filter, Known
 
 _KNOWN = 100  # rounds that the trace's pace counts for, where the long run is maximised
 _FACTOR = 2.0  # the normaliser in mean times, as printed
@@ -38,15 +37,18 @@ class DeepMarkov(Predictive):
     objective: Objective | None = Field(  # type: ignore[assignment]
         None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
     )
+    by: By | None = Field(  # type: ignore[assignment]
+        None, description="what ends a round: its c-th worker, or the deadline E[x_(c)]; absent: what training found better"
+    )
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
     warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
     restarts: int = Field(2, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(2000, ge=50, lt=2**31, description="of training")
-    learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
+    learning_rate: float = Field(0.01, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
     window: Count = Field(
-        40, description="rounds that training sees at once; more than the cluster takes to be as it was, if it has a period"
+        60, description="rounds that training sees at once; more than the cluster takes to be as it was, if it has a period"
     )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
@@ -85,7 +87,8 @@ class DeepMarkov(Predictive):
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
-        return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
+        decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
+        return _Believing(decided, trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -130,8 +133,10 @@ class PlainDeepMarkov(DeepMarkov):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    by: By = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
     restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(3000, ge=50, lt=2**31, description="of training")
+    learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
     window: Count = Field(20, description="rounds that training sees at once")
 
 
@@ -175,8 +180,8 @@ class _Believing(Predictor):
         share, time = self._trained.about.pace
         self._best.came_to(_KNOWN * share * self.workers, _KNOWN * time * normaliser)
         self._normaliser, self._key, self._step = normaliser, key_of(self._seed), 0
-        self._filter = _filter(self._trained, self._grid.node_of.tobytes(), self._particles)
-        self._belief, self._samples = self._filter.start(self._key)
+        self._filter, self._known = _filter(self._trained, self._grid.there, self._particles)
+        self._belief, self._samples = self._filter.start(self._known, self._key)
 
     def _believe(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
         if not hasattr(self, "_filter"):
@@ -186,7 +191,7 @@ class _Believing(Predictor):
         times = self._grid.spread((seconds / self._normaliser).astype(np.float32))
         self._step += 1
         self._belief, self._samples = self._filter.after(
-            self._belief, self._key, self._step, times, self._grid.spread(finished)
+            self._known, self._belief, self._key, self._step, times, self._grid.spread(finished)
         )
 
     def ordered_samples(self) -> NDArray[np.float64]:
@@ -203,18 +208,19 @@ class _Believing(Predictor):
         return (1 - self._share) * deep + plain
 
 
-@lru_cache(maxsize=8)
-def _filter(trained: saved.Trained, node_of: bytes, particles: int) -> "Filter":
-    """Kept, since compiling it takes seconds."""
+def _filter(trained: saved.Trained, there: NDArray[np.bool_], particles: int) -> tuple["Filter", "Known"]:
+    """A filter for the model, and what it is told of it."""
+    import jax
     import jax.numpy as jnp
 
     environment.check()
-    from fred.prediction.deep.filter import Filter
+    from fred.prediction.deep.filter import Filter, Known
     from fred.prediction.deep.networks import of_variant
 
-    about, there = trained.about, jnp.asarray(Grid(np.frombuffer(node_of, np.int64)).there)
-    params = {name: {part: jnp.asarray(a) for part, a in layer.items()} for name, layer in trained.params.items()}
-    return Filter(of_variant(about.variant, about.workers), params, there, particles, about.window, about.bounds)
+    about = trained.about
+    params = jax.tree.map(jnp.asarray, trained.params)
+    known = Known.of(params, jnp.asarray(there), particles, about.bounds)
+    return Filter(of_variant(about.variant, about.workers), particles, about.window), known
 
 
 _known: dict[Path, tuple[tuple[int, ...], saved.Trained]] = {}

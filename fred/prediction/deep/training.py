@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -23,8 +23,8 @@ from fred.prediction.deep.programs import Windows, guide, model
 _AT_ONCE = 50  # steps of one compiled call, at most
 _CLIP = 10.0  # norm of the gradient
 _WINDOWS = 32  # of a step, where all workers are one
-_WINDOWS_OF_NODES = 8  # of a step at most, where each node is an example
-_BATCH = 512  # workers of a step then, about
+_WINDOWS_OF_NODES = 4  # of a step at most, where each node is an example
+_BATCH = 256  # workers of a step then, about
 
 
 class Training(NamedTuple):
@@ -67,35 +67,53 @@ def train(
 ) -> tuple[Params, NDArray[np.float32]]:
     """Parameters, and the loss per observed time of every step."""
     recorded = record(network, seconds, grid)
-    window = min(schedule.window, len(seconds) - 2)
-    draw = partial(_windows, network, recorded, window, schedule.random_normaliser)
-    rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
-    optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
-    svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
+    machine = _machine(network, schedule._replace(window=min(schedule.window, len(seconds) - 2), seed=0, restart=0))
     key, first, begin = jax.random.split(jax.random.fold_in(key_of(schedule.seed), schedule.restart), 3)
-    params = jax.jit(network.init, static_argnums=1)(first, jax.eval_shape(draw, first).inputs.shape[-1])
-    state = jax.jit(lambda params: svi.init(begin, network, params, draw(first)))(params)  # eagerly it would take a while
-
-    @jax.jit
-    def steps(state: SVIState, keys: Array) -> tuple[SVIState, Array]:
-        def step(state: SVIState, key: Array) -> tuple[SVIState, Array]:
-            windows = draw(key)
-            state, loss = svi.update(state, network, params, windows)
-            return state, loss / (windows.y[:, :, 0, 0].size * windows.weight.sum())
-
-        return lax.scan(step, state, keys)
-
+    state = machine.begin(first, begin, recorded)
     losses = []
     at_once = math.gcd(schedule.steps, _AT_ONCE)  # another number in the end would be compiled anew
     for start in range(0, schedule.steps, at_once):
         numbers = jnp.arange(start, start + at_once)
-        state, loss = steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers))
+        state, loss = machine.steps(state, jax.vmap(partial(jax.random.fold_in, key))(numbers), recorded)
         losses.append(np.asarray(loss))
         progress((start + len(numbers)) / schedule.steps)
-    return svi.get_params(state)["network"], np.concatenate(losses)
+    return machine.params(state), np.concatenate(losses)
 
 
-def _windows(network: Network, recorded: Record, window: int, random_normaliser: bool, key: Array) -> Windows:
+class _Machine(NamedTuple):
+    """What is compiled once for all trainings that differ by their seeds or their trace only."""
+
+    begin: Callable[[Array, Array, Record], SVIState]
+    steps: Callable[[SVIState, Array, Record], tuple[SVIState, Array]]
+    params: Callable[[SVIState], Params]
+
+
+@lru_cache(maxsize=4)
+def _machine(network: Network, schedule: Training) -> _Machine:
+    """Of a schedule without its seed."""
+    rates = optax.warmup_cosine_decay_schedule(0.0, schedule.learning_rate, schedule.steps // 20, schedule.steps)
+    optimizer = optax.chain(optax.clip_by_global_norm(_CLIP), optax.adam(rates))
+    svi = SVI(model, guide, optax_to_numpyro(optimizer), Trace_ELBO(), predictive=schedule.predictive)
+    draw = partial(_windows, network, schedule.window, schedule.random_normaliser)
+
+    @jax.jit
+    def begin(first: Array, key: Array, recorded: Record) -> SVIState:
+        windows = draw(recorded, first)
+        return svi.init(key, network, network.init(first, windows.inputs.shape[-1]), windows)
+
+    @jax.jit
+    def steps(state: SVIState, keys: Array, recorded: Record) -> tuple[SVIState, Array]:
+        def step(state: SVIState, key: Array) -> tuple[SVIState, Array]:
+            windows = draw(recorded, key)
+            state, loss = svi.update(state, network, {}, windows)
+            return state, loss / (windows.y[:, :, 0, 0].size * windows.weight.sum())
+
+        return lax.scan(step, state, keys)
+
+    return _Machine(begin, steps, lambda state: svi.get_params(state)["network"])
+
+
+def _windows(network: Network, window: int, random_normaliser: bool, recorded: Record, key: Array) -> Windows:
     """Random windows of one round more than is observed, each normalised, of some workers of every node."""
     nodes, places = recorded.there.shape
     some, number = places, _WINDOWS
