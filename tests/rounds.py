@@ -37,6 +37,11 @@ RULES = {
     "empirical-deadline": Empirical(by="time"),
     "node-ewma-deadline": EWMA(of="node", by="time"),
     "hmm-deadline": HiddenMarkov(by="time"),
+    "best-static-either": BestStatic(by="either", workers=20, seconds=1.5),
+    "elfving-either": Elfving(by="either"),
+    "empirical-either": Empirical(by="either"),
+    "node-ewma-either": EWMA(of="node", by="either"),
+    "hmm-either": HiddenMarkov(by="either"),
 }
 
 
@@ -74,6 +79,7 @@ def expectations() -> str:
         HiddenMarkov(passes=3),
         HiddenMarkov(of="worker", states=2, passes=2),
         BestStatic(),
+        BestStatic(by="either"),
         BestStaticDeadline(),
     ):
         trained = rule.trained(seconds, NODES)

@@ -59,6 +59,8 @@ def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(rule):
     assert np.array_equal(rounds.cutoff, added)
     assert np.array_equal(rounds.time, np.diff(schedule["time_ns"][commits], prepend=0))
     assert all(choice == number for choice, number in zip(chosen, added, strict=True) if not isinstance(choice, Deadline))
+    limits = [choice.workers or 30 for choice in chosen if isinstance(choice, Deadline)]
+    assert all(number <= limit for number, limit in zip(added, limits, strict=False) if len(limits) == len(added))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.data())
@@ -86,6 +88,17 @@ def test_a_round_by_time_is_what_a_walk_through_its_times_finds(times, deadline)
     assert this.seen.tolist() == [min(time, end) for time in times]
 
 
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(0, 11), st.data())
+def test_a_round_by_time_or_number_is_the_one_that_ends_first(times, deadline, data):
+    number = data.draw(st.integers(1, len(times)))
+    by_time, by_count = (Round.of(np.array(times), each) for each in (Deadline(deadline), number))
+    this = Round.of(np.array(times), Deadline(deadline, number))
+    assert this.cutoff == min(by_time.cutoff, by_count.cutoff)
+    assert this.first.tolist() == min(by_time.first.tolist(), by_count.first.tolist(), key=len)
+    assert this.taken.tolist() == (by_time.taken & by_count.taken).tolist()
+    assert this.seen.tolist() == np.minimum(times, this.cutoff).tolist()
+
+
 @given(st.lists(st.integers(1, 99), min_size=1, max_size=9, unique=True), st.data())
 def test_a_deadline_at_the_time_of_a_worker_is_to_wait_for_it(times, data):
     number = data.draw(st.integers(1, len(times)))
@@ -99,6 +112,8 @@ def test_a_deadline_at_the_time_of_a_worker_is_to_wait_for_it(times, data):
     [
         *((number, f"wait for {number} workers; expected 1 to 3") for number in (-1, 0, 4)),
         (Deadline(-1), "a deadline -1 ns after the round's start; expected 0 or more"),
+        (Deadline(1, 0), "wait for 0 workers; expected 1 to 3"),
+        (Deadline(1, 4), "wait for 4 workers; expected 1 to 3"),
     ],
 )
 def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refused(choice, message):

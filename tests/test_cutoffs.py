@@ -117,7 +117,7 @@ def test_rules_that_cannot_work_are_refused():
         ({"name": "deadline", "seconds": 0}, "greater than 0"),
         ("static-deadline", "`static-deadline` must be trained first"),
         ({"name": "quantile-deadline", "share": 1.1}, "less than or equal to 1"),
-        ({"name": "hmm", "by": "clock"}, "'count' or 'time'"),
+        ({"name": "hmm", "by": "clock"}, "'count', 'time' or 'either'"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})

@@ -12,7 +12,7 @@ from scipy import stats
 
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.best_static import BestStaticDeadline
+from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.censored import Distribution
 from fred.prediction.contract import Deadline, Round, StaticCutoff
 from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline, RecentTimes
@@ -96,6 +96,23 @@ def test_a_trained_deadline_does_what_training_promised():
         BestStaticDeadline().trained(seconds[:0], NODES)
 
 
+def test_the_best_number_with_a_deadline_beside_it_is_the_best_by_trial():
+    seconds = clusters(3, 200).round(3)
+    seconds[[17, 90], 5:] *= 20  # such rounds are not worth their c-th worker
+    alone, beside = (BestStatic(by=by).trained(seconds, NODES) for by in ("count", "either"))
+    assert beside.workers == alone.workers
+    rates = {}
+    for deadline in np.unique(seconds):
+        tried = BestStatic(by="either", workers=alone.workers, seconds=deadline)
+        rates[deadline] = closed_loop.run(tried, seconds, NODES, warm_up=0).summary()["throughput"]
+    assert rates[beside.seconds] == max(rates.values())
+    assert rates[beside.seconds] > closed_loop.run(alone, seconds, NODES, warm_up=0).summary()["throughput"]
+    with pytest.raises(ValueError, match="be given"):
+        BestStatic(by="either", workers=3).start(NODES)
+    with pytest.raises(ValueError, match=r"`workers` \(31\) must not exceed the cluster's 30"):
+        BestStatic(by="either", workers=31, seconds=1.0).start(NODES)
+
+
 class TestRecentTimes:
     def test_of_normal_times_three_deviations_take_nearly_all_and_a_quantile_its_share(self):
         """Three MAD of a normal variable are two deviations; what is dropped in one round must not count in the next."""
@@ -167,6 +184,25 @@ class TestPredictorsByTime:
         assert by_count.choose(np.array([])) == c
         assert by_time.choose(np.array([])) == Deadline.after(expected[c - 1])
 
+    def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
+        """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter each."""
+        rng, mean, patience = np.random.default_rng(0), 0.0, []
+        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser.observe(np.full(4, 10**9), np.ones(4, bool))
+        for number in range(12):
+            chosen = chooser.choose(np.array([]))
+            assert isinstance(chosen, Deadline)
+            assert chosen.workers == 3
+            assert chosen.ns == pytest.approx(1.2e9 * math.exp(3 * mean), abs=1)
+            times = (rng.lognormal(0.2, 0.2, 4) * 1e9).astype(np.int64)
+            times[1:] *= 10 if number == 8 else 1
+            this = Round.of(times, chosen)
+            patience.append(this.cutoff == chosen.ns)
+            mean += max(0.25, 1 / (number + 1)) * (abs(math.log(this.cutoff / 1.2e9)) - mean)
+            chooser.observe(this.seen, this.taken)
+        assert patience[8]
+        assert not all(patience)
+
     def test_a_time_expected_before_the_round_begins_is_none(self):
         chooser = _Told(by="time", at_least=0.5, times=(-2.0, -1.0)).start(np.zeros(2))
         chooser.observe(np.array([1, 2]), np.ones(2, bool))
@@ -174,12 +210,14 @@ class TestPredictorsByTime:
 
     @given(
         st.lists(st.integers(1, 9), min_size=1, max_size=9),
-        st.one_of(st.integers(1, 9), st.builds(Deadline, st.integers(0, 11))),
+        st.one_of(st.integers(1, 9), st.builds(Deadline, st.integers(0, 11), st.none() | st.integers(1, 9))),
     )
     def test_a_round_counts_the_same_whether_it_was_left_to_the_rule_or_all_were_waited_for(self, times, choice):
         whole = np.array(times)
         if isinstance(choice, int):
             choice = min(choice, len(times))
+        elif choice.workers:
+            choice = Deadline(choice.ns, min(choice.workers, len(times)))
         this = Round.of(whole, choice)
         assert _came_to(whole, np.ones(len(times), bool), choice) == (len(this.first), this.cutoff)
         assert _came_to(this.seen, this.taken, choice) == (len(this.first), this.cutoff)

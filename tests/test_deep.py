@@ -22,7 +22,7 @@ from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.contract import AllWorkers, StaticCutoff
 from fred.prediction.deep import choosing, programs, saved
-from fred.prediction.deep.filter import Filter, _resampled
+from fred.prediction.deep.filter import Filter, Known, _resampled
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of, of_variant
 from fred.prediction.deep.normal import above
@@ -157,13 +157,14 @@ class TestExactly:
         """The mean of a first round's completions against importance sampling written out."""
         chain = Chain(1)
         network, params = chain.network()
-        at_work = Filter(network, params, jnp.ones((1, WORKERS), bool), 2000, 20)
+        at_work = Filter(network, 2000, 20)
+        known = Known.of(params, jnp.ones((1, WORKERS), bool), 2000)
         finished, y = jnp.array([[True, False, True]]), jnp.asarray(chain.x[:1], jnp.float32)
 
         def completed(seed):
             key = jax.random.key(seed)
-            belief, _ = at_work.start(key)
-            return at_work._completed(jax.random.fold_in(key, 1), belief, y, finished)[2]
+            belief, _ = at_work.start(known, key)
+            return at_work._completed(known, jax.random.fold_in(key, 1), belief, y, finished)[2]
 
         seen = np.asarray(jax.jit(lambda seeds: jax.lax.map(completed, seeds))(jnp.arange(400))).mean(0)[0]
         draw = np.random.default_rng(0)
@@ -210,8 +211,8 @@ def test_expected_order_statistics_are_those_of_independent_normal_variables():
     network = Printed(Sizes(), workers)
     params = jax.tree.map(jnp.zeros_like, network.init(key_of(0), workers))
     params["mean-2"]["bias"] = jnp.full(workers, 5.0)
-    at_work = Filter(network, params, jnp.ones((1, workers), bool), 40_000, 3)
-    _, samples = at_work.start(key_of(0))
+    known = Known.of(params, jnp.ones((1, workers), bool), 40_000)
+    _, samples = Filter(network, 40_000, 3).start(known, key_of(0))
     scale = float(softplus(0.0)) + 1e-3
     expected = np.sort(np.asarray(samples), 1).mean(0)
     z = np.linspace(-9, 9, 20_001)
@@ -384,7 +385,7 @@ class TestSaved:
 
     def test_a_changed_file_is_refused(self, file):
         text = file.with_suffix(".json").read_text()
-        file.with_suffix(".json").write_text(text.replace('"window": 40', '"window": 21'))
+        file.with_suffix(".json").write_text(text.replace('"window": 60', '"window": 21'))
         with pytest.raises(ValueError, match=r"not what its \.json says"):
             saved.load(file)
         file.with_suffix(".json").write_text("{}")

@@ -200,7 +200,7 @@ class TestRolling:
         (["--train", "9", "--rules", "hnm"], "no rule `hnm`; expected some of all, static, elfving"),
         (
             ["--train", "9", "--rules", "none"],
-            "dmm-printed, node-ewma, oracle-throughput, node-ewma-deadline, elfving-deadline",
+            "dmm-printed, static-either, node-ewma, oracle-throughput, elfving-deadline, elfving-either",
         ),
         (["--train", "9", "--rules", "all,"], "no rule ``"),
         (["--train", "9", "--rules", "static:x"], "expected a number of workers after `static:`"),

@@ -41,6 +41,7 @@ from fred.prediction import validation
 from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import Chooser, CutoffRule, Progress
+from fred.prediction.deadlines import MADDeadline
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
@@ -76,14 +77,14 @@ class Auto(CutoffRule):
 
     candidates: tuple[Annotated[CutoffRule, OneOf("cutoff")], ...] = Field(
         (
-            BestStatic(),
+            BestStatic(by="either"),
             BestStaticDeadline(),
-            Elfving(),
-            Empirical(),
-            EWMA(),
-            EWMA(of="node"),
-            HiddenMarkov(),
-            HiddenMarkov(by="time"),
+            MADDeadline(),
+            Elfving(by="either"),
+            Empirical(by="either"),
+            EWMA(by="either"),
+            EWMA(of="node", by="either"),
+            HiddenMarkov(by="either"),
         ),
         min_length=1,
         description="the rules among which it chooses",
@@ -191,7 +192,6 @@ class Auto(CutoffRule):
         )
         counted = min(gains.shape[1], self.memory)
         sums = np.array([counted * math.fsum(row) / len(row) for row in gains])
-        sums[~_trusted(self.candidates, kept)] = -np.inf
         begin = shared(exp(found.rate * (sums - sums.max())), self.memory)
         return found.model_copy(update={"weights": self._each(dict(zip(kept, begin.tolist(), strict=True)))})
 
@@ -229,16 +229,6 @@ def _race(candidates: Sequence[CutoffRule], tried: dict[int, Rounds]) -> list[in
     """Who is watched: all that rounds held back do not tell from the best, and the best static cutoff."""
     best = max(tried.values(), key=lambda rounds: rounds.summary()["throughput"])
     return [at for at, rounds in tried.items() if isinstance(candidates[at], BestStatic) or not ratio(rounds, best).below]
-
-
-def _trusted(candidates: Sequence[CutoffRule], race: dict[int, Rounds]) -> NDArray[np.bool_]:
-    """Of those in the race, who is told better than the best static cutoff; if none is, or there is no such, that or all."""
-    fixed = np.array([isinstance(candidates[at], BestStatic) for at in race])
-    if not fixed.any():
-        return ~fixed
-    static = list(race.values())[int(np.argmax(fixed))]
-    better = np.array([ratio(rounds, static).above for rounds in race.values()])
-    return better if better.any() else fixed
 
 
 def _gains(rounds: Sequence[Rounds], pace: float, workers: int) -> Floats:

@@ -1,6 +1,6 @@
 """The one number, or deadline, that would have been best on recorded rounds [Chen et al. 2016; Giladi et al. 2023]."""
 
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,17 @@ class BestStatic(CutoffRule):
     """
 
     objective: Objective = Field("throughput", description="what was best: the mean of c / x_(c), or sum c / sum x_(c)")
+    by: Literal["count", "either"] = Field("count", description="what ends a round: its c-th worker, or a deadline as well")
     workers: Count | None = Field(None, description="c, what training found", examples=[1])
+    seconds: float | None = Field(None, gt=0, description="the deadline, likewise, for this c", examples=[1.0])
 
     def start(self, node_of: NodeOf) -> Chooser:
-        if self.workers is None:
-            raise ValueError("`best-static` must be trained first (`fred cutoffs` does), or `workers` be given")
-        return StaticCutoff(workers=self.workers).start(node_of)
+        if self.workers is None or (self.by == "either" and self.seconds is None):
+            raise ValueError(
+                "`best-static` must be trained first (`fred cutoffs` does), or `workers` be given (and, by either, `seconds`)"
+            )
+        cutoff = StaticCutoff(workers=self.workers).start(node_of)
+        return cutoff if self.seconds is None else FixedDeadline(seconds=self.seconds, workers=self.workers).start(node_of)
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """The rule with the best number for `seconds` [iterations, workers]; `node_of` makes no difference."""
@@ -44,8 +49,13 @@ class BestStatic(CutoffRule):
             rates = counts / np.add.reduce(ordered, axis=0)
         else:
             rates = np.add.reduce(counts / ordered, axis=0)
+        workers = 1 + int(np.argmax(rates))
         progress(1.0)
-        return self.model_copy(update={"workers": 1 + int(np.argmax(rates))})
+        return self.model_copy(update={"workers": workers, "seconds": self._deadline(ordered[:, :workers])})
+
+    def _deadline(self, ordered: NDArray[np.float64]) -> float | None:
+        """The best one, s, of rounds that end with the last of these times [iterations, c]."""
+        return None if self.by == "count" else _best_deadline(ordered)
 
 
 class BestStaticDeadline(CutoffRule):
@@ -74,10 +84,15 @@ class BestStaticDeadline(CutoffRule):
         """The rule with the best deadline for `seconds` [iterations, workers]; `node_of` makes no difference."""
         if len(seconds) == 0:
             raise ValueError("no iterations to find the best static deadline of")
-        times = np.maximum(nanoseconds(seconds), 1)
-        deadlines, rates = _rates(times)
+        found = _best_deadline(seconds)
         progress(1.0)
-        return self.model_copy(update={"seconds": int(deadlines[np.argmax(rates)]) / NANOSECONDS})
+        return self.model_copy(update={"seconds": found})
+
+
+def _best_deadline(seconds: NDArray[np.float64]) -> float:
+    """The deadline, s, with most gradients per time in rounds that end when all are there: [iterations, workers]."""
+    deadlines, rates = _rates(np.maximum(nanoseconds(seconds), 1))
+    return int(deadlines[np.argmax(rates)]) / NANOSECONDS
 
 
 def _rates(times: Times) -> tuple[Times, Floats]:

@@ -18,7 +18,7 @@ from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.contract import AllWorkers, CutoffRule, Oracle, StaticCutoff
+from fred.prediction.contract import AllWorkers, By, CutoffRule, Oracle, StaticCutoff
 from fred.prediction.deadlines import FixedDeadline
 from fred.prediction.ewma import EWMA
 from fred.prediction.intervals import Ratio, ratio
@@ -27,20 +27,18 @@ from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
 RULES = (  # by default
-    *("all", "static", "static-deadline", "mad-deadline", "elfving", "empirical", "ewma", "node-ewma"),
-    *("hmm", "hmm-deadline", "auto", "oracle-throughput"),
+    *("all", "static", "static-deadline", "static-either", "mad-deadline", "elfving", "empirical", "ewma", "node-ewma"),
+    *("node-ewma-either", "hmm", "hmm-deadline", "hmm-either", "auto", "oracle-throughput"),
 )
 _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
+    "static-either": lambda: BestStatic(by="either"),
     "node-ewma": lambda: EWMA(of="node"),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
-    "node-ewma-deadline": lambda: EWMA(of="node", by="time"),
-    "elfving-deadline": lambda: _by_time("elfving"),
-    "empirical-deadline": lambda: _by_time("empirical"),
-    "ewma-deadline": lambda: _by_time("ewma"),
-    "hmm-deadline": lambda: _by_time("hmm"),
-    "dmm-deadline": lambda: _by_time("dmm"),
 }
+_WAYS: dict[str, By] = {"deadline": "time", "either": "either"}  # what may end a round, by the end of a rule's name
+_PREDICTING = ("elfving", "empirical", "ewma", "node-ewma", "hmm", "dmm")
+_IN_OTHER_WAYS = {f"{name}-{way}": (name, by) for name in _PREDICTING for way, by in _WAYS.items()}
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
 _WORTH_IT = 1.02  # times the throughput of waiting for all
@@ -233,8 +231,11 @@ def rule_named(name: str) -> CutoffRule:
         return FixedDeadline(seconds=float(number))
     if name in _SHORT:
         return _SHORT[name]()
+    if name in _IN_OTHER_WAYS:
+        plain, by = _IN_OTHER_WAYS[name]
+        return rule_named(plain).model_copy(update={"by": by})
     if ":" not in name and name not in registry.REGISTRY["cutoff"]:
-        known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
+        known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT, *_IN_OTHER_WAYS])
         among = ", ".join((*known, "static:N", "deadline:SECONDS"))
         raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
     try:
@@ -247,10 +248,3 @@ def rule_named(name: str) -> CutoffRule:
 
 def _told(found: Ratio) -> dict[str, Any]:
     return {"ratio": found.value, "interval": found.interval}
-
-
-def _by_time(name: str) -> CutoffRule:
-    """The rule of that name, which predicts, with a deadline instead of a number."""
-    rule = registry.lookup("cutoff", name).model_validate({"by": "time"})
-    assert isinstance(rule, CutoffRule)
-    return rule

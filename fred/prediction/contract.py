@@ -26,7 +26,7 @@ Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
 _ENOUGH = 0.4  # of the best rate of a round, where the long run is maximised
 Objective = Literal["round", "throughput"]
-By = Literal["count", "time"]
+By = Literal["count", "time", "either"]
 Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gradients
 
 
@@ -34,27 +34,30 @@ Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gr
 class Deadline:
     """When a round ends that waits by time, not by count: who has finished by then is taken.
 
-    Where all are there earlier, the round ends with the last; where nobody is there, it waits for the first (at the same time,
-    that of the smallest number), so that every round has a gradient.
+    Where all are there earlier, or so many `workers`, the round ends with the last of them; where nobody is there, it waits for
+    the first (at the same time, that of the smallest number), so that every round has a gradient.
 
     Args:
         ns: from the round's start, ns, at least 0.
+        workers: so many end the round before, from 1 to as many as there are; None: only all do.
 
         >>> import fred
         >>> fred.Deadline.after(1.5)
-        Deadline(ns=1500000000)
+        Deadline(ns=1500000000, workers=None)
     """
 
     ns: int  # from the round's start
+    workers: int | None = None  # that end it before
 
     @classmethod
-    def after(cls, seconds: float) -> Self:
+    def after(cls, seconds: float, workers: int | None = None) -> Self:
         """The deadline so many seconds after the round's start, in whole nanoseconds.
 
         Args:
             seconds: at least 0.
+            workers: so many end the round before; None: only all do.
         """
-        return cls(round(seconds * NANOSECONDS))
+        return cls(round(seconds * NANOSECONDS), workers)
 
 
 Choice = int | Deadline  # how many workers a round waits for, or until when
@@ -176,6 +179,8 @@ class Round(NamedTuple):
     >>> round = Round.of(np.array([40, 10, 30, 20]), Deadline(25))
     >>> round.first.tolist(), round.cutoff, round.taken.tolist(), round.seen.tolist()
     ([1, 3], 25, [False, True, False, True], [25, 10, 25, 20])
+    >>> [Round.of(np.array([40, 10, 30, 20]), Deadline(ns, workers=2)).cutoff for ns in (15, 25)]
+    [15, 20]
     """
 
     first: NDArray[np.intp]  # workers that are taken, as they finish; at the same time first those of smaller numbers [c]
@@ -188,7 +193,7 @@ class Round(NamedTuple):
         """A round of these compute times, ns [workers]. Raises FredError if it cannot wait so.
 
         By a deadline all are taken who finish by it, and it ends the round, but no earlier than x_(1), with the first worker
-        alone if there is nobody before, and no later than x_(n).
+        alone if there is nobody before, and no later than x_(n), or x_(c) if c workers end it before.
 
         Args:
             times: of each worker, ns [workers].
@@ -198,7 +203,8 @@ class Round(NamedTuple):
         first = arrivals[: _taken(times, choice)]
         cutoff, taken = int(times[first[-1]]), np.zeros(len(times), bool)
         if isinstance(choice, Deadline):
-            cutoff = max(cutoff, int(min(choice.ns, times[arrivals[-1]])))
+            last = arrivals[(choice.workers or len(times)) - 1]
+            cutoff = max(cutoff, int(min(choice.ns, times[last])))
         taken[first] = True
         return cls(first, cutoff, taken, np.minimum(times, cutoff))
 
@@ -210,12 +216,16 @@ def _taken(times: Times, choice: Choice) -> int:
             raise FredError(
                 f"the cutoff rule announces a deadline {choice.ns!r} ns after the round's start; expected 0 or more"
             )
-        return max(1, int((times <= choice.ns).sum()))
-    if not is_whole(choice) or not 1 <= choice <= len(times):
-        raise FredError(
-            f"the cutoff rule wants to wait for {choice!r} workers; expected 1 to {len(times)}, as many as there are"
-        )
-    return choice
+        there = max(1, int((times <= choice.ns).sum()))
+        return there if choice.workers is None else min(there, _possible(choice.workers, len(times)))
+    return _possible(choice, len(times))
+
+
+def _possible(workers: int, most: int) -> int:
+    """A number of workers that can be waited for. Raises FredError for another."""
+    if not is_whole(workers) or not 1 <= workers <= most:
+        raise FredError(f"the cutoff rule wants to wait for {workers!r} workers; expected 1 to {most}, as many as there are")
+    return workers
 
 
 class StaticCutoff(CutoffRule):

@@ -18,18 +18,21 @@ _BACK_OFF = 2  # the factor by which a deadline is extended that was too early, 
 
 
 class FixedDeadline(CutoffRule):
-    """The same deadline in every round.
+    """The same deadline in every round, which may also end with so many workers.
 
     >>> import numpy as np
     >>> from fred.prediction.deadlines import FixedDeadline
     >>> FixedDeadline(seconds=1.5).start(np.zeros(4, np.int64)).choose(np.arange(4))
-    Deadline(ns=1500000000)
+    Deadline(ns=1500000000, workers=None)
     """
 
     seconds: float = Field(description="of a round, from its start", gt=0, examples=[1.0])
+    workers: Count | None = Field(None, description="that end a round before, if so many are there; absent: only all do")
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return _Always(Deadline.after(self.seconds))
+        if self.workers and self.workers > len(node_of):
+            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
+        return _Always(Deadline.after(self.seconds, self.workers))
 
 
 class _Always(Chooser):
@@ -108,7 +111,7 @@ class MADDeadline(RecentTimes):
         >>> first = chooser.choose(np.array([], np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 9, 40]), finished=np.ones(5, bool))
         >>> first, chooser.choose(np.array([], np.int64))
-        (5, Deadline(ns=14))
+        (5, Deadline(ns=14, workers=None))
     """
 
     k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median")
@@ -130,7 +133,7 @@ class QuantileDeadline(RecentTimes):
     >>> first = chooser.choose(np.array([], np.int64))
     >>> chooser.observe(np.array([10, 11, 12, 9, 40]), finished=np.ones(5, bool))
     >>> first, chooser.choose(np.array([], np.int64))
-    (5, Deadline(ns=12))
+    (5, Deadline(ns=12, workers=None))
     """
 
     share: float = Field(0.95, gt=0, le=1, description="of recent times that lie before the deadline")

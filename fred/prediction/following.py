@@ -66,12 +66,13 @@ class Outcome(NamedTuple):
 
 def _outcome(choice: Choice, arrivals: Times, end: int, over: bool) -> tuple[bool, int, int]:
     """Whether a choice's outcome is known, its gradients and when the round would have ended, ns; `over`: all have finished."""
-    if not isinstance(choice, Deadline):
-        return (True, choice, int(arrivals[choice - 1])) if choice <= len(arrivals) else (False, 0, 0)
-    if choice.ns > end and not over:
+    limit, enough = (choice.ns, choice.workers) if isinstance(choice, Deadline) else (None, choice)
+    if enough and enough <= len(arrivals) and (limit is None or arrivals[enough - 1] <= limit):
+        return True, enough, int(arrivals[enough - 1])
+    if limit is None or (limit > end and not over):
         return False, 0, 0
-    taken = max(1, int(np.searchsorted(arrivals, choice.ns, side="right")))
-    return True, taken, max(int(arrivals[taken - 1]), min(choice.ns, end))
+    taken = max(1, int(np.searchsorted(arrivals, limit, side="right")))
+    return True, taken, max(int(arrivals[taken - 1]), min(limit, end))
 
 
 class Following(Chooser):
@@ -91,6 +92,7 @@ class Following(Chooser):
         self._longer, self._sightings = longer, np.full(len(choosers), _SIGHTINGS if rule.longer else 0)
         self._round, self._kept = 0, 1 - 1 / rule.memory
         self._every = round(1 / rule.explore) if rule.explore else _SIGHTINGS  # rounds whose draws are made at once
+        self._owed = 0.0  # rounds that exploring has cost beyond one in each block: as many blocks go without
         self._gradients = self._time = 0.0
 
     def choose(self, times: Times) -> Choice:
@@ -113,7 +115,8 @@ class Following(Chooser):
         if at == 0:
             draws = streams.uniforms(self._rule.seed, "auto", 0, start=(2 * self._every + 1) * block, count=2 * self._every + 1)
             self._block, self._exploring = draws[1:].reshape(-1, 2).tolist(), int(draws[0] * self._every)
-        self._explored = self._rule.explore > 0 and at == self._exploring
+            self._owed, self._due = max(0.0, self._owed - 1), self._owed < 1
+        self._explored = self._rule.explore > 0 and self._due and at == self._exploring
         follow, which = self._block[at]
         return follow, which
 
@@ -148,6 +151,8 @@ class Following(Chooser):
     def _reckon(self, outcome: Outcome) -> None:
         """The candidates' gains per worker in a round; where a longer wait was not seen, what such ones gain on average."""
         seen = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
+        if self._explored:
+            self._owed += max(0.0, float(seen[self._followed] - seen[self._played]) - 1)
         base = self._followed if outcome.known[self._followed] else self._played
         expected = seen[base] + self._longer
         beyond = outcome.known & self._judged & (outcome.seconds > outcome.seconds[base])

@@ -11,6 +11,10 @@ from pydantic import Field
 from fred.cluster.durations import NANOSECONDS
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
+_PATIENCE = 3.0  # mean deviations after which a worker that was expected is not waited for any longer
+_FURTHEST = 10.0  # a deadline is at most e^10 times as late as what was expected
+_NEWEST = 0.25  # weight of the last round in the mean deviation, as of a round trip in TCP's [Jacobson 1988; RFC 6298]
+
 
 class Predictive(CutoffRule):
     """A rule that expects x_(1) .. x_(n) of the next round and takes the best c of them, or waits until E[x_(c)].
@@ -34,12 +38,12 @@ class Predictive(CutoffRule):
         >>> chooser = AsBefore(objective="round", by="time").start(np.zeros(4, np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> chooser.choose(np.array([], np.int64))
-        Deadline(ns=1200000000)
+        Deadline(ns=1200000000, workers=None)
     """
 
     objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
-    by: By = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
+    by: By = Field("count", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
 
 
 class Predictor(Chooser):
@@ -73,9 +77,10 @@ class Predictor(Chooser):
     def __init__(self, rule: Predictive, workers: int):
         self.workers = workers
         self.least = max(1, math.ceil(rule.at_least * workers))
-        self._best, self._by_time = Best(rule.objective, self.least), rule.by == "time"
+        self._best, self._by = Best(rule.objective, self.least), rule.by
         self._ready = False  # whether it has seen enough to decide
         self._chosen: Choice | None = None  # in this round, by what was expected
+        self._lateness = _Lateness()  # of the worker that was to end a round
 
     @property
     def ready(self) -> bool:
@@ -89,13 +94,18 @@ class Predictor(Chooser):
     def _decided(self) -> Choice:
         expected = self.expected()
         c = self._best.cutoff(expected)
-        return Deadline.after(max(0.0, float(expected[c - 1]))) if self._by_time else c
+        if self._by == "count":
+            return c
+        at = max(0.0, float(expected[c - 1]))
+        return Deadline.after(at) if self._by == "time" else self._lateness.deadline(at, c)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Note what the round came to by what was chosen, and `learn` from its `times`, ns, and who has `finished`."""
         if self._chosen is not None:  # it counts for what it chose, even where all were waited for
             gradients, time = _came_to(np.maximum(times, 1), finished, self._chosen)
             self._best.came_to(gradients, time / NANOSECONDS)
+            if self._by == "either":
+                self._lateness.heard(time / NANOSECONDS)
         self._ready = True
         self.learn(np.maximum(times, 1) / NANOSECONDS, finished)
 
@@ -113,9 +123,33 @@ class Predictor(Chooser):
         """
 
 
+class _Lateness:
+    """By what factor rounds usually end earlier or later than expected: its mean deviation, and the deadline that follows.
+
+    As a sender waits for an answer [Jacobson 1988; RFC 6298], but for the logarithm. A deadline that was too early counts as
+    the deviation that it stands for, so the next is later; the RFC doubles it.
+    """
+
+    def __init__(self) -> None:
+        self._expected, self._deviation, self._rounds = 0.0, 0.0, 0
+
+    def deadline(self, expected: float, workers: int) -> Deadline:
+        """When a round ends of which so many workers are expected by this time, s, if they are not there before."""
+        self._expected = expected
+        return Deadline.after(expected * math.exp(min(_PATIENCE * self._deviation, _FURTHEST)), workers)
+
+    def heard(self, seconds: float) -> None:
+        """When the round ended, or would have by that choice."""
+        if self._expected > 0:
+            self._rounds += 1
+            error = abs(math.log(seconds / self._expected))
+            self._deviation += max(_NEWEST, 1 / self._rounds) * (error - self._deviation)
+
+
 def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:
     """Gradients and duration, ns, of what is known of a round, had it been left to a choice that others may have cut short."""
     there = int(finished.sum())
     if isinstance(choice, Deadline):
-        return max(1, int((finished & (times <= choice.ns)).sum())), Round.of(times, choice).cutoff
+        taken = max(1, int((finished & (times <= choice.ns)).sum()))
+        return min(taken, choice.workers or taken), Round.of(times, choice).cutoff
     return min(choice, there), Round.of(times, min(choice, there)).cutoff

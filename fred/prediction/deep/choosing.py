@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
-from fred.prediction.contract import By, CutoffRule, Objective, Progress
+from fred.prediction.contract import CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
 from fred.prediction.held_back import held_back
@@ -15,7 +15,6 @@ from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.validation import split
 
 OBJECTIVES: tuple[Objective, Objective] = ("throughput", "round")
-WAYS: tuple[By, By] = ("count", "time")
 _FEWEST = 8  # iterations that something can be learnt from
 SHARES = (0.5, 1.0)  # of the plainer model in what is expected
 
@@ -38,10 +37,10 @@ class Candidate(Learner, Protocol):
 def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
     """The best of the rule's trainings on the first three quarters of complete rounds, s [iterations, workers].
 
-    Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, by count and
-    by time if it does not say. The one with the most gradients per second is kept, with what it came to there. So is then how
-    much of what a hidden Markov model of the same rounds expects is mixed in: where regimes come and go by chance it knows all
-    that can be known, and the deep model only most of it. Raises ValueError for too few rounds.
+    Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
+    with the most gradients per second is kept, with what it came to there. So is then how much of what a hidden Markov model of
+    the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
+    only most of it. Raises ValueError for too few rounds.
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
@@ -54,8 +53,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     models = []
     for restart in range(rule.restarts):
         trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
-        objectives, ways = (rule.objective,) if rule.objective else OBJECTIVES, (rule.by,) if rule.by else WAYS
-        models += [trained.used(objective, by) for objective in objectives for by in ways]
+        models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
     deep = the_best(models)
     if rule.variant != "shared":
         return deep

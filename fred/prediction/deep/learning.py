@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fred.cluster import elementary
 from fred.cluster.contention import NodeOf
-from fred.prediction.contract import By, Objective, Progress
+from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, of_variant
@@ -48,10 +48,6 @@ class Learner(Protocol):
     def objective(self) -> Objective | None:
         """What the model is to be used for; none: not said."""
 
-    @property
-    def by(self) -> By | None:
-        """What is to end a round; none: not said."""
-
 
 def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress, restart: int = 0) -> saved.Trained:
     """Train a model of the rule's variant on complete rounds, s [iterations, workers], at least four.
@@ -77,7 +73,6 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
         window=rule.window,
         normaliser=normaliser,
         objective=rule.objective or "round",
-        by=rule.by or "count",
         pace=_pace(seconds / normaliser),
         bounds=_bounds(network, seconds / normaliser, Grid(node_of)),
         trace=Trace(seconds, ()).digest,

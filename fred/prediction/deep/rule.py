@@ -37,9 +37,7 @@ class DeepMarkov(Predictive):
     objective: Objective | None = Field(  # type: ignore[assignment]
         None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
     )
-    by: By | None = Field(  # type: ignore[assignment]
-        None, description="what ends a round: its c-th worker, or the deadline E[x_(c)]; absent: what training found better"
-    )
+    by: By = Field("either", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
@@ -87,8 +85,7 @@ class DeepMarkov(Predictive):
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
-        decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
-        return _Believing(decided, trained, node_of, plainer)
+        return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -133,7 +130,7 @@ class PlainDeepMarkov(DeepMarkov):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round: its c-th worker, or the deadline E[x_(c)]")
+    by: By = Field("count", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
     restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(3000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.components.component import Count, Whole
 from fred.errors import FredError
 from fred.files import inputs
-from fred.prediction.contract import By, Objective
+from fred.prediction.contract import Objective
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
 
@@ -39,7 +39,6 @@ class AboutModel(BaseModel):
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # that a rule has which does not say
-    by: By = "count"  # likewise
     plainer: HiddenMarkov | None = None  # of the same trace, asked as well
     share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
@@ -74,8 +73,7 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
-        trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
-        names = *trained, "objective", "by", "share", "pace", "bounds"
+        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "share", "pace", "bounds", "trace"
         plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
         known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
         total = hashlib.sha256(known.encode())
@@ -83,9 +81,9 @@ class Trained:
             total.update(f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
         return total.hexdigest()
 
-    def used(self, objective: Objective, by: By) -> "Trained":
-        """The same for another objective, or to wait in another way."""
-        return replace(self, about=self.about.model_copy(update={"objective": objective, "by": by}))
+    def aiming_at(self, objective: Objective) -> "Trained":
+        """The same for another objective."""
+        return replace(self, about=self.about.model_copy(update={"objective": objective}))
 
     def alone(self) -> "Trained":
         """The same without a plainer model."""
