@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from fred.cluster.contention import NodeOf
 from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
-from fred.prediction.comparison import rule_named
+from fred.prediction.comparison import Comparison, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deep import saved
 from fred.prediction.deep.choosing import SHARES, best
@@ -30,15 +30,16 @@ from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 
 RULES = (
-    *("all", "static", "static-deadline", "mad-deadline", "quantile-deadline", "elfving", "empirical", "ewma", "node-ewma"),
-    *("hmm", "hmm-deadline", "dmm", "auto"),
+    *("all", "static", "static-deadline", "static-either", "mad-deadline", "quantile-deadline"),
+    *("elfving", "elfving-either", "empirical", "empirical-either", "ewma", "ewma-either", "node-ewma", "node-ewma-either"),
+    *("hmm", "hmm-deadline", "hmm-either", "dmm", "auto"),
 )
 LIMITS = ("oracle", "oracle-throughput")
 RECORDED_RULES = (*(rule for rule in RULES if rule != "dmm"), "oracle-throughput")  # too few iterations for a deep model
 _EVEN = 0.003  # less is no difference
 _BELOW = 0.002  # of the oracle: who is so much worse than the best static cutoff is worse
 KINDS = {158: ("paper", "bursty", "rotate", "iid"), 2175: ("paper", "bursty", "rotate")}
-FRESH = {158: tuple(range(40, 50)), 2175: (40, 41, 42, 43)}  # seeds that nothing was developed or chosen on
+FRESH = {158: tuple(range(40, 50)), 2175: tuple(range(40, 50))}  # seeds that nothing was developed or chosen on
 BURNT = {158: (0, 1, 2), 2175: (0,)}  # seeds that rules were developed on
 AGAIN, TRAININGS = ("rotate", 158, 20), 10  # the trace that a deep model is trained on so many times
 TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
@@ -81,18 +82,18 @@ def training() -> None:
     """Two hours: train and run every rule on every cluster, two at a time."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     cases = [
-        Case(kind, n, seed) for seeds in (FRESH, BURNT) for n, kinds in KINDS.items() for seed in seeds[n] for kind in kinds
+        Case(kind, n, seed) for n, kinds in KINDS.items() for seeds in (FRESH, BURNT) for seed in seeds[n] for kind in kinds
     ]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        recorded = [row for of_trace in pool.map(_recorded, TRACES) for row in of_trace]
+        pd.DataFrame(recorded).to_csv(RECORDED, index=False, float_format="%.5g")
+        repeated = list(pool.map(_repeated, range(TRAININGS)))
+        pd.DataFrame(repeated).to_csv(REPEATED, index=False, float_format="%.5g")
         for case, done in zip(cases, pool.map(_synthetic, cases), strict=True):
             rows += done
             pd.DataFrame(rows).to_csv(SYNTHETIC, index=False, float_format="%.5g")
             say(f"predictors: {case.kind}, {case.workers} workers, seed {case.seed}")
-        repeated = list(pool.map(_repeated, range(TRAININGS)))
-    pd.DataFrame(repeated).to_csv(REPEATED, index=False, float_format="%.5g")
-    recorded = [row for name in TRACES for row in _recorded(name)]
-    pd.DataFrame(recorded).to_csv(RECORDED, index=False, float_format="%.5g")
 
 
 def _synthetic(case: Case) -> list[dict[str, Any]]:
@@ -125,19 +126,20 @@ def _repeated(seed: int) -> dict[str, Any]:
     return {"seed": seed, **closed_loop.run(_deep(case, train, node_of, seed), test, node_of).summary()}
 
 
-def _recorded(name: str, rules: Sequence[str] = RECORDED_RULES) -> Iterator[dict[str, Any]]:
+def _recorded(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:
     """What each rule came to by a rolling origin, with intervals of its throughput relative to that of others."""
     trace = read(Path(os.environ.get("FRED_DATA") or "-") / "traces" / f"{name}.csv", **TRACES[name])
     first = trace.iterations // 2
     outcome = rolling(trace, first, -(-(trace.iterations - first) // ORIGINS), rules)
     about = {"trace": name, "first": first, "trained": outcome.trained, "rounds": outcome.counted, "best": outcome.best}
-    for rule, summary in outcome.rules.items():
-        against = {
-            f"{end} against {other}": value
-            for other, by in outcome.against.items()
-            for end, value in by[rule]._asdict().items()
-        }
-        yield {**about, "rule": rule, **summary, **against}
+    return [{**about, "rule": rule, **summary, **_against(outcome, rule)} for rule, summary in outcome.rules.items()]
+
+
+def _against(outcome: Comparison, rule: str) -> dict[str, float]:
+    """A rule's throughput relative to that of others, with its interval."""
+    return {
+        f"{end} against {other}": value for other, by in outcome.against.items() for end, value in by[rule]._asdict().items()
+    }
 
 
 def report() -> str:
