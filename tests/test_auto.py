@@ -185,11 +185,15 @@ class TestTraining:
         one, other = (closed_loop.run(rule, rest, NODES).cutoff for rule in (again, self.FOUND))
         assert np.array_equal(one, other)
 
-    def test_few_rounds_leave_it_with_all_that_they_do_not_tell_worse(self):
-        """Of four that are held back nothing can be told: whoever waits as others do begins with as much weight."""
-        alike = Auto(candidates=tuple(StaticCutoff(workers=each) for each in (20, 20, 21))).trained(rounds_of(1, 15), NODES)
-        assert alike.weights[0] == alike.weights[1]
-        assert min(alike.weights) > 0.1
+    def test_few_rounds_weigh_by_the_rate_that_is_best_for_so_few(self):
+        """Of four that are held back, three numbers: by NumPy, exponential weights with eta = sqrt(8 ln 3 / 4) / spread."""
+        seconds, counts = rounds_of(1, 15), np.array([20, 20, 21])
+        found = Auto(candidates=tuple(StaticCutoff(workers=each) for each in counts.tolist())).trained(seconds, NODES)
+        ends = np.sort(seconds[11:], axis=1)[:, counts - 1]
+        gains = (counts - (4 * counts / ends.sum(axis=0)).max() * ends) / 30
+        spread = np.sqrt(np.mean(np.ptp(gains, axis=1) ** 2))
+        weights = np.exp(math.sqrt(8 * math.log(3) / 4) / spread * gains.sum(axis=0))
+        assert found.weights == pytest.approx(0.999 * weights / weights.sum() + 0.001 / 3, rel=1e-5)
 
     def test_too_few_rounds_for_any_candidate_are_refused(self):
         with pytest.raises(ValueError, match="no candidate can be trained on 1 iterations"):

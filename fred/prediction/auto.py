@@ -15,10 +15,11 @@ than
 
 since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of all weight, and by Hoeffding's lemma in each
 round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal
-first weights w replace the first ln N by -ln w. Against true gains two things come on top: what was reckoned wrongly of waits
-not seen (nothing where no candidate would have waited longer), and what the longest wait loses in a share `explore` of the
-rounds. A candidate is compared by what it would have done in the rounds as they were played, not by what it would have come
-to alone.
+first weights w replace the first ln N by -ln w; training leaves those that the rounds held back lead to, with the rate that
+is best for so few [Cesa-Bianchi, Lugosi 2006, theorem 2.2] where that is higher than eta. Against true gains two things come
+on top: what was reckoned wrongly of waits not seen (nothing where no candidate would have waited longer), and what the longest
+wait loses in a share `explore` of the rounds. A candidate is compared by what it would have done in the rounds as they were
+played, not by what it would have come to alone.
 
 As of any two waits the longer one tells of the shorter, gains divided by the probability of seeing them would need no such
 remainder, and lose sqrt(T) up to logarithms [compare Alon, Cesa-Bianchi, Dekel, Koren 2015]; their variance cost more than
@@ -59,8 +60,7 @@ class Auto(CutoffRule):
 
     Training runs every candidate in closed loop on the last quarter of the rounds, trained on those before. Who is told worse
     there than the best (by its 95 % interval) is left out, but for `best-static`; the others are trained again on everything.
-    Those begin that are told better than `best-static`, weighed by what they came to; if none is, it begins itself. Untrained,
-    all begin alike, but for candidates that must be trained first.
+    They begin weighed by what they came to there. Untrained, all begin alike, but for candidates that must be trained first.
 
     Of two that always wait for as many, the better one has almost all the weight after 60 rounds:
 
@@ -192,7 +192,8 @@ class Auto(CutoffRule):
         )
         counted = min(gains.shape[1], self.memory)
         sums = np.array([counted * math.fsum(row) / len(row) for row in gains])
-        begin = shared(exp(found.rate * (sums - sums.max())), self.memory)
+        rate = max(found.rate, math.sqrt(8 * math.log(len(kept)) / counted) / found.spread)
+        begin = shared(exp(rate * (sums - sums.max())), self.memory)
         return found.model_copy(update={"weights": self._each(dict(zip(kept, begin.tolist(), strict=True)))})
 
     def _each(self, values: dict[int, float]) -> tuple[float, ...]:
