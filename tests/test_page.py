@@ -289,7 +289,7 @@ class TestTheScenario:
         except FredError as error:
             pytest.skip(f"needs data: {error}")
         text = as_yaml(scenario)
-        (tmp_path / "again.yaml").write_text(re.sub(r"(?<=: )scenarios/", f"{ROOT}/scenarios/", text))
+        (tmp_path / "again.yaml").write_text(re.sub(r"(?<=\s)scenarios/", f"{ROOT}/scenarios/", text))
         again = fred.load(tmp_path / "again.yaml")
         assert again.model_dump_json().replace(f"{ROOT}/", "") == scenario.model_dump_json().replace(f"{ROOT}/", "")
 
