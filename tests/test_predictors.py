@@ -282,7 +282,7 @@ class TestEveryRule:
 
     @pytest.mark.parametrize("workers", [1, 2, 3])
     def test_it_works_with_few_workers(self, name, workers):
-        rule = BestStatic(workers=1) if name == "best-static" else RULES[name]
+        rule = RULES[name].model_copy(update={"workers": 1}) if name.startswith("best-static") else RULES[name]
         rounds = closed_loop.run(rule, rounds_of(0)[:, :workers], np.zeros(workers, int))
         assert rounds.cutoff.min() >= 1
 
