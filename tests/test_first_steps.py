@@ -184,7 +184,11 @@ class TestHelp:
             (["systems/ssp"], "did you mean `fred run systems/ssp`?"),
             (["run"], "as in `fred run quickstart`; `fred scenarios` lists these"),
             (["verify"], "fred verify: the following arguments are required: folder; see `fred verify --help`"),
-            (["run", "x.yaml", "--sede", "1"], "unrecognized arguments: --sede 1; see `fred --help`"),
+            (
+                ["run", "x.yaml", "--seeds=1"],
+                "fred run: unrecognized arguments: --seeds=1; did you mean `--seed`; see `fred run --help`",
+            ),
+            (["run", "x.yaml", "1"], "fred run: unrecognized arguments: 1; see `fred run --help`"),
             (["list", "latencies"], "there is no kind and no component `latencies`; did you mean `latency`?"),
         ],
     )

@@ -271,8 +271,19 @@ def test_a_notebook_shows_one_line_that_changes(monkeypatch):
             now[0] = 100.0 + second
             show(what, share)
     assert shown == [
-        "0 of 2 done, about 9 s left (asgd: 50%)",
+        "0 of 2 done, about 8 s left (asgd: 50%)",
         "again: 1 of 2 done, about 6 s left",
         "again: 1 of 2 done, about 3 s left (ssgd: 50%)",
         "again: 2 of 2 done",
     ]
+
+
+def test_what_is_compiled_first_does_not_make_the_rest_longer(monkeypatch):
+    """Ten seconds of nothing, then 2 % of the only thing each second: at 30 s there are 30 s left, not 45."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    tally = progress.Tally(1)
+    for second in range(31):
+        now[0] = float(second)
+        tally.note("asgd", max(0.0, 0.02 * (second - 10)))
+    assert tally.words() == "asgd: 40%, about 30 s left"

@@ -219,6 +219,16 @@ def test_a_command_line_has_the_same_options(tmp_path):
             from_options(parser.parse_args([str(path), wrong]))
 
 
+@pytest.mark.parametrize(("name", "unit"), [("time_ms", "ms"), ("time (us)", "us"), ("took.NS", "ns")])
+def test_a_column_that_names_a_unit_is_not_taken_for_seconds_unasked(tmp_path, name, unit):
+    path = written(tmp_path, f"iteration,worker,{name}\n0,0,1500\n0,1,2500\n")
+    columns = {"seconds": name}
+    with pytest.raises(FredError, match=f"seem to be in {unit}.*`unit: {unit}`.*--unit {unit}"):
+        read(path, columns=columns)
+    for said, per_second in ((unit, {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]), ("s", 1.0)):
+        assert read(path, columns=columns, unit=said).seconds.tolist() == [[1500 / per_second, 2500 / per_second]]
+
+
 def test_a_digest_is_of_the_numbers_alone(tmp_path):
     one, other = read(written(tmp_path, LONG)), read(written(tmp_path, "a,b\n1.5,2.5\n3.5,4.5\n", "wide.csv"))
     assert one.digest == other.digest

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fred import __version__
 from fred.components import registry
@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not arguments:
             parser.print_help(sys.stderr)
             return _CANNOT
-        options = parser.parse_args(arguments)
+        options, more = parser.parse_known_args(arguments)
+        if more:
+            options.asked.refuse(more)
         with interruption.heeded():
             code = int(options.command(options))
             sys.stdout.flush()
@@ -81,9 +83,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Parser(argparse.ArgumentParser):
     """One whose refusals are a line that says what to do, as FRED's own are."""
 
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.set_defaults(asked=self)  # of a command its own
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and where to read more."""
         self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Say what is not known here, and what may be meant."""
+        hint = registry.nearest(words[0].split("=")[0], self._option_string_actions).removesuffix("?")
+        self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
 def _refuse(word: str, known: Iterable[str]) -> None:

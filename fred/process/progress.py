@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -81,6 +82,7 @@ class Tally:
     def __init__(self, parts: int):
         self.parts = parts
         self._began = time.monotonic()
+        self._marks = deque([(self._began, 0.0)])  # when how much was worked; the last one before half of the time so far first
         self._shares: dict[str, float] = {}
         self._before = 0  # things that were done when they were first told of
 
@@ -89,6 +91,12 @@ class Tally:
         if what not in self._shares and share == 1.0:
             self._before += 1
         self._shares[what] = share
+        self._marks.append((time.monotonic(), self._worked))
+
+    @property
+    def _worked(self) -> float:
+        """Things that were done since this began, and shares of those under way."""
+        return sum(self._shares.values()) - self._before
 
     @property
     def done(self) -> int:
@@ -107,15 +115,21 @@ class Tally:
 
     def words(self) -> str:
         """In one line."""
-        elapsed = time.monotonic() - self._began
         count = max(self.parts, len(self._shares))
-        worked = sum(self._shares.values()) - self._before
-        told = worked > 0.2 or (worked > 0.02 and elapsed > _SETTLED)
-        left = f", about {_duration(elapsed / worked * (count - self._before - worked))} left" if told else ""
+        left = self._left(count - self._before - self._worked)
         running = "; ".join(f"{what}: {share:.0%}" for what, share in self.under_way.items())
         if count == 1:
             return f"{running or next(iter(self._shares), '')}{left}"
         return f"{self.done} of {count} done{left}" + (f" ({running})" if running else "")
+
+    def _left(self, work: float) -> str:
+        """When this much work may be done, at the pace of the last half of the time: starting and compiling come first."""
+        now = time.monotonic()
+        while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
+            self._marks.popleft()
+        since, before = self._marks[0]
+        told = self._worked > max(before, 0.2 if now - self._began < _SETTLED else 0.02)
+        return f", about {_duration((now - since) / (self._worked - before) * work)} left" if told else ""
 
 
 class _Words:

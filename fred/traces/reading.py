@@ -31,6 +31,9 @@ from fred.traces.trace import Trace
 Column = Literal["iteration", "worker", "seconds", "node", "start", "end"]
 Nodes = int | Sequence[int]
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_OTHER_UNIT = re.compile(
+    r".*[\W_](ms|us|ns)\W?", re.IGNORECASE
+)  # at the end of a column's name, as in `time_ms` or `time (ms)`
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 
 
@@ -82,6 +85,8 @@ class Reading(Component):
                 "if they are called otherwise, say so with `columns` (on a command line: --columns OURS=THEIRS,...)"
             )
         node = [self._name("node")] if self._name("node") in file.header else []
+        if "unit" not in self.model_fields_set:
+            _check_seconds(file, needed[2:])
         _check_apart(file, dict(zip([*roles, "node"], [*needed, *node], strict=False)))
         labels, numbers = file.columns([*needed[:2], *node], needed[2:])
         seconds = numbers[needed[2]] if len(times) == 1 else numbers[needed[3]] - numbers[needed[2]]
@@ -118,6 +123,17 @@ class Reading(Component):
             np.repeat(np.arange(rows), columns),
             file.where,
         )
+
+
+def _check_seconds(file: File, names: Sequence[str]) -> None:
+    """Refuse columns of times that are called otherwise where nobody has said that they are in seconds."""
+    for name in names:
+        if found := _OTHER_UNIT.fullmatch(name):
+            unit = found[1].lower()
+            raise FredError(
+                f"{file.path}: the times in `{name}` seem to be in {unit}, and are taken as s unless said otherwise; give "
+                f"`unit: {unit}`, or `unit: s` if that is right (on a command line: --unit {unit})"
+            )
 
 
 def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
