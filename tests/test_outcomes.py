@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -18,9 +19,10 @@ from fred.errors import FredError
 from fred.outcomes import computed, stored
 from fred.outcomes.outcome import digest
 from fred.outcomes.unit import Unit
+from fred.process import compiled
 from fred.results import folder
 from fred.results.result import Result
-from fred.running import checkpoints, on_dask
+from fred.running import checkpoints, on_dask, side_by_side, work
 from fred.running.order import Order
 from fred.running.problem import Problem
 from fred.running.units import units_of
@@ -181,6 +183,21 @@ def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(mon
     assert found is not None
     assert files.keys() == {*found.about.files, stored.ABOUT}
     assert not saved
+
+
+def test_an_older_process_uses_what_was_compiled_before_only_where_that_was_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("FRED_CACHE", str(tmp_path))
+    (unit, *_) = units_of(fred.scenario(SETTINGS))
+    with compiled.unused():
+        fresh = Order.of([unit], {})
+    seen: list[Any] = []
+    monkeypatch.setattr(work, "compute", lambda *what: seen.append(compiled.folder()))
+    monkeypatch.setattr(work, "do", lambda *what, **more: seen.append(compiled.folder()))
+    for order, expected in ((fresh, None), (Order.of([unit], {}), tmp_path / "compiled")):
+        assert on_dask._remote(order, cloudpickle.dumps(unit)) == {}
+        assert side_by_side._share(order, cloudpickle.dumps([unit]), tmp_path, os.getppid()) == ""
+        assert seen[-2:] == [expected, expected]
+    assert compiled.folder() == tmp_path / "compiled"
 
 
 def test_a_problem_is_built_once_for_each_unit(monkeypatch):

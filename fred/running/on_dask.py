@@ -77,7 +77,8 @@ def _remote(order: Order, packed: bytes) -> dict[str, bytes] | str:
     """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
     with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
         try:
-            work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
+            with order.heeded():
+                work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
         except FredError as error:
             return str(error)
         return {file.name: file.read_bytes() for file in Path(folder).iterdir()}

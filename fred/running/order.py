@@ -5,13 +5,14 @@ import pickle
 import platform
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fred.components import own_code, registry
 from fred.errors import FredError
 from fred.outcomes.unit import Unit
-from fred.process import remembered
+from fred.process import compiled, remembered
 from fred.running import agreement
 
 
@@ -22,6 +23,7 @@ class Order(NamedTuple):
     expected: dict[str, str]  # what has to be the same there
     own: bool  # whether classes of the user's own take part
     number: str  # of the experiment
+    cached: bool  # whether programs that were compiled before may be used
 
     @classmethod
     def of(cls, units: Sequence[Unit], expected: dict[str, str]) -> "Order":
@@ -32,7 +34,12 @@ class Order(NamedTuple):
             expected: what has to be the same there, beside the user's own code.
         """
         own = any(unit.own for unit in units)
-        return cls(registry.imported(), expected | (own_code.facts() if own else {}), own, uuid.uuid4().hex)
+        facts = own_code.facts() if own else {}
+        return cls(registry.imported(), expected | facts, own, uuid.uuid4().hex, compiled.folder() is not None)
+
+    def heeded(self) -> AbstractContextManager[None]:
+        """While it lasts, what was compiled before is used only where the experiment may, by however old a process."""
+        return nullcontext() if self.cached else compiled.unused()
 
     def unpacked(self, packed: bytes) -> Any:
         """What was pickled here, in another process. Raises FredError in one that would come to something else."""

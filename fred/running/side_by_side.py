@@ -97,9 +97,10 @@ def _share(order: Order, packed: bytes, stage: Path, parent: int) -> str:
     _end_with(parent)
     shared = Timings(stage / timings.FOLDER)
     try:
-        for unit in order.unpacked(packed):
-            with suppress(work.TakenError):
-                work.do(unit, stage, patience=0, timings=shared)
+        with order.heeded():
+            for unit in order.unpacked(packed):
+                with suppress(work.TakenError):
+                    work.do(unit, stage, patience=0, timings=shared)
     except FredError as error:
         return str(error)
     return ""
