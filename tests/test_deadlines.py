@@ -97,8 +97,8 @@ def test_a_trained_deadline_does_what_training_promised():
 
 
 def test_the_best_number_with_a_deadline_beside_it_is_the_best_by_trial():
-    seconds = clusters(3, 200).round(3)
-    seconds[[17, 90], 5:] *= 20  # such rounds are not worth their c-th worker
+    seconds = clusters(3, 60).round(2)
+    seconds[[17, 50], 5:] *= 20  # such rounds are not worth their c-th worker
     alone, beside = (BestStatic(by=by).trained(seconds, NODES) for by in ("count", "either"))
     assert beside.workers == alone.workers
     rates = {}

@@ -279,6 +279,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         times = [np.unique(each["time_ns"][each.rows(Verb.SYNC)]).tolist() for each in (local, alone)]
         assert times[0] == times[1] and len(times[0]) > 20
 
+    @pytest.mark.one_in(3)
     @pytest.mark.parametrize(
         ("name", "options"),
         [

@@ -173,6 +173,7 @@ def test_the_block_simulated_again_looks_like_the_trace(regimes, fitted):
     assert again.oracle_speedup == pytest.approx(look.oracle_speedup, rel=0.08)
 
 
+@pytest.mark.slow
 def test_rare_delays_are_recovered_found_and_put_into_the_block():
     seconds = simulated([*NOISE, DELAYS], 1000)
     fitted = fit(trace(seconds))
@@ -218,6 +219,7 @@ def test_waiting_for_exponential_times_loses_what_their_harmonic_number_says():
     assert describe(seconds[:500], np.zeros(10, int)).oracle_speedup == pytest.approx(expected / everybody)
 
 
+@pytest.mark.slow
 def test_workers_of_scattered_nodes_are_sorted_and_told():
     seconds = simulated(NOISE, 800)
     places = np.random.default_rng(0).permutation(40)

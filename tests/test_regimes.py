@@ -135,6 +135,7 @@ def test_endless_noise_is_told():
         noise.stretch(0, SECOND)
 
 
+@pytest.mark.slow
 def test_thousands_of_workers_stay_quick():
     regimes = [
         {"name": "persistent-noise", "deviation": 0.1, "persistence": 0.7},

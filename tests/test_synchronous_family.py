@@ -274,6 +274,7 @@ class TestDynamicBackup:
         measured.hear(1e30)
         assert measured.choose(seen) == 4
 
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize(("smoothness", "share"), [(None, 1.0), (2.0, 1 / 3), (0.5, 1 / 15), (9.0, None)])
     def test_it_finds_the_noise_that_there_is(self, smoothness, share):
         """Rounds of 1 to 5 gradients (3, 4, 0, ...), each off by normal numbers of variance 7 x 2^2."""

@@ -352,6 +352,7 @@ def ends() -> Iterator[Any]:
         yield pytest.param(name, options, stop, evaluate, marks=marks, id=f"{name}-{stop}-{evaluate}")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "options", "stop", "evaluate"), list(ends()))
 def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(name, options, stop, evaluate):
     """Runs end in the midst of what happens at one moment, on a multiple of the spacing, or between two points."""

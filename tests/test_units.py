@@ -214,6 +214,7 @@ class TestPlace:
 
 
 class TestCheckpoints:
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize(
         "options",
         [
