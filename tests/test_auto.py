@@ -201,19 +201,32 @@ class TestTraining:
 
 
 def test_a_deadline_and_a_number_are_known_as_far_as_the_round_went():
-    times = np.array([10, 20, 30, 40, 50])
-    played_ones: list[Choice] = [1, 3, 5, *(Deadline(ns) for ns in (5, 30, 35, 70)), Deadline(35, 2), Deadline(25, 4)]
+    _check_what_is_known(np.array([10, 20, 30, 40, 50]))
+    _check_what_is_known(np.array([10, 10, 30, 30, 30]))
+
+
+def _check_what_is_known(times: np.ndarray) -> None:
+    played_ones: list[Choice] = [
+        1,
+        3,
+        5,
+        *(Deadline(ns) for ns in (5, 30, 35, 70)),
+        Deadline(35, 2),
+        Deadline(25, 4),
+        Deadline(10, 1),
+    ]
     for played in played_ones:
         this = Round.of(times, played)
         choices: list[Choice] = [1, 2, 3, 4, 5, *(Deadline(ns) for ns in (1, 10, 25, 30, 35, 36, 50, 90))]
         choices += [Deadline(ns, workers) for ns in (1, 10, 25, 30, 35, 50, 90) for workers in (1, 2, 3, 5)]
-        found = Outcome.of(choices, this.seen, this.taken)
-        for choice, known, gradients, seconds in zip(choices, *found, strict=True):
+        found = Outcome.of([*choices, played], played, this.seen, this.taken)
+        assert found.known[-1]
+        for choice, known, gradients, seconds in zip([*choices, played], *found, strict=True):
             alone = Round.of(times, choice)
             if known:
                 assert (len(alone.first), alone.cutoff) == (gradients, round(seconds * 1e9))
             else:
-                assert alone.cutoff > this.cutoff or len(alone.first) > len(this.first)
+                assert alone.cutoff >= this.cutoff
 
 
 class Until(CutoffRule):

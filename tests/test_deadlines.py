@@ -186,7 +186,7 @@ class TestPredictorsByTime:
 
     def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
         """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter each."""
-        rng, mean, patience = np.random.default_rng(0), 0.0, []
+        rng, mean, patience = np.random.default_rng(0), 0.5, []
         chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
         chooser.observe(np.full(4, 10**9), np.ones(4, bool))
         for number in range(12):
@@ -198,10 +198,34 @@ class TestPredictorsByTime:
             times[1:] *= 10 if number == 8 else 1
             this = Round.of(times, chosen)
             patience.append(this.cutoff == chosen.ns)
-            mean += max(0.25, 1 / (number + 1)) * (abs(math.log(this.cutoff / 1.2e9)) - mean)
+            error = max(abs(math.log(this.cutoff / 1.2e9)), 0.05 if len(this.first) < 3 else 0.0)
+            mean += max(0.25, 1 / (number + 1)) * (error - mean)
             chooser.observe(this.seen, this.taken)
         assert patience[8]
         assert not all(patience)
+
+    @pytest.mark.parametrize("late", [1.3, 2.0])
+    def test_who_is_always_late_is_waited_for_soon(self, late):
+        """Although nothing had ever been late before."""
+        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser.observe(np.full(4, 10**9), np.ones(4, bool))
+        counts = []
+        for third in [1.2] * 30 + [late] * 30:
+            this = Round.of((np.array([1.0, 1.1, third, 3.5]) * 1e9).astype(np.int64), chooser.choose(np.array([])))
+            chooser.observe(this.seen, this.taken)
+            counts.append(len(this.first))
+        assert counts[:30] == [3] * 30
+        assert counts[50:] == [3] * 10
+
+    def test_a_round_that_others_cut_short_says_nothing_of_lateness(self):
+        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser.observe(np.full(4, 10**9), np.ones(4, bool))
+        for played in [3] * 40 + [1] * 5:
+            chosen = chooser.choose(np.array([]))
+            this = Round.of((np.array([1.0, 1.1, 1.2, 3.5]) * 1e9).astype(np.int64), played)
+            chooser.observe(this.seen, this.taken)
+        assert isinstance(chosen, Deadline)
+        assert chosen.ns == pytest.approx(1.2e9, rel=1e-3)
 
     def test_a_time_expected_before_the_round_begins_is_none(self):
         chooser = _Told(by="time", at_least=0.5, times=(-2.0, -1.0)).start(np.zeros(2))

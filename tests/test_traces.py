@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fred.cluster.recorded import Recorded
 from fred.commands.trace_options import add_options, from_options
 from fred.errors import FredError
 from fred.traces.reading import read
@@ -219,7 +220,7 @@ def test_a_command_line_has_the_same_options(tmp_path):
             from_options(parser.parse_args([str(path), wrong]))
 
 
-@pytest.mark.parametrize(("name", "unit"), [("time_ms", "ms"), ("time (us)", "us"), ("took.NS", "ns")])
+@pytest.mark.parametrize(("name", "unit"), [("time_ms", "ms"), ("time (us)", "us"), ("took.NS", "ns"), ("ms", "ms")])
 def test_a_column_that_names_a_unit_is_not_taken_for_seconds_unasked(tmp_path, name, unit):
     path = written(tmp_path, f"iteration,worker,{name}\n0,0,1500\n0,1,2500\n")
     columns = {"seconds": name}
@@ -227,6 +228,11 @@ def test_a_column_that_names_a_unit_is_not_taken_for_seconds_unasked(tmp_path, n
         read(path, columns=columns)
     for said, per_second in ((unit, {"ms": 1e3, "us": 1e6, "ns": 1e9}[unit]), ("s", 1.0)):
         assert read(path, columns=columns, unit=said).seconds.tolist() == [[1500 / per_second, 2500 / per_second]]
+    with pytest.raises(FredError, match="seem to be in us"):
+        read(written(tmp_path, "a_us,b_us\n1,2\n", "wide.csv"))
+    with pytest.raises(ValueError, match=f"seem to be in {unit}"):
+        Recorded(file=str(path), columns=columns)
+    assert Recorded(file=str(path), columns=columns, unit="s").trace.seconds.tolist() == [[1500, 2500]]
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

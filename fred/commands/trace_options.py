@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fred.errors import FredError
 from fred.traces.reading import Nodes, Reading, read
@@ -13,16 +13,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The trace as an argument, and one option for each of `Reading`'s."""
     parser.add_argument("trace", type=Path, help="CSV or Parquet file; `example`: one that comes with FRED")
     for name, field in Reading.model_fields.items():
-        words = getattr(field.annotation, "__args__", ()) if name not in ("columns", "longest") else ()
+        words = _words(field.annotation) if name not in ("columns", "longest") else []
         parser.add_argument(
             f"--{name}",
             choices=words or None,
             metavar=None if words else {"columns": "OURS=THEIRS,..."}.get(name, name.upper()),
-            help=f"{field.description} (default: {field.default or 'none'})",
+            help=f"{field.description}" + (f" (default: {field.default})" if field.default else ""),
         )
     parser.add_argument(
         "--nodes", metavar="N[,N...]", help="machines, among which the workers are spread evenly; or how many each has"
     )
+
+
+def _words(annotation: Any) -> list[str]:
+    """What may be said, of a `Literal` that may be left out."""
+    return [word for part in get_args(annotation) for word in (get_args(part) or [part]) if isinstance(word, str)]
 
 
 def from_options(options: argparse.Namespace) -> Trace:

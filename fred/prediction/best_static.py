@@ -37,7 +37,9 @@ class BestStatic(CutoffRule):
                 "`best-static` must be trained first (`fred cutoffs` does), or `workers` be given (and, by either, `seconds`)"
             )
         cutoff = StaticCutoff(workers=self.workers).start(node_of)
-        return cutoff if self.seconds is None else FixedDeadline(seconds=self.seconds, workers=self.workers).start(node_of)
+        if self.by == "count" or self.seconds is None:
+            return cutoff
+        return FixedDeadline(seconds=self.seconds, workers=self.workers).start(node_of)
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
         """The rule with the best number for `seconds` [iterations, workers]; `node_of` makes no difference."""

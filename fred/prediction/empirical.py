@@ -51,7 +51,10 @@ class OfTheLastRounds(Predictor):
         self._waited_for: deque[int] = deque(maxlen=window)
 
     def choose(self, times: Times) -> Choice:
-        return super().choose(times) if self.workers in self._waited_for else self.workers
+        if self.workers in self._waited_for:
+            return super().choose(times)
+        self._chosen = None
+        return self.workers
 
     def expected(self) -> NDArray[np.float64]:
         ranks = np.arange(1, self.workers + 1)
@@ -59,6 +62,6 @@ class OfTheLastRounds(Predictor):
         return np.cumsum(np.add.reduce(self._steps, axis=0) / rounds)
 
     def learn(self, seconds: NDArray[np.float64], finished: NDArray[np.bool_]) -> None:
-        ordered = np.sort(seconds)  # dropped workers have the cutoff's time: their steps are 0
-        self._steps.append(np.diff(ordered, prepend=0.0))
-        self._waited_for.append(int(finished.sum()))
+        there = int(finished.sum())
+        self._steps.append(np.where(np.arange(self.workers) < there, np.diff(np.sort(seconds), prepend=0.0), 0.0))
+        self._waited_for.append(there)

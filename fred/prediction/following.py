@@ -55,24 +55,30 @@ class Outcome(NamedTuple):
     seconds: Floats  # when it would have ended the round [candidates]
 
     @classmethod
-    def of(cls, choices: Sequence[Choice], times: Times, finished: NDArray[np.bool_]) -> "Outcome":
-        """Of these choices, from what was observed: `times`, ns [workers], and who has `finished` [workers]."""
+    def of(cls, choices: Sequence[Choice], played: Choice, times: Times, finished: NDArray[np.bool_]) -> "Outcome":
+        """Of these choices, from what the one played has shown: `times`, ns [workers], and who has `finished` [workers]."""
         arrivals, end = np.sort(times[finished]), int(times.max())
-        over = bool(finished.all())
-        rows = [_outcome(choice, arrivals, end, over) for choice in choices]
+        timed_out = isinstance(played, Deadline) and end == played.ns and len(arrivals) < (played.workers or len(times))
+        told = math.inf if finished.all() else end if timed_out else end - 1  # at the end others may be there, too
+        rows = [_outcome(choice, arrivals, end, told) for choice in choices]
         known, gradients, ends = zip(*rows, strict=True)
         return cls(np.array(known), np.array(gradients, float), np.array(ends) / NANOSECONDS)
 
 
-def _outcome(choice: Choice, arrivals: Times, end: int, over: bool) -> tuple[bool, int, int]:
-    """Whether a choice's outcome is known, its gradients and when the round would have ended, ns; `over`: all have finished."""
+def _outcome(choice: Choice, arrivals: Times, end: int, told: float) -> tuple[bool, int, int]:
+    """Whether a choice's outcome is known, its gradients and when the round would have ended, ns; `told`: all up to then is."""
     limit, enough = (choice.ns, choice.workers) if isinstance(choice, Deadline) else (None, choice)
     if enough and enough <= len(arrivals) and (limit is None or arrivals[enough - 1] <= limit):
         return True, enough, int(arrivals[enough - 1])
-    if limit is None or (limit > end and not over):
+    if limit is None or limit > told:
         return False, 0, 0
     taken = max(1, int(np.searchsorted(arrivals, limit, side="right")))
     return True, taken, max(int(arrivals[taken - 1]), min(limit, end))
+
+
+def _size(choice: Choice, workers: int) -> tuple[int, float]:
+    """The number of workers and the time, ns, of which one ends a round."""
+    return (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, math.inf)
 
 
 class Following(Chooser):
@@ -121,15 +127,20 @@ class Following(Chooser):
         return follow, which
 
     def _longest(self, draw: float) -> int:
-        """Who waits for most workers, or until the latest deadline: which of the two takes longer nobody knows."""
-        sizes = [(isinstance(each, Deadline), each.ns if isinstance(each, Deadline) else each) for each in self._choices]
-        longest = [max((size, -at) for at, size in enumerate(sizes) if size[0] == kind) for kind in {kind for kind, _ in sizes}]
-        return -sorted(longest)[int(draw * len(longest))][1]
+        """Who waits for no fewer workers and no shorter than anybody else; of several one: which takes longest nobody knows."""
+        sizes = [_size(choice, self._workers) for choice in self._choices]
+        longest = [
+            at
+            for at, (number, ns) in enumerate(sizes)
+            if not any(more >= number and later >= ns and (more, later) != (number, ns) for more, later in sizes)
+            and (number, ns) not in sizes[:at]
+        ]
+        return longest[int(draw * len(longest))]
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Reckon what every candidate would have gained, weigh them by it, and tell them of the round."""
         self._round += 1
-        outcome = Outcome.of(self._choices, np.maximum(times, 1), finished)
+        outcome = Outcome.of(self._choices, self._choices[self._played], np.maximum(times, 1), finished)
         if self._time:
             self._reckon(outcome)
             self.gains = np.where(self._judged, self.gains, self._mean_gain())

@@ -12,6 +12,8 @@ from fred.cluster.durations import NANOSECONDS
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations after which a worker that was expected is not waited for any longer
+_AT_FIRST = 0.5  # mean deviation until one has been seen
+_LEAST = 0.05  # deviation that a deadline stands for which was too early
 _FURTHEST = 10.0  # a deadline is at most e^10 times as late as what was expected
 _NEWEST = 0.25  # weight of the last round in the mean deviation, as of a round trip in TCP's [Jacobson 1988; RFC 6298]
 
@@ -104,8 +106,8 @@ class Predictor(Chooser):
         if self._chosen is not None:  # it counts for what it chose, even where all were waited for
             gradients, time = _came_to(np.maximum(times, 1), finished, self._chosen)
             self._best.came_to(gradients, time / NANOSECONDS)
-            if self._by == "either":
-                self._lateness.heard(time / NANOSECONDS)
+            if isinstance(self._chosen, Deadline) and self._chosen.workers:
+                self._lateness.heard(self._chosen, gradients, time)
         self._ready = True
         self.learn(np.maximum(times, 1) / NANOSECONDS, finished)
 
@@ -127,22 +129,23 @@ class _Lateness:
     """By what factor rounds usually end earlier or later than expected: its mean deviation, and the deadline that follows.
 
     As a sender waits for an answer [Jacobson 1988; RFC 6298], but for the logarithm. A deadline that was too early counts as
-    the deviation that it stands for, so the next is later; the RFC doubles it.
+    the deviation that it stands for, or a least one, so the next is later; the RFC doubles it.
     """
 
     def __init__(self) -> None:
-        self._expected, self._deviation, self._rounds = 0.0, 0.0, 0
+        self._expected, self._deviation, self._rounds = 0.0, _AT_FIRST, 0
 
     def deadline(self, expected: float, workers: int) -> Deadline:
         """When a round ends of which so many workers are expected by this time, s, if they are not there before."""
         self._expected = expected
         return Deadline.after(expected * math.exp(min(_PATIENCE * self._deviation, _FURTHEST)), workers)
 
-    def heard(self, seconds: float) -> None:
-        """When the round ended, or would have by that choice."""
-        if self._expected > 0:
+    def heard(self, choice: Deadline, gradients: int, ns: int) -> None:
+        """What the round came to by that choice; nothing is learnt where others cut it short before."""
+        early = gradients < (choice.workers or 0)
+        if self._expected > 0 and (ns >= choice.ns or not early):
             self._rounds += 1
-            error = abs(math.log(seconds / self._expected))
+            error = max(abs(math.log(ns / NANOSECONDS / self._expected)), _LEAST if early else 0.0)
             self._deviation += max(_NEWEST, 1 / self._rounds) * (error - self._deviation)
 
 

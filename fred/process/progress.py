@@ -127,7 +127,7 @@ class Tally:
         now = time.monotonic()
         while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
             self._marks.popleft()
-        since, before = self._marks[0]
+        since, before = self._marks[0] if self._worked > self._marks[0][1] else (self._began, 0.0)
         told = self._worked > max(before, 0.2 if now - self._began < _SETTLED else 0.02)
         return f", about {_duration((now - since) / (self._worked - before) * work)} left" if told else ""
 

@@ -30,10 +30,9 @@ from fred.traces.trace import Trace
 
 Column = Literal["iteration", "worker", "seconds", "node", "start", "end"]
 Nodes = int | Sequence[int]
+Unit = Literal["s", "ms", "us", "ns"]
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-_OTHER_UNIT = re.compile(
-    r".*[\W_](ms|us|ns)\W?", re.IGNORECASE
-)  # at the end of a column's name, as in `time_ms` or `time (ms)`
+_OTHER_UNIT = re.compile(r"(?:.*[\W_])?(ms|us|ns)\W?", re.IGNORECASE)  # columns such as `time_ms` or `time (ms)`
 _NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 
 
@@ -41,7 +40,7 @@ class Reading(Component):
     """How a file is read, and what is done about what is wrong in it."""
 
     columns: dict[Column, str] = Field({}, description="what the file calls its columns, where FRED calls them otherwise")
-    unit: Literal["s", "ms", "us", "ns"] = Field("s", description="of the file's times")
+    unit: Unit | None = Field(None, description="of the file's times; if not given: s, unless columns are called otherwise")
     missing: Missing = Field("refuse", description="a time that is not there: drop the iteration, or fill it in")
     duplicates: Duplicates = Field("refuse", description="several rows for one gradient: take the first, or their sum")
     absurd: Absurd = Field("refuse", description="times that cannot be: take them as missing")
@@ -62,6 +61,20 @@ class Reading(Component):
             node_of = _spread(nodes, len(cells.workers))
         seconds.flags.writeable = False  # several runs share it
         return Trace(seconds, tuple(cells.workers), node_of, str(path), tuple(mender.repairs))
+
+    @property
+    def _per_second(self) -> float:
+        return _PER_SECOND[self.unit or "s"]
+
+    def _check_unit(self, file: File, names: Sequence[str]) -> None:
+        """Refuse columns of times that are called otherwise where nobody has said that they are in seconds."""
+        found = [(name, match[1].lower()) for name in names if (match := _OTHER_UNIT.fullmatch(name))]
+        if found and self.unit is None:
+            name, unit = found[0]
+            raise FredError(
+                f"{file.path}: the times in `{name}` seem to be in {unit}, and are taken as s unless said otherwise; give "
+                f"`unit: {unit}`, or `unit: s` if that is right (on a command line: --unit {unit})"
+            )
 
     def _name(self, column: Column) -> str:
         return self.columns.get(column, column)
@@ -85,15 +98,14 @@ class Reading(Component):
                 "if they are called otherwise, say so with `columns` (on a command line: --columns OURS=THEIRS,...)"
             )
         node = [self._name("node")] if self._name("node") in file.header else []
-        if "unit" not in self.model_fields_set:
-            _check_seconds(file, needed[2:])
+        self._check_unit(file, needed[2:])
         _check_apart(file, dict(zip([*roles, "node"], [*needed, *node], strict=False)))
         labels, numbers = file.columns([*needed[:2], *node], needed[2:])
         seconds = numbers[needed[2]] if len(times) == 1 else numbers[needed[3]] - numbers[needed[2]]
         iteration, worker = (_in_order(file, name, labels[name]) for name in needed[:2])
         rows = np.arange(len(seconds))
         cells = Cells(
-            iteration.names, worker.names, iteration.codes, worker.codes, seconds / _PER_SECOND[self.unit], rows, file.where
+            iteration.names, worker.names, iteration.codes, worker.codes, seconds / self._per_second, rows, file.where
         )
         return cells, _nodes(file, worker, _in_order(file, node[0], labels[node[0]])) if node else None
 
@@ -111,6 +123,7 @@ class Reading(Component):
             ) from None
         for worker in workers if name not in file.header else ():
             _check_no_count(file, worker, numbers[worker])
+        self._check_unit(file, workers)
         rows, columns = len(next(iter(numbers.values()))), len(workers)
         iterations = _in_order(file, name, labels.get(name) or Labels(np.arange(rows), list(map(str, range(rows)))))
         order = _ordered(workers)
@@ -119,21 +132,10 @@ class Reading(Component):
             [workers[i] for i in order],
             np.repeat(iterations.codes, columns),
             np.tile(np.arange(columns), rows),
-            np.stack([numbers[workers[i]] for i in order], axis=1).ravel() / _PER_SECOND[self.unit],
+            np.stack([numbers[workers[i]] for i in order], axis=1).ravel() / self._per_second,
             np.repeat(np.arange(rows), columns),
             file.where,
         )
-
-
-def _check_seconds(file: File, names: Sequence[str]) -> None:
-    """Refuse columns of times that are called otherwise where nobody has said that they are in seconds."""
-    for name in names:
-        if found := _OTHER_UNIT.fullmatch(name):
-            unit = found[1].lower()
-            raise FredError(
-                f"{file.path}: the times in `{name}` seem to be in {unit}, and are taken as s unless said otherwise; give "
-                f"`unit: {unit}`, or `unit: s` if that is right (on a command line: --unit {unit})"
-            )
 
 
 def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:

@@ -80,7 +80,7 @@ def learn(rule: Learner, seconds: NDArray[np.float64], node_of: NodeOf, progress
         learning_rate=rule.learning_rate,
         seed=rule.seed,
         restart=restart,
-        curve=[math.fsum(part) / len(part) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
+        curve=[round(math.fsum(part) / len(part), 4) for part in np.array_split(losses.astype(float), -(-len(losses) // 50))],
     )
     return saved.Trained(about, {name: {part: np.asarray(a) for part, a in layer.items()} for name, layer in params.items()})
 

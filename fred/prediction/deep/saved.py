@@ -48,7 +48,7 @@ class AboutModel(BaseModel):
     learning_rate: float
     seed: int
     restart: Whole  # which training of several
-    curve: list[float]  # loss per observed time, means of 50 steps
+    curve: list[float]  # loss per observed time, means of 50 steps, to four places, as its last bits depend on the process
     held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
     digest: str = ""  # of the parameters and of what decides how they are used
 
