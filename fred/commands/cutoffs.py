@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=",".join(RULES),
         metavar="RULE,...",
         help="as in `fred list cutoff`, as they are without options; static: the best number of the training part; static:N; "
-        "deadline:SECONDS; ewma-deadline and its like: by time, not by count "
+        "deadline:SECONDS; ewma-deadline and its like: by time instead of a number; ewma-either: whichever is first "
         f"(default: {','.join(RULES)})",
     )
     parser.add_argument(

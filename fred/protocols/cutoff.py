@@ -18,9 +18,9 @@ from fred.timing.simulation import Process, Simulation
 class Cutoff(Protocol):
     """A round averages the first c gradients; the others are dropped at that moment, and all begin the next round together.
 
-    Before the round a rule chooses c, or a deadline: then c is how many are there by it, at least one. It sees
-    the compute times of earlier rounds, those of dropped workers cut off when their round ended, and may ask for what the
-    gradients say: the algorithm's statistic.
+    Before the round a rule chooses c, or a deadline: then c is how many are there by it, at least one; or both, and the round
+    ends with whichever is first. It sees the compute times of earlier rounds, those of dropped workers cut off when their
+    round ended, and may ask for what the gradients say: the algorithm's statistic.
     """
 
     faults: ClassVar[str] = (

@@ -27,7 +27,7 @@ class Belief(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What a filter is told once: arrays, so that what is compiled serves other models and other groups of as many workers."""
+    """What a filter is told once: arrays, so that what is compiled serves other models, and others on as large a grid."""
 
     params: Params
     there: Array  # which places of the grid are workers [nodes, places]
