@@ -20,7 +20,7 @@ from fred.commands import train_cutoff
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.contract import AllWorkers, StaticCutoff
+from fred.prediction.contract import AllWorkers, Deadline, StaticCutoff
 from fred.prediction.deep import choosing, programs, saved
 from fred.prediction.deep.filter import Filter, Known, _resampled
 from fred.prediction.deep.grid import Grid
@@ -310,6 +310,29 @@ class TestChoosing:
         assert numbers[chosen.about.restart] == numbers[int(np.argmax(throughput))] == 15
         assert learnt_from == [150] * 3
         assert chosen.about.held_back is not None and chosen.about.held_back.rounds == 50
+
+    @pytest.mark.parametrize(("said", "better", "expected"), [(None, 15, "time"), (None, 8, "either"), ("count", 15, "either")])
+    def test_rounds_end_by_time_alone_where_that_did_better(self, trained, monkeypatch, said, better, expected):
+        """Waiting for 15 workers is better than for 24, and for 24 better than for 8: counted above."""
+
+        class Candidate(DeepMarkov):
+            def of(self, trained):
+                return StaticCutoff(workers=better if trained.about.by == "time" else 24)
+
+        monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.waiting("either"))
+        monkeypatch.setattr(choosing, "SHARES", ())
+        assert choosing.best(Candidate(restarts=1, by=said), *switching(200, 6)).about.by == expected
+
+    def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, trained):
+        rounds, node_of = switching(3, 8)
+        seen = []
+        for rule in (trained.of(trained._trained.waiting("time")), trained.of(trained._trained.waiting("either"))):
+            for by in (None, "count"):
+                chooser = rule.model_copy(update={"by": by, "warm_up": 0}).start(node_of)
+                chooser.observe((rounds[0] * 1e9).astype(np.int64), np.ones(24, bool))
+                choice = chooser.choose(rounds[1])
+                seen.append((isinstance(choice, Deadline), bool(getattr(choice, "workers", None))))
+        assert seen == [(True, False), (False, False), (True, True), (False, False)]
 
     def test_what_is_expected_is_mixed_by_shares(self, trained):
         """Half and half, the means of what either expects by itself."""

@@ -1,13 +1,12 @@
 """Which of several trainings is used, and for which objective: what rounds held back say, in closed loop."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
-from fred.prediction.contract import CutoffRule, Objective, Progress
+from fred.prediction.contract import By, CutoffRule, Objective, Progress
 from fred.prediction.deep.learning import Learner, learn
 from fred.prediction.deep.saved import Trained
 from fred.prediction.held_back import held_back
@@ -30,6 +29,10 @@ class Candidate(Learner, Protocol):
     def warm_up(self) -> int:
         """First rounds, in which all are waited for."""
 
+    @property
+    def by(self) -> By | None:
+        """What ends a round; none: not said."""
+
     def of(self, trained: Trained) -> CutoffRule:
         """The rule with this model."""
 
@@ -40,25 +43,31 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     Each is run on the last quarter in closed loop, as it will be used, for either objective if the rule has none, and the one
     with the most gradients per second is kept, with what it came to there. So is then how much of what a hidden Markov model of
     the same rounds expects is mixed in: where regimes come and go by chance it knows all that can be known, and the deep model
-    only most of it. Raises ValueError for too few rounds.
+    only most of it. So is at last whether rounds end by time alone: among many workers a few more than were expected are there
+    by then. Raises ValueError for too few rounds.
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     early, _ = split(seconds)
 
-    def the_best(models: Sequence[Trained]) -> Trained:
-        found = [model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up)) for model in models]
-        return max(found, key=lambda model: model.about.held_back.ratio if model.about.held_back else 0.0)
+    def judged(model: Trained) -> Trained:
+        return model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up))
 
     models = []
     for restart in range(rule.restarts):
         trained = learn(rule, early, node_of, _part(progress, restart, rule.restarts), restart)
-        models += [trained.aiming_at(objective) for objective in ((rule.objective,) if rule.objective else OBJECTIVES)]
-    deep = the_best(models)
+        objectives = (rule.objective,) if rule.objective else OBJECTIVES
+        models += [judged(trained.aiming_at(objective)) for objective in objectives]
+    deep = max(models, key=_ratio)
     if rule.variant != "shared":
         return deep
     plainer = HiddenMarkov().trained(early, node_of)
-    return the_best([deep, *(deep.beside(plainer, share) for share in SHARES)])
+    mixed = max((deep, *(judged(deep.beside(plainer, share)) for share in SHARES)), key=_ratio)
+    return mixed if rule.by else max((mixed, judged(mixed.waiting("time"))), key=_ratio)
+
+
+def _ratio(model: Trained) -> float:
+    return model.about.held_back.ratio if model.about.held_back else 0.0
 
 
 def _part(progress: Progress, number: int, of: int) -> Progress:

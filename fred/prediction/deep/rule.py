@@ -37,7 +37,11 @@ class DeepMarkov(Predictive):
     objective: Objective | None = Field(  # type: ignore[assignment]
         None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: what training found better"
     )
-    by: By = Field("either", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
+    by: By | None = Field(  # type: ignore[assignment]
+        None,
+        description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other; absent: of the last two "
+        "what training found better",
+    )
     model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
@@ -85,7 +89,8 @@ class DeepMarkov(Predictive):
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
-        return _Believing(self.model_copy(update={"objective": objective}), trained, node_of, plainer)
+        decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
+        return _Believing(decided, trained, node_of, plainer)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":

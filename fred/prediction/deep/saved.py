@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fred.components.component import Count, Whole
 from fred.errors import FredError
 from fred.files import inputs
-from fred.prediction.contract import Objective
+from fred.prediction.contract import By, Objective
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
 
@@ -39,6 +39,7 @@ class AboutModel(BaseModel):
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # that a rule has which does not say
+    by: By = "either"  # likewise
     plainer: HiddenMarkov | None = None  # of the same trace, asked as well
     share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
@@ -73,7 +74,8 @@ class Trained:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the parameters and of what decides how they are used."""
-        names = "format", "variant", "workers", "nodes", "window", "normaliser", "objective", "share", "pace", "bounds", "trace"
+        trained = "format", "variant", "workers", "nodes", "window", "normaliser", "trace"
+        names = *trained, "objective", "by", "share", "pace", "bounds"
         plainer = self.about.plainer and self.about.plainer.model_dump(exclude_defaults=True)
         known = json.dumps([*(getattr(self.about, name) for name in names), plainer])
         total = hashlib.sha256(known.encode())
@@ -84,6 +86,10 @@ class Trained:
     def aiming_at(self, objective: Objective) -> "Trained":
         """The same for another objective."""
         return replace(self, about=self.about.model_copy(update={"objective": objective}))
+
+    def waiting(self, by: By) -> "Trained":
+        """The same with rounds that end in another way."""
+        return replace(self, about=self.about.model_copy(update={"by": by}))
 
     def alone(self) -> "Trained":
         """The same without a plainer model."""
