@@ -25,7 +25,7 @@ def measure() -> None:
 
 def decisions() -> pd.DataFrame:
     """Of each seed, and with gradients that take longer: throughput of the oracle's, and how long a decision takes."""
-    rule, rows = DeepMarkov(objective="round", model=MODEL), []
+    rule, rows = DeepMarkov(objective="round", by="count", model=MODEL), []
     for times in (1, LONGER):
         for seed in SEEDS:
             test = changing(seed, [f"cluster.compute.median={0.8595 * times}"])

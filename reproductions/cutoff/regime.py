@@ -21,7 +21,7 @@ RULES: dict[str, CutoffRule] = {
     "best static": BestStatic(objective="round"),
     "Elfving": Elfving(objective="round"),
     "EWMA": EWMA(objective="round"),
-    "dmm": DeepMarkov(objective="round"),
+    "dmm": DeepMarkov(objective="round", by="count"),
     "dmm-plain": PlainDeepMarkov(objective="round"),
     "dmm-printed": PrintedDeepMarkov(objective="round"),
 }
@@ -41,7 +41,7 @@ def measure() -> None:
     training = record("figure2", "training", TRAINING_SEED)
     say(f"cutoff: recorded {len(training.seconds)} iterations")
     _facts(training).to_csv(TRAINING, index=False, float_format="%.6g")
-    best(DeepMarkov(objective="round"), *training).save(MODEL)
+    best(DeepMarkov(objective="round", by="count"), *training).save(MODEL)
     rules = {name: _trained(name, rule, training) for name, rule in RULES.items()}
     frames = []
     for seed in SEEDS:
@@ -55,7 +55,7 @@ def measure() -> None:
 
 
 def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:
-    trained = DeepMarkov(objective="round", model=MODEL) if name == "dmm" else rule.trained(*training)
+    trained = DeepMarkov(objective="round", by="count", model=MODEL) if name == "dmm" else rule.trained(*training)
     say(f"cutoff: trained {name}")
     return trained
 
