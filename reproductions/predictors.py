@@ -285,12 +285,13 @@ A rule's name says what ends a round: `-deadline` a time, `-either` a number or 
 number alone. What `auto` chooses among is by either, `dmm` by either or by time, as rounds held back say.
 
 Means over seeds on which nothing was developed or chosen ({fresh}); in brackets those of the seeds on which rules and
-their constants were developed at first ({burnt}), which tell nothing but how much that flatters (–: not measured).
-It is the second report on the fresh seeds. In the first `dmm` came to .988, .986, .987 and .989 of the oracle with 158 workers and was
-not as good as `hmm-deadline` on `bursty`, of either size; ten trainings of another trace differed by .007. What was
-done about that was chosen on the training parts of seeds 20 to 39, their last quarter held back, but for one thing:
-that a deep model's rounds may end by time alone, if its own training says so, was built when `bursty` with 2,175
-workers had been seen for seeds 40 and 41 (`dmm` .994, `hmm-deadline` .996); all `dmm` were then judged anew.
+their constants were developed at first ({burnt}), which tell nothing but how much that flatters (–: not measured). It
+is the second report on the fresh seeds. In the first `dmm` came to .988, .986, .987 and .989 of the oracle with 158
+workers and was not as good as `hmm-deadline` on `bursty`, of either size; ten trainings of another trace differed by
+.007. What was done about that was chosen on the training parts of seeds 20 to 39, their last quarter held back, but
+for one thing: that a deep model's rounds may end by time alone, if its own training says so, was built when `bursty`
+with 2,175 workers had been seen for seeds 40 and 41 (`dmm` .994, `hmm-deadline` .996); all `dmm` were then judged
+anew.
 
 {means}
 
