@@ -49,7 +49,6 @@ from fred.prediction.ewma import EWMA
 from fred.prediction.following import Following, shared
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.intervals import ratio
-from fred.prediction.predictive import Predictive
 
 Floats = NDArray[np.float64]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -158,10 +157,9 @@ class Auto(CutoffRule):
         A candidate that cannot be trained, for too few rounds, is left out. Raises ValueError if none can.
         """
         parts = 2 * len(self.candidates)
-        train = _Training(node_of)
         tried = []
         for done, rule in enumerate(self.candidates):
-            tried.append(_tried(rule, seconds, node_of, train))
+            tried.append(_tried(rule, seconds, node_of))
             progress((done + 1) / parts)
         race = {number: rounds for number, (_, rounds) in enumerate(tried) if rounds is not None}
         if not race:
@@ -170,7 +168,7 @@ class Auto(CutoffRule):
         rules = [rule for rule, _ in tried]
         for done, number in enumerate(kept):
             if not rules[number].holds_back:
-                rules[number] = train(self.candidates[number], seconds)
+                rules[number] = self.candidates[number].trained(seconds, node_of)
             progress(0.5 + (done + 1) / (2 * len(kept)))
         return self._judged(rules, {number: race[number] for number in kept}, race, seconds.shape[1])
 
@@ -201,26 +199,10 @@ class Auto(CutoffRule):
         return tuple(values.get(number, 0.0) for number in range(len(self.candidates)))
 
 
-class _Training:
-    """Rules that differ only by whether they wait for a number or a time learn the same: once."""
-
-    def __init__(self, node_of: NodeOf):
-        self._node_of = node_of
-        self._known: dict[tuple[str, int], CutoffRule] = {}
-
-    def __call__(self, rule: CutoffRule, seconds: Floats) -> CutoffRule:
-        if not isinstance(rule, Predictive) or rule.holds_back:
-            return rule.trained(seconds, self._node_of)
-        options = f"{type(rule)} {rule.model_dump_json(exclude={'by'})}"
-        if (options, len(seconds)) not in self._known:
-            self._known[options, len(seconds)] = rule.trained(seconds, self._node_of)
-        return self._known[options, len(seconds)].model_copy(update={"by": rule.by})
-
-
-def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf, train: _Training) -> tuple[CutoffRule, Rounds | None]:
+def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
     """A candidate trained on the first three quarters, or by itself so, and what it came to in the last, if it can be."""
     try:
-        trained = train(rule, seconds if rule.holds_back else validation.split(seconds)[0])
+        trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of)
         return trained, validation.run(trained, seconds, node_of)
     except ValueError:
         return rule, None

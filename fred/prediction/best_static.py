@@ -36,9 +36,8 @@ class BestStatic(CutoffRule):
             raise ValueError(
                 "`best-static` must be trained first (`fred cutoffs` does), or `workers` be given (and, by either, `seconds`)"
             )
-        cutoff = StaticCutoff(workers=self.workers).start(node_of)
         if self.by == "count" or self.seconds is None:
-            return cutoff
+            return StaticCutoff(workers=self.workers).start(node_of)
         return FixedDeadline(seconds=self.seconds, workers=self.workers).start(node_of)
 
     def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
