@@ -21,7 +21,8 @@ from fred.replay.stack import Stack, rounded
 from fred.schedule.minibatches import Minibatches
 
 Operands = dict[str, Any]
-_CHUNK_INDICES = 1 << 19  # example indices sent to the device at a time, about
+_CHUNK_INDICES = 1 << 19  # example indices brought to the device at a time, about
+_CHUNK_PHASES = 4096  # phases, and instructions of a kind, likewise
 
 
 class Carry(NamedTuple):
@@ -60,15 +61,18 @@ def replay(
 
     A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
     """
-    run, chunk = compiled(arithmetic, program.kinds), _Chunks(program, batches)
+    run, chunks = compiled(arithmetic, program.kinds), _Chunks(program, batches)
     phase, carry = 0, start(program, arithmetic, models, examples, batches.seed)
     if resumed:
         phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
+    chunk = _Chunk(phase, phase)
     for mark in program.marks[passed:].tolist():
         while phase < mark:
-            end, operands, offsets = chunk(phase, mark)
-            with _said(arithmetic, program.kinds, (carry, operands)):
-                carry = run(carry, examples, operands, offsets, end - phase)
+            if phase == chunk.end:
+                chunk = chunks.after(phase)
+            end = min(mark, chunk.end)
+            with _said(arithmetic, program.kinds, (carry, chunk.operands)):
+                carry = run(carry, examples, chunk.operands, chunk.offsets, phase - chunk.begin, end - chunk.begin)
             phase = end
         yield Mark(phase, carry)
 
@@ -135,7 +139,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
     """The loop nest for these kinds of instructions, compiled once for all runs that share them."""
 
     @partial(jax.jit, donate_argnums=0)
-    def run(carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, phases: jax.Array) -> Carry:
+    def run(carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, first: Any, end: Any) -> Carry:
         def phase(i: jax.Array, carry: Carry) -> Carry:
             for k, kind in enumerate(kinds):
 
@@ -146,7 +150,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
                 carry = jax.lax.fori_loop(offsets[i, k], offsets[i + 1, k], body, carry)
             return carry
 
-        return jax.lax.fori_loop(0, phases, phase, carry)
+        return jax.lax.fori_loop(first, end, phase, carry)
 
     return run
 
@@ -296,38 +300,38 @@ def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
 
 
+class _Chunk(NamedTuple):
+    """Some phases of a program, as the compiled loop has them."""
+
+    begin: int  # the first phase
+    end: int
+    operands: list[Operands] | None = None  # of each kind
+    offsets: jax.Array | None = None  # of each phase's first instruction of each kind, and of the end
+
+
 class _Chunks:
-    """A program's operands for the compiled loop's fixed sizes, in order; minibatches are drawn for many chunks at once."""
+    """A program's operands for the compiled loop's fixed sizes: each is drawn, and brought to the device, once."""
 
     def __init__(self, program: Program, batches: Minibatches):
         self._program, self._batches = program, batches
         widths = [_width(kind, program.operands[kind], batches.width) for kind in program.kinds]
-        self._capacities = [max(LONGEST_PHASE, min(4096, _CHUNK_INDICES // width)) for width in widths]
-        self._drawn: dict[Kind, tuple[int, np.ndarray]] = {}  # from which instruction on, indices
+        self._capacities = [max(LONGEST_PHASE, min(_CHUNK_PHASES, _CHUNK_INDICES // width)) for width in widths]
 
-    def __call__(self, phase: int, mark: int) -> tuple[int, list[Operands], np.ndarray]:
-        """The next phases that fit: where they end, their operands, their offsets."""
+    def after(self, phase: int) -> _Chunk:
+        """The phases from this one on, as many as fit."""
         offsets = self._program.offsets
-        end = min(mark, phase + 4096)
+        end = min(len(offsets) - 1, phase + _CHUNK_PHASES)
         for k, capacity in enumerate(self._capacities):
             end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
         operands = []
         for k, (kind, capacity) in enumerate(zip(self._program.kinds, self._capacities, strict=True)):
-            own = slice(int(offsets[phase, k]), int(offsets[end, k]))
-            part = {name: full[own] for name, full in self._program.operands[kind].items() if name != "minibatch"}
-            if "minibatch" in self._program.operands[kind]:
-                part["indices"] = self._indices(kind, own, capacity)
+            part = {name: full[offsets[phase, k] : offsets[end, k]] for name, full in self._program.operands[kind].items()}
+            if "minibatch" in part:
+                indices = self._batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
+                part["indices"] = indices.reshape(len(indices), kind.members * self._batches.width)
             operands.append({name: _padded(array, capacity) for name, array in part.items()})
-        return end, operands, _padded(offsets[phase : end + 1] - offsets[phase], 4097)
-
-    def _indices(self, kind: Kind, own: slice, capacity: int) -> np.ndarray:
-        first, drawn = self._drawn.get(kind, (own.stop, None))
-        if drawn is None or not first <= own.start <= own.stop <= first + len(drawn):
-            first, wanted = own.start, self._program.operands[kind]["minibatch"][own.start : own.start + capacity]
-            indices = self._batches.indices(*np.moveaxis(wanted, -1, 0))
-            drawn = indices.reshape(len(indices), kind.members * self._batches.width)
-            self._drawn[kind] = (first, drawn)
-        return drawn[own.start - first : own.stop - first]
+        own = _padded(offsets[phase : end + 1] - offsets[phase], _CHUNK_PHASES + 1)
+        return _Chunk(phase, end, *jax.device_put((operands, own)))
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:
