@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fred.replay.machine
+import fred.replay.chunks
 import fred.replay.phases
 from fred.replay.hooks import padded
 from fred.results import experiment
@@ -111,8 +111,8 @@ def test_measuring_changes_nothing():
 def test_chunks_and_phases_change_nothing(monkeypatch):
     whole = execute("run", make_run("sasgd", stop={"gradients": 300}), 4)
     monkeypatch.setattr(fred.replay.phases, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.replay.machine, "LONGEST_PHASE", 5)
-    monkeypatch.setattr(fred.replay.machine, "_CHUNK_INDICES", 1)
+    monkeypatch.setattr(fred.replay.chunks, "LONGEST_PHASE", 5)
+    monkeypatch.setattr(fred.replay.chunks, "_INDICES", 1)
     assert same(whole, execute("run", make_run("sasgd", stop={"gradients": 300}), 4))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.nn import initializers
 from scipy import signal
 
 import fred
@@ -17,10 +18,12 @@ from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.digits import Digits
 from fred.learning.data.mnist import MNIST
 from fred.learning.data.synthetic import SyntheticClassification, SyntheticRegression
+from fred.learning.keys import key_of, split
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import CrossEntropy
 from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
+from fred.learning.models.model import initialiser
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.running.execution import execute
 from fred.schedule.minibatches import Minibatches
@@ -168,6 +171,27 @@ def test_initialisations_have_the_deviation_they_say():
     for name, variance in (("standard_normal", 1.0), ("he_normal", 2 / 400), ("lecun_normal", 1 / 400)):
         weights = MLP(hidden=(300,), initialisation=name).init(jax.random.key(0), (400,), 2)["layer0"]["weights"]
         assert float(np.var(weights)) == pytest.approx(variance, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["he_normal", "glorot_normal", "lecun_normal", "standard_normal"])
+def test_first_weights_are_those_that_jax_draws_by_itself(name):
+    own, jaxs = initialiser(name), initializers.normal(1.0) if name == "standard_normal" else getattr(initializers, name)()
+    for seed in (0, 5, 2**32 - 1):
+        for number, shape in enumerate(((1, 1), (3, 5), (300, 77))):  # the last takes more than one of the fixed size
+            key = split(key_of(seed), 3)[number]
+            same_key = jax.random.split(jax.random.key(np.uint32(seed)), 3)[number]
+            assert np.array_equal(own(key, shape), jaxs(same_key, shape))
+
+
+def test_keys_of_other_kinds_are_left_to_jax():
+    """Also where there is nothing to look at yet, as under `jax.eval_shape`."""
+    for key in (jax.random.key(3, impl="rbg"), jax.random.PRNGKey(3)):
+        one, other = split(key)
+        assert np.array_equal(jax.random.split(key)[1], other) if key.ndim else other == jax.random.split(key)[1]
+        assert np.array_equal(initialiser("he_normal")(one, (3, 5)), initializers.he_normal()(one, (3, 5)))
+        assert np.array_equal(initialiser("standard_normal")(one, (3, 5)), jax.random.normal(one, (3, 5)))
+    shapes = jax.eval_shape(lambda key: MLP(hidden=(7,)).init(key, (4,), 2), key_of(0))
+    assert shapes["layer0"]["weights"].shape == (4, 7)
 
 
 def test_generated_data_follow_the_seed_and_more_examples_leave_the_earlier_ones():

@@ -8,18 +8,17 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import fred.portable  # noqa: F401  it decides the bits of all that follows
 from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
+from fred.learning.keys import DRAWN_BY, key_of
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.process import remembered
 from fred.schedule.minibatches import KEY_WORDS
 
 CALIBRATED_BY = 1024  # training examples
-KEYS = "threefry2x32"  # what jax makes random numbers of keys by
 Arrays = tuple[jax.Array, jax.Array]  # inputs [n, ...], answers [n] or [n, outputs]
 
 
@@ -130,7 +129,7 @@ class Loss:
         if not self.model.draws:
             return minibatch, self.model.apply
         each = minibatch.reshape(members, -1)
-        keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(each[:, -KEY_WORDS:], jnp.uint32), impl=KEYS)
+        keys = jax.random.wrap_key_data(jax.lax.bitcast_convert_type(each[:, -KEY_WORDS:], jnp.uint32), impl=DRAWN_BY)
 
         def outputs(params: Params, inputs: jax.Array) -> jax.Array:
             if members == 1:
@@ -156,7 +155,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         replicas: copies of the parameters that a run holds.
     """
     try:
-        shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), jax.random.key(0))
+        shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), key_of(0))
     except FredError:
         raise
     except Exception:  # a user's own that cannot be traced: what is wrong with it, if anything, will be seen when it is called
@@ -183,5 +182,5 @@ def initial_params(model: Model, data: Dataset, seed: int) -> Params:
     Returns:
         A pytree of float32 arrays, whatever types the model made.
     """
-    params = model.init(jax.random.key(np.uint32(seed)), data.train.inputs.shape[1:], data.outputs)
+    params = model.init(key_of(seed), data.train.inputs.shape[1:], data.outputs)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)

@@ -15,14 +15,13 @@ from fred.learning.server import Message, State
 from fred.process import remembered
 from fred.process.progress import doing
 from fred.replay.arithmetic import Arithmetic
-from fred.replay.phases import LONGEST_PHASE, How, Kind, Op, Program
+from fred.replay.chunks import Chunk, Chunks
+from fred.replay.phases import How, Kind, Op, Program
 from fred.replay.snapshot import Restoring, Snapshot, Taking
 from fred.replay.stack import Stack, rounded
 from fred.schedule.minibatches import Minibatches
 
 Operands = dict[str, Any]
-_CHUNK_INDICES = 1 << 19  # example indices brought to the device at a time, about
-_CHUNK_PHASES = 4096  # phases, and instructions of a kind, likewise
 
 
 class Carry(NamedTuple):
@@ -61,11 +60,11 @@ def replay(
 
     A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
     """
-    run, chunks = compiled(arithmetic, program.kinds), _Chunks(program, batches)
+    run, chunks = compiled(arithmetic, program.kinds), Chunks(program, batches)
     phase, carry = 0, start(program, arithmetic, models, examples, batches.seed)
     if resumed:
         phase, carry = resumed.facts["phase"], Restoring(resumed.arrays).tree(resumed.facts["carry"], carry)
-    chunk = _Chunk(phase, phase)
+    chunk = Chunk(phase, phase)
     for mark in program.marks[passed:].tolist():
         while phase < mark:
             if phase == chunk.end:
@@ -139,7 +138,9 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
     """The loop nest for these kinds of instructions, compiled once for all runs that share them."""
 
     @partial(jax.jit, donate_argnums=0)
-    def run(carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, first: Any, end: Any) -> Carry:
+    def run(
+        carry: Carry, examples: Arrays, operands: list[Operands], offsets: jax.Array, first: jax.Array, end: jax.Array
+    ) -> Carry:
         def phase(i: jax.Array, carry: Carry) -> Carry:
             for k, kind in enumerate(kinds):
 
@@ -298,50 +299,3 @@ def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[
 def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
     """What joined a round so far: where it opens, the first message alone."""
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)
-
-
-class _Chunk(NamedTuple):
-    """Some phases of a program, as the compiled loop has them."""
-
-    begin: int  # the first phase
-    end: int
-    operands: list[Operands] | None = None  # of each kind
-    offsets: jax.Array | None = None  # of each phase's first instruction of each kind, and of the end
-
-
-class _Chunks:
-    """A program's operands for the compiled loop's fixed sizes: each is drawn, and brought to the device, once."""
-
-    def __init__(self, program: Program, batches: Minibatches):
-        self._program, self._batches = program, batches
-        widths = [_width(kind, program.operands[kind], batches.width) for kind in program.kinds]
-        self._capacities = [max(LONGEST_PHASE, min(_CHUNK_PHASES, _CHUNK_INDICES // width)) for width in widths]
-
-    def after(self, phase: int) -> _Chunk:
-        """The phases from this one on, as many as fit."""
-        offsets = self._program.offsets
-        end = min(len(offsets) - 1, phase + _CHUNK_PHASES)
-        for k, capacity in enumerate(self._capacities):
-            end = min(end, int(np.searchsorted(offsets[:, k], offsets[phase, k] + capacity, side="right")) - 1)
-        operands = []
-        for k, (kind, capacity) in enumerate(zip(self._program.kinds, self._capacities, strict=True)):
-            part = {name: full[offsets[phase, k] : offsets[end, k]] for name, full in self._program.operands[kind].items()}
-            if "minibatch" in part:
-                indices = self._batches.indices(*np.moveaxis(part.pop("minibatch"), -1, 0))
-                part["indices"] = indices.reshape(len(indices), kind.members * self._batches.width)
-            operands.append({name: _padded(array, capacity) for name, array in part.items()})
-        own = _padded(offsets[phase : end + 1] - offsets[phase], _CHUNK_PHASES + 1)
-        return _Chunk(phase, end, *jax.device_put((operands, own)))
-
-
-def _width(kind: Kind, operands: Operands, batch: int) -> int:
-    """How many numbers, of minibatches or registers, come with one instruction."""
-    return operands["sources"].shape[1] if kind.op == Op.MIX else kind.members * batch
-
-
-def _padded(array: np.ndarray, length: int) -> np.ndarray:
-    """The array as 32-bit numbers, lengthened with zeros to a fixed size so that nothing is compiled anew."""
-    kind = np.float32 if array.dtype.kind == "f" else bool if array.dtype.kind == "b" else np.int32
-    result = np.zeros((length, *array.shape[1:]), kind)
-    result[: len(array)] = array
-    return result

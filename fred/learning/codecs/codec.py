@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.components.component import Component, Count
+from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 
 Message = Any  # a pytree of arrays
 Key = Any  # of jax's, from which a codec draws
 FLOAT_BITS = 32  # of a number that is sent as it is, and of a scale
-DRAWN_BY = "threefry2x32"  # as jax calls it
 
 
 class Codec(Component):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from fred.components.component import Count
-from fred.learning.codecs.codec import DRAWN_BY, FLOAT_BITS, Codec, Key, Message
+from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message
+from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 
 _AS_IT_IS = 1  # dimensions; such arrays are sent as they are

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import jax
 
 from fred.components.component import Component, Count
+from fred.learning.models.first_weights import Draw, normal, scaled
 
 Params = Any  # pytree of float32 arrays
 
@@ -109,7 +110,15 @@ class Model(Component):
         return type(self).training is not Model.training
 
 
-def initialiser(name: Initialisation) -> jax.nn.initializers.Initializer:
+_DRAWN: dict[Initialisation, Draw] = {
+    "he_normal": scaled(lambda inputs, outputs: 2 / inputs),
+    "glorot_normal": scaled(lambda inputs, outputs: 2 / (inputs + outputs)),
+    "lecun_normal": scaled(lambda inputs, outputs: 1 / inputs),
+    "standard_normal": normal,
+}
+
+
+def initialiser(name: Initialisation) -> Draw:
     """Weights' distribution by name; `standard_normal` is N(0, 1), unscaled.
 
     Args:
@@ -122,6 +131,4 @@ def initialiser(name: Initialisation) -> jax.nn.initializers.Initializer:
         >>> initialiser("he_normal")(jax.random.key(0), (3, 5)).shape
         (3, 5)
     """
-    if name == "standard_normal":
-        return jax.nn.initializers.normal(1.0)
-    return getattr(jax.nn.initializers, name)()
+    return _DRAWN[name]

@@ -3,7 +3,7 @@
 import math
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from fred.learning.models.model import Model, Params
 
@@ -24,7 +24,7 @@ class SoftmaxRegression(Model):
     """
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        return {"weights": jnp.zeros((math.prod(input_shape), outputs)), "biases": jnp.zeros(outputs)}
+        return {"weights": np.zeros((math.prod(input_shape), outputs), np.float32), "biases": np.zeros(outputs, np.float32)}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         return inputs.reshape(len(inputs), -1) @ params["weights"] + params["biases"]

@@ -5,9 +5,12 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pydantic import Field, model_validator
 
 from fred.components.component import Count
+from fred.learning.keys import split
+from fred.learning.models.first_weights import normal
 from fred.learning.models.model import Model, Params, Width
 
 _HIDDEN = -1e30  # a score of what must not be seen
@@ -45,17 +48,17 @@ class Transformer(Model):
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         context = math.prod(input_shape)
-        tokens, places, *keys = jax.random.split(key, 2 + self.layers)
+        tokens, places, *keys = split(key, 2 + self.layers)
         return {
             "embedding": {
-                "tokens": jax.random.normal(tokens, (outputs, self.width)),
-                "places": 0.1 * jax.random.normal(places, (context, self.width)),
+                "tokens": normal(tokens, (outputs, self.width)),
+                "places": 0.1 * normal(places, (context, self.width)),
             },
             **{f"layer{number}": self._layer(own) for number, own in enumerate(keys)},
             "output": {
-                "scale": jnp.ones(self.width),
-                "weights": jnp.zeros((self.width, outputs)),
-                "biases": jnp.zeros(outputs),
+                "scale": np.ones(self.width, np.float32),
+                "weights": np.zeros((self.width, outputs), np.float32),
+                "biases": np.zeros(outputs, np.float32),
             },
         }
 
@@ -67,13 +70,14 @@ class Transformer(Model):
             "widening": ((width, 4 * width), 1.0),
             "narrowing": ((4 * width, width), least),
         }
-        keys = jax.random.split(key, len(shapes))
+        keys = split(key, len(shapes))
         drawn = {
-            name: share * jax.random.normal(own, shape) / math.sqrt(shape[0])
+            name: share * normal(own, shape) / math.sqrt(shape[0])
             for own, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)
         }
-        scales = {"attention_scale": jnp.ones(width), "perceptron_scale": jnp.ones(width)}
-        return drawn | scales | {"widening_biases": jnp.zeros(4 * width), "narrowing_biases": jnp.zeros(width)}
+        scales = {name: np.ones(width, np.float32) for name in ("attention_scale", "perceptron_scale")}
+        biases = {"widening_biases": np.zeros(4 * width, np.float32), "narrowing_biases": np.zeros(width, np.float32)}
+        return drawn | scales | biases
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         tokens = inputs.reshape(len(inputs), -1)
@@ -118,7 +122,7 @@ class TokenScores(Model):
     """
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        return {"weights": jnp.zeros((outputs, outputs))}
+        return {"weights": np.zeros((outputs, outputs), np.float32)}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         return jax.nn.one_hot(inputs.reshape(len(inputs), -1), len(params["weights"])) @ params["weights"]

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from fred.learning.codecs.codec import DRAWN_BY
+from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
 from fred.learning.server import Family, Message, Scalar, Server, State
 

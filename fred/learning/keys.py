@@ -1,0 +1,77 @@
+"""Keys of JAX's random numbers: `jax.random`'s own bits, without a program that is compiled for each number of keys."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+DRAWN_BY = "threefry2x32"  # all of FRED's keys, as jax calls it
+Words = NDArray[np.uint32]
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+_WORD = 0xFFFFFFFF
+
+
+def key_of(seed: int) -> jax.Array:
+    """`jax.random.key(seed)`.
+
+    Args:
+        seed: of a run; its last 32 bits count.
+
+        >>> jax.random.key_data(key_of(7)).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
+        True
+    """
+    return _key(np.array([0, seed & _WORD], np.uint32))
+
+
+def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
+    """`jax.random.split(key, number)`.
+
+    Args:
+        key: of JAX's random numbers.
+        number: of keys that are made of it.
+
+        >>> one, other = (each(jax.random.key(0), 3)[2] for each in (split, jax.random.split))
+        >>> jax.random.key_data(one).tolist() == jax.random.key_data(other).tolist()
+        True
+    """
+    if not plain(key):
+        return list(jax.random.split(key, number))
+    return [_key(words) for words in np.stack(threefry(key, np.arange(number, dtype=np.uint32)), axis=-1)]
+
+
+def plain(key: jax.Array) -> bool:
+    """Whether it is there to be looked at, and draws as FRED's keys do: shapes alone may be asked for, and users have others.
+
+    Args:
+        key: anybody's.
+    """
+    config: Any = jax.config
+    if isinstance(key, jax.core.Tracer) or not config.jax_threefry_partitionable:
+        return False
+    return key.shape == () and str(jax.random.key_impl(key)) == DRAWN_BY
+
+
+def threefry(key: jax.Array, places: Words) -> tuple[Words, Words]:
+    """Threefry-2x32 with 20 rounds of the counters (0, place): two words of each [Salmon, Moraes, Dror & Shaw 2011].
+
+    Args:
+        key: a plain one.
+        places: any array of them.
+    """
+    first, second = map(int, np.asarray(jax.random.key_data(key)))
+    keys = first, second, first ^ second ^ _PARITY
+    x = np.full_like(places, keys[0])
+    y = places + np.uint32(keys[1])
+    for block in range(5):
+        for rotation in _ROTATIONS[block % 2]:
+            x += y
+            y = (y << np.uint32(rotation) | y >> np.uint32(32 - rotation)) ^ x
+        x += np.uint32(keys[(block + 1) % 3])
+        y += np.uint32((keys[(block + 2) % 3] + block + 1) & _WORD)
+    return x, y
+
+
+def _key(words: Words) -> jax.Array:
+    return jax.random.wrap_key_data(jax.device_put(words), impl=DRAWN_BY)
