@@ -3,15 +3,18 @@
 import sys
 from typing import NoReturn
 
-from fred.process import interruption
+from fred.process import garbage, interruption
 
 
 def program() -> NoReturn:
     """The command line as a program, which says its exit code."""
     interruption.at_once()
+    garbage.seldom_looked_for()
     from fred.commands.cli import main  # takes a moment
 
-    sys.exit(main())
+    code = main()
+    garbage.left()
+    sys.exit(code)
 
 
 if __name__ == "__main__":  # not where another process imports what the first one ran

@@ -171,3 +171,17 @@ def test_training_and_decisions_do_not_depend_on_a_machines_settings():
     program = "import json, fred; from tests.golden import training; print(json.dumps(training()))"
     settings = {"PYTHONHASHSEED": "1", "XLA_FLAGS": "--xla_cpu_max_isa=AVX512", "NPY_DISABLE_CPU_FEATURES": "X86_V4"}
     assert run(("taskset", "-c", "0") if shutil.which("taskset") else (), program, **settings) == training()
+
+
+def test_a_program_of_freds_collects_seldom_and_a_library_leaves_it_as_it_is(tmp_path):
+    asked = "import gc, fred; fred.run; print(gc.isenabled(), gc.get_threshold())"
+    usual = "import gc; print(gc.isenabled(), gc.get_threshold())"
+    of_library, of_python = (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        for program in (asked, usual)
+    )
+    assert of_library.stdout == of_python.stdout
+    program = "import atexit, gc, runpy, sys; atexit.register(lambda: print(gc.isenabled(), gc.get_threshold()[0] > 700))"
+    program += "\nsys.argv[1:] = ['list', 'algorithm']\nrunpy.run_module('fred', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False True"

@@ -96,7 +96,7 @@ runpy.run_module("fred", run_name="__main__")
     [
         ("fred.commands.cli", ["run", "x.yaml"], "nothing was begun"),
         ("argparse", ["list"], "nothing was begun"),
-        ("fred.results.experiment", ["run", "x.yaml"], "nothing was begun"),
+        ("fred.results.experiment", ["run", "quickstart"], "nothing was begun"),
         ("numpy", ["run", "x.yaml"], "nothing was begun"),
         ("the end", ["--version"], "nothing was begun"),
         ("the end", ["list", "--kinds"], "nothing was begun"),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -195,7 +194,7 @@ def test_an_older_process_uses_what_was_compiled_before_only_where_that_was_aske
     monkeypatch.setattr(work, "do", lambda *what, **more: seen.append(compiled.folder()))
     for order, expected in ((fresh, None), (Order.of([unit], {}), tmp_path / "compiled")):
         assert on_dask._remote(order, cloudpickle.dumps(unit)) == {}
-        assert side_by_side._share(order, cloudpickle.dumps([unit]), tmp_path, os.getppid()) == ""
+        assert side_by_side._share(order, cloudpickle.dumps([unit]), tmp_path) == ""
         assert seen[-2:] == [expected, expected]
     assert compiled.folder() == tmp_path / "compiled"
 

@@ -25,7 +25,7 @@ from fred.files.lock import held
 from fred.outcomes import stored
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
-from fred.running import side_by_side, timings, work
+from fred.running import companions, side_by_side, timings, work
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT
@@ -239,6 +239,16 @@ def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
     assert joblib.externals.loky.get_reusable_executor(reuse=True)._max_workers == 1
 
 
+def test_who_starts_while_the_first_one_plans_does_units_and_is_ended_with_the_program(tmp_path):
+    with companions.while_planning(1):
+        begun = [*companions.begun(1)._processes]
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2)
+        assert [*companions.begun(1)._processes] == begun
+    assert len(begun) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun[0], 0)
+
+
 def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies(tmp_path):
     """A process of a run that was killed may hold a unit for a moment longer: nobody waits for it, and nobody forgets it."""
     units = units_of(fred.scenario(SETTINGS))
@@ -305,7 +315,7 @@ def test_each_process_begins_with_its_own_share():
 def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
     """Which a terminal tells everybody, also those that are just being started."""
     joblib.externals.loky.get_reusable_executor().shutdown(kill_workers=True)
-    with side_by_side._deaf_to_the_terminal():
+    with companions._deaf_to_the_terminal():
         asked = joblib.delayed(signal.pthread_sigmask)(
             signal.SIG_BLOCK, []
         )  # a function that needs none of FRED's modules there

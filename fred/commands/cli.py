@@ -209,7 +209,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.process.progress import of_runs
-    from fred.results import experiment
+    from fred.running import companions
     from fred.running.units import doubts_of, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
@@ -219,10 +219,14 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     scenario = load(file, settings, options.imports)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
-    with of_runs(number_of_units(scenario, only)) as progress:
-        return experiment.run(
-            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
-        )
+    units = number_of_units(scenario, only)
+    with companions.while_planning(0 if options.imports or options.dask else min(options.jobs, units) - 1):
+        from fred.results import experiment  # which brings jax, and takes as long as they do
+
+        with of_runs(units) as progress:
+            return experiment.run(
+                scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
+            )
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -1,14 +1,10 @@
 """Units in one process after another, or in several at once on this machine."""
 
-import os
-import signal
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +12,11 @@ from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
 from fred.process.progress import OfRuns
-from fred.running import timings, work
+from fred.running import companions, timings, work
 from fred.running.order import Order
 from fred.running.timings import Timings
 
 _LOOK = 0.2  # seconds between two looks at what the others have done
-_IDLE = 300  # seconds after which a process that nobody needs ends
 
 
 def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
@@ -50,20 +45,17 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
         jobs: processes; the others end when this one does.
     """
     import cloudpickle
-    from joblib.externals.loky import get_reusable_executor
 
     if any(unit.own for unit in units):
-        get_reusable_executor().shutdown(kill_workers=True)  # in which there may be older modules of the user's
-    order, parent, ordered = Order.of(units, {"FRED": code_of_fred()}), os.getpid(), timings.in_order(units)
+        companions.end()  # in which there may be older modules of the user's
+    others = companions.begun(jobs - 1)
+    order, ordered = Order.of(units, {"FRED": code_of_fred()}), timings.in_order(units)
     packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
-        with _deaf_to_the_terminal():
-            others = get_reusable_executor(max_workers=jobs - 1, timeout=_IDLE)
-            told = [others.submit(_share, order, each, stage, parent) for each in packed]
         try:
-            _among_others(ordered, stage, told)
+            _among_others(ordered, stage, [others.submit(_share, order, each, stage) for each in packed])
         except BaseException:
-            others.shutdown(kill_workers=True)
+            companions.end()
             raise
     one_by_one([unit for unit in units if not stored.holds(unit, stage / unit.folder)], stage, progress)
 
@@ -92,9 +84,8 @@ def _from(units: Sequence[Unit], share: float) -> list[Unit]:
     return [*units[first:], *units[:first]]
 
 
-def _share(order: Order, packed: bytes, stage: Path, parent: int) -> str:
+def _share(order: Order, packed: bytes, stage: Path) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
-    _end_with(parent)
     shared = Timings(stage / timings.FOLDER)
     try:
         with order.heeded():
@@ -104,53 +95,6 @@ def _share(order: Order, packed: bytes, stage: Path, parent: int) -> str:
     except FredError as error:
         return str(error)
     return ""
-
-
-@contextmanager
-def _deaf_to_the_terminal() -> Iterator[None]:
-    """Processes that begin meanwhile do not hear of Ctrl-C, which a terminal tells everybody: the parent ends what it began."""
-    from joblib.externals.loky.backend import resource_tracker as of_loky
-
-    with _mute():
-        for tracker in (resource_tracker, of_loky):
-            tracker.ensure_running()  # loky starts them, too, and whoever starts one hears of Ctrl-C again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _mute() -> Iterator[None]:
-    """Processes that begin meanwhile say nothing; trackers would, of what is left by who is told to end at his last moment."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # it is closed already
-        yield
-        return
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after the one that started it is gone, however that ended."""
-    if any(thread.name == "fred-parent" for thread in threading.enumerate()):
-        return
-
-    def watch() -> None:
-        while True:
-            if os.getppid() != parent:
-                os._exit(1)
-            time.sleep(1)
-
-    threading.Thread(target=watch, name="fred-parent", daemon=True).start()
 
 
 class _Watched:

@@ -7,7 +7,6 @@ from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.outcomes.unit import Unit
 from fred.process import remembered
-from fred.running.execution import check
 from fred.specification.loading import Scenario
 
 
@@ -26,6 +25,8 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     >>> [unit.folder for unit in units_of(scenario)]
     ['asgd/seed-1', 'asgd/seed-2']
     """
+    from fred.running.execution import check  # which brings jax with it
+
     wanted = wanted_runs(scenario, only)
     remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
     for name in wanted:
