@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+import fred
 from fred.commands import printing
 from fred.components import registry
 from fred.errors import FredError
@@ -172,6 +173,23 @@ def test_what_is_compiled_is_said_once_beside_the_run_that_waits_for_it(monkeypa
             time.sleep(0.3)
         written.seek(0)
         assert "fasgd, seed 1, compiling" in written.read()
+
+
+def test_of_the_programs_of_an_experiment_it_is_said_how_many_there_are_at_most():
+    settings = {"cluster": {"workers": 2, "compute": COMPUTE}, "stop": {"updates": 5}, "task": {**TASK, "batch_size": 2}}
+    algorithms = (
+        {"name": "asgd", "learning_rate": 0.1},
+        {"name": "asgd", "learning_rate": 0.2},
+        {"name": "fasgd", "learning_rate": 0.1},
+    )
+    runs = {f"{number}": {"algorithm": each} for number, each in enumerate(algorithms)}
+    said: list[str] = []
+    with progress._listening(said.append):
+        fred.run(fred.scenario({**settings, "runs": runs, "seeds": [1, 2]}))
+    assert said == ["compiling 1 of at most 2 programs", "", "compiling 2 of at most 2 programs", ""]
+    with progress._listening(said.append):
+        fred.run(fred.scenario({**settings, "runs": {"one": runs["0"]}}))
+    assert len(said) == 4, "what is compiled already"
 
 
 def test_without_a_terminal_there_is_no_progress_bar(capsys):

@@ -17,6 +17,7 @@ OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fr
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
 _LISTENERS: list[Callable[[str], None]] = []  # told what `doing` is told
+_PROGRAMS = [0, 0]  # of the experiment: how many have been compiled, how many there are at most
 _SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
 
 
@@ -64,6 +65,22 @@ def doing(what: str) -> Iterator[None]:
     finally:
         for listener in _LISTENERS:
             listener("")
+
+
+def expect(programs: int) -> None:
+    """A new experiment begins.
+
+    Args:
+        programs: at most so many will be compiled for it.
+    """
+    _PROGRAMS[:] = 0, programs
+
+
+def compiling() -> AbstractContextManager[None]:
+    """While it lasts, it is said which program is compiled, beside the thing that waits for it."""
+    _PROGRAMS[0] += 1
+    number, most = _PROGRAMS
+    return doing(f"compiling {number} of at most {most} programs" if number <= most > 1 else "compiling")
 
 
 class Tally:

@@ -13,7 +13,7 @@ from fred.learning.loss import Arrays
 from fred.learning.models.model import Params
 from fred.learning.server import Message, State
 from fred.process import remembered
-from fred.process.progress import doing
+from fred.process.progress import compiling
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.chunks import Chunk, Chunks
 from fred.replay.phases import How, Kind, Op, Program
@@ -82,7 +82,7 @@ def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> Abs
     if shapes in known:
         return nullcontext()
     known.add(shapes)
-    return doing("compiling")
+    return compiling()
 
 
 @remembered.code(64)

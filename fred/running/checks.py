@@ -33,8 +33,8 @@ _HOOKS = {  # of a server: what each is told
 }
 
 
-def check_task(task: Task, run: Run, seed: int) -> None:
-    """Whether a run's data, model, algorithm and blocks fit each other. Raises FredError.
+def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
+    """A run's arithmetic, if its data, model, algorithm and blocks fit each other. Raises FredError.
 
     Nothing is made for it that runs will make again: shapes tell, and what is more than shapes is remembered.
     """
@@ -51,6 +51,7 @@ def check_task(task: Task, run: Run, seed: int) -> None:
     loss = Loss.of(task.model, task.loss, data, task.l2)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
     _ = do.sizes  # as an algorithm says them
+    return do
 
 
 @remembered.data(8)  # for the points of a sweep, which mostly have both in common

@@ -1,7 +1,7 @@
 """Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import jax
@@ -29,18 +29,21 @@ from fred.specification.shape import Run
 Progress = Callable[[float], None]  # told the fraction done
 
 
-def check(name: str, run: Run, seed: int) -> None:
+def check(name: str, run: Run, seed: int) -> Hashable:
     """Find out before anything runs whether the data are there, and model and algorithm fit them. Raises FredError.
 
     Args:
         name: the run's, for messages.
         run: all that is asked for; one without a task has nothing to find out.
         seed: with which data are made, where they are.
+
+    Returns:
+        What its replay is compiled for, the same for runs that can share a program; None if nothing is.
     """
     environment.check()
     with blamed(name, run):
-        if run.task is not None:
-            check_task(run.task, run, seed)
+        arithmetic = check_task(run.task, run, seed) if run.task is not None else None
+    return None if arithmetic is None or run.protocol.needs_values else (arithmetic, run.protocol)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from fred.components import registry
 from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.outcomes.unit import Unit
-from fred.process import remembered
+from fred.process import progress, remembered
 from fred.specification.loading import Scenario
 
 
@@ -29,8 +29,8 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
 
     wanted = wanted_runs(scenario, only)
     remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
-    for name in wanted:
-        check(name, scenario.runs[name], _seeds_of(name, scenario)[0])
+    programs = {check(name, scenario.runs[name], _seeds_of(name, scenario)[0]) for name in wanted}
+    progress.expect(0 if inline else len(programs - {None}))
     return [Unit(name, scenario.runs[name], seed, inline) for name in wanted for seed in _seeds_of(name, scenario)]
 
 
