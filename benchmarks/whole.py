@@ -103,7 +103,7 @@ def first_minute() -> Iterator[Row]:
             imports.append(told(IMPORTS)[-1])
     yield Row("quickstart, nothing compiled yet (median of 3)", statistics.median(colds), "s", 8)
     yield Row("quickstart, compiled before", statistics.median(filled), "s", 4)
-    yield Row("  again in the same process: the work alone", statistics.median(again), "s")
+    yield Row("  again in the same process: the work, files and figures alone", statistics.median(again), "s")
     yield Row("  a process that imports what others made, and nothing else", statistics.median(imports), "s")
     cold, cold_in_all, warm, warm_in_all = (statistics.median(column) for column in zip(*ratios, strict=True))
     yield Row("784-200-10, 20,000 updates: rate the first time / again, empty cache", cold, "x", 0.4, at_least=True)

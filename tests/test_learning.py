@@ -25,6 +25,7 @@ from fred.learning.models.cnn import CNN
 from fred.learning.models.mlp import MLP
 from fred.learning.models.model import initialiser
 from fred.learning.models.softmax import SoftmaxRegression
+from fred.learning.models.transformer import Transformer
 from fred.running.execution import execute
 from fred.schedule.minibatches import Minibatches
 from fred.specification.loading import Scenario
@@ -192,6 +193,15 @@ def test_keys_of_other_kinds_are_left_to_jax():
         assert np.array_equal(initialiser("standard_normal")(one, (3, 5)), jax.random.normal(one, (3, 5)))
     shapes = jax.eval_shape(lambda key: MLP(hidden=(7,)).init(key, (4,), 2), key_of(0))
     assert shapes["layer0"]["weights"].shape == (4, 7)
+
+
+@pytest.mark.parametrize("model", [MLP(hidden=(7,)), CNN(channels=(2,), hidden=3), SoftmaxRegression(), Transformer(width=8)])
+def test_first_weights_are_arrays_of_jax_also_where_a_key_of_ones_own_is_traced_around(model):
+    key = key_of(3)
+    params = model.init(key, (4, 4), 2)
+    assert all(isinstance(leaf, jax.Array) and leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+    traced = jax.jit(lambda: model.init(key, (4, 4), 2))()
+    assert all(map(np.array_equal, jax.tree.leaves(params), jax.tree.leaves(traced)))
 
 
 def test_generated_data_follow_the_seed_and_more_examples_leave_the_earlier_ones():

@@ -175,7 +175,7 @@ def test_what_is_compiled_is_said_once_beside_the_run_that_waits_for_it(monkeypa
         assert "fasgd, seed 1, compiling" in written.read()
 
 
-def test_of_the_programs_of_an_experiment_it_is_said_how_many_there_are_at_most():
+def test_of_the_programs_of_an_experiment_it_is_said_how_many_there_may_be():
     settings = {"cluster": {"workers": 2, "compute": COMPUTE}, "stop": {"updates": 5}, "task": {**TASK, "batch_size": 2}}
     algorithms = (
         {"name": "asgd", "learning_rate": 0.1},
@@ -186,7 +186,7 @@ def test_of_the_programs_of_an_experiment_it_is_said_how_many_there_are_at_most(
     said: list[str] = []
     with progress._listening(said.append):
         fred.run(fred.scenario({**settings, "runs": runs, "seeds": [1, 2]}))
-    assert said == ["compiling 1 of at most 2 programs", "", "compiling 2 of at most 2 programs", ""]
+    assert said == ["compiling program 1 of about 2", "", "compiling program 2 of about 2", ""]
     with progress._listening(said.append):
         fred.run(fred.scenario({**settings, "runs": {"one": runs["0"]}}))
     assert len(said) == 4, "what is compiled already"

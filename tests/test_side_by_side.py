@@ -233,6 +233,7 @@ def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
         do(unit, *more, **options)
 
     monkeypatch.setattr(work, "do", counted)
+    companions.end()
     units = units_of(fred.scenario(SETTINGS))
     side_by_side.in_processes(units, tmp_path, lambda *_: None, 2)
     assert began[: len(units)] == [unit.folder for unit in timings.in_order(units)]
@@ -240,13 +241,66 @@ def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
 
 
 def test_who_starts_while_the_first_one_plans_does_units_and_is_ended_with_the_program(tmp_path):
-    with companions.while_planning(1):
-        begun = [*companions.begun(1)._processes]
+    companions.end()
+    with companions.ended():
+        companions.begin(2)
+        begun = [*companions._THERE[0]._processes]
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2)
-        assert [*companions.begun(1)._processes] == begun
+        assert [*companions._THERE[0]._processes] == begun, "also where fewer are needed"
+    assert len(begun) == 2
+    for process in begun:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def file_of(settings: dict[str, Any], folder: Path) -> str:
+    (folder / "scenario.yaml").write_text(json.dumps(settings))
+    return str(folder / "scenario.yaml")
+
+
+def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than_can_be_of_use(tmp_path, monkeypatch):
+    begun: list[int] = []
+    monkeypatch.setattr(companions, "begin", begun.append)
+    chosen = {**SETTINGS, "report_seeds": [3, 4, 5], "algorithm": {"name": "asgd"}, "evaluate": {"points": 1}}
+    sweep = {"over": {"algorithm.learning_rate": [0.01, 0.02]}, "best": "loss"}
+    del chosen["runs"]
+    command = ["run", file_of({**chosen, "seeds": [1], "sweep": sweep}, tmp_path), "--out", str(tmp_path / "out"), "--jobs"]
+    for jobs in ("4", "4"):
+        assert cli.main([*command, jobs]) == 0
+    assert begun == [1], "one for the two points, and none where all is there"
+    assert cli.main([*command, "3", "--fresh"]) == 0
+    assert begun == [1, 1]
+
+
+def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypatch, capsys):
+    executor = companions._executor
+
+    def interrupted(number: int) -> Any:
+        executor(number).submit(os.getpid)
+        begun.extend(companions._THERE[0]._processes)
+        raise KeyboardInterrupt
+
+    companions.end()
+    begun: list[int] = []
+    monkeypatch.setattr(companions, "_executor", interrupted)
+    assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 130
     assert len(begun) == 1
     with pytest.raises(ProcessLookupError):
         os.kill(begun[0], 0)
+
+
+def test_who_is_interrupted_while_they_end_is_told_that_the_result_is_there(tmp_path, monkeypatch, capsys):
+    end, calls = companions.end, list[None]()
+
+    def interrupted() -> None:
+        end()
+        calls.append(None)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(companions, "end", interrupted)
+    assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 130
+    assert "the result is complete" in capsys.readouterr().err
 
 
 def test_what_another_process_is_at_is_left_to_it_and_done_in_the_end_if_it_dies(tmp_path):

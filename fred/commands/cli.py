@@ -189,6 +189,7 @@ def _jobs(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fred.files import staging
+    from fred.running import companions
 
     if options.scenario is None:
         raise FredError(
@@ -197,20 +198,23 @@ def _run(options: argparse.Namespace) -> int:
         )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with interruption.saying(lambda: staging.left(out)):
-        outcome = _into(out, only, options)
-    with interruption.saying(lambda: f"the result is complete: {out}"):
-        from fred.commands import printing
+    with companions.ended():
+        with interruption.saying(lambda: staging.left(out)):
+            outcome = _into(out, only, options)
+        with interruption.saying(lambda: f"the result is complete: {out}"):
+            from fred.commands import printing
 
-        printing.print_summary(outcome, out)
-        sys.stdout.flush()
+            companions.end()
+            printing.print_summary(outcome, out)
+            sys.stdout.flush()
     return 0
 
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
+    from fred.files import staging
     from fred.process.progress import of_runs
     from fred.running import companions
-    from fred.running.units import doubts_of, number_of_units
+    from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located
 
@@ -219,14 +223,14 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     scenario = load(file, settings, options.imports)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
-    units = number_of_units(scenario, only)
-    with companions.while_planning(0 if options.imports or options.dask else min(options.jobs, units) - 1):
-        from fred.results import experiment  # which brings jax, and takes as long as they do
+    if not options.imports and not options.dask and (options.fresh or staging.is_free(out)):  # so that all is to be done
+        companions.begin(min(options.jobs, number_at_first(scenario, only)) - 1)
+    from fred.results import experiment  # which brings jax, and takes as long as they do to start
 
-        with of_runs(units) as progress:
-            return experiment.run(
-                scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
-            )
+    with of_runs(number_of_units(scenario, only)) as progress:
+        return experiment.run(
+            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
+        )
 
 
 def _verify(options: argparse.Namespace) -> int:

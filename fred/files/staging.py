@@ -96,6 +96,16 @@ def is_result(path: Path) -> bool:
     return bool(manifest_of(path))
 
 
+def is_free(path: Path) -> bool:
+    """Whether neither a result nor an interrupted run has left anything at a place.
+
+    Args:
+        path: the place.
+    """
+    path = Path(os.path.realpath(path))
+    return not any(os.path.lexists(each) for each in (path, _stage(path)))
+
+
 def title_of(path: Path) -> tuple[str, str]:
     """Which scenario's result lies there: its file, as far as that is recorded, and its title; empty where none does."""
     manifest = manifest_of(path)

@@ -14,7 +14,7 @@ _WORD = 0xFFFFFFFF
 
 
 def key_of(seed: int) -> jax.Array:
-    """`jax.random.key(seed)`.
+    """`jax.random.key(seed)`, as jax makes it in FRED's numeric environment.
 
     Args:
         seed: of a run; its last 32 bits count.
@@ -60,7 +60,8 @@ def threefry(key: jax.Array, places: Words) -> tuple[Words, Words]:
         key: a plain one.
         places: any array of them.
     """
-    first, second = map(int, np.asarray(jax.random.key_data(key)))
+    with jax.ensure_compile_time_eval():  # a key that is there may be looked at while something else is traced
+        first, second = map(int, np.asarray(jax.random.key_data(key)))
     keys = first, second, first ^ second ^ _PARITY
     x = np.full_like(places, keys[0])
     y = places + np.uint32(keys[1])
@@ -74,4 +75,5 @@ def threefry(key: jax.Array, places: Words) -> tuple[Words, Words]:
 
 
 def _key(words: Words) -> jax.Array:
-    return jax.random.wrap_key_data(jax.device_put(words), impl=DRAWN_BY)
+    with jax.ensure_compile_time_eval():
+        return jax.random.wrap_key_data(jax.device_put(words), impl=DRAWN_BY)

@@ -17,7 +17,7 @@ OfRuns = Callable[[str, int, float], None]  # told the run, the seed, and the fr
 _QUIET = 10.0  # seconds between two lines
 _PATIENCE = 2.0  # seconds before a notebook shows anything
 _LISTENERS: list[Callable[[str], None]] = []  # told what `doing` is told
-_PROGRAMS = [0, 0]  # of the experiment: how many have been compiled, how many there are at most
+_PROGRAMS = [0, 0]  # of the experiment: how many have been compiled, how many may be needed
 _SETTLED = 60.0  # seconds after which starting and compiling, which come first, no longer mislead
 
 
@@ -71,7 +71,7 @@ def expect(programs: int) -> None:
     """A new experiment begins.
 
     Args:
-        programs: at most so many will be compiled for it.
+        programs: about so many will be compiled for it: schedules may need other instructions, or not as many.
     """
     _PROGRAMS[:] = 0, programs
 
@@ -79,8 +79,8 @@ def expect(programs: int) -> None:
 def compiling() -> AbstractContextManager[None]:
     """While it lasts, it is said which program is compiled, beside the thing that waits for it."""
     _PROGRAMS[0] += 1
-    number, most = _PROGRAMS
-    return doing(f"compiling {number} of at most {most} programs" if number <= most > 1 else "compiling")
+    number, about = _PROGRAMS
+    return doing(f"compiling program {number} of about {about}" if number <= about > 1 else "compiling")
 
 
 class Tally:

@@ -5,60 +5,72 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from fred.errors import FredError
 from fred.process import environment, garbage
 
 _IDLE = 300  # seconds after which a process that nobody needs ends
+_THERE: list[Any] = []  # the executor, if any process has been begun
 
 
-def begun(number: int) -> Any:
-    """So many processes, those of before if they are as many: an executor of loky's, which ends with this process.
+def begin(number: int) -> None:
+    """Start so many processes, unless they are there.
 
     Args:
         number: of processes beside this one.
     """
+    told(os.getpid, [()] * number)
+
+
+def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
+    """Have something done in as many processes as there are arguments.
+
+    Args:
+        do: a function that other processes can import.
+        arguments: of each call.
+    """
+    if not arguments:
+        return []
+    with _deaf_to_the_terminal():
+        executor = _executor(len(arguments))
+        return [executor.submit(do, *each) for each in arguments]
+
+
+def _executor(number: int) -> Any:
+    """Of loky's. It is never made smaller, for which it would wait until what is under way is done."""
     from joblib.externals.loky import get_reusable_executor
 
-    with _deaf_to_the_terminal():
-        executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_ready, initargs=(os.getpid(),))
-        executor.submit(os.getpid)  # none is started before it is asked for something
+    number = max([number, *(executor._max_workers for executor in _THERE)])
+    executor = get_reusable_executor(max_workers=number, timeout=_IDLE, initializer=_ready, initargs=(os.getpid(),))
+    _THERE[:] = [executor]
     return executor
 
 
 @contextmanager
-def while_planning(number: int) -> Iterator[None]:
-    """So many processes start while this one imports and plans; afterwards they are ended, as programs wait for theirs.
-
-    Args:
-        number: of processes beside this one; 0: none.
-    """
-    if number:
-        begun(number)
+def ended() -> Iterator[None]:
+    """None is there afterwards: programs wait for theirs, which would take a second."""
     try:
         yield
     finally:
-        if number:
-            end()
+        end()
 
 
 def end() -> None:
     """End all that are there, whatever they are at."""
-    from joblib.externals.loky import get_reusable_executor
-
-    get_reusable_executor(reuse=True).shutdown(kill_workers=True)
+    while _THERE:
+        _THERE.pop().shutdown(kill_workers=True)
 
 
 def _ready(parent: int) -> None:
     """What a process does first: it sees to it that it ends with its parent, and imports what units need."""
     _end_with(parent)
     garbage.seldom_looked_for()
-    importlib.import_module("fred.running.side_by_side")
-    with suppress(FredError):  # which the one that plans says
+    with suppress(Exception):  # whatever it is, the one that plans says it, or who does a unit
+        importlib.import_module("fred.running.side_by_side")
         environment.check()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit, code_of_fred
+from fred.process import garbage
 from fred.process.progress import OfRuns
 from fred.running import companions, timings, work
 from fred.running.order import Order
@@ -48,12 +49,11 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
 
     if any(unit.own for unit in units):
         companions.end()  # in which there may be older modules of the user's
-    others = companions.begun(jobs - 1)
     order, ordered = Order.of(units, {"FRED": code_of_fred()}), timings.in_order(units)
     packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         try:
-            _among_others(ordered, stage, [others.submit(_share, order, each, stage) for each in packed])
+            _among_others(ordered, stage, companions.told(_share, [(order, each, stage) for each in packed]))
         except BaseException:
             companions.end()
             raise
@@ -87,6 +87,7 @@ def _from(units: Sequence[Unit], share: float) -> list[Unit]:
 def _share(order: Order, packed: bytes, stage: Path) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     shared = Timings(stage / timings.FOLDER)
+    garbage.settled()
     try:
         with order.heeded():
             for unit in order.unpacked(packed):

@@ -69,9 +69,18 @@ def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
         scenario: the runs and their seeds.
         only: the name of a run, or several; nothing: all.
     """
-    wanted = wanted_runs(scenario, only)
-    swept = {scenario.points[name].of for name in wanted if name in scenario.points}
-    return sum(len(_seeds_of(name, scenario)) for name in wanted) + len(swept) * len(scenario.report_seeds or ())
+    swept = {scenario.points[name].of for name in wanted_runs(scenario, only) if name in scenario.points}
+    return number_at_first(scenario, only) + len(swept) * len(scenario.report_seeds or ())
+
+
+def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
+    """How many units can be done before points have been chosen.
+
+    Args:
+        scenario: the runs and their seeds.
+        only: the name of a run, or several; nothing: all.
+    """
+    return sum(len(_seeds_of(name, scenario)) for name in wanted_runs(scenario, only))
 
 
 def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:

@@ -54,7 +54,7 @@ class CNN(Model):
         for name, sizes in (("hidden", (height * width * depth, self.hidden)), ("outputs", (self.hidden, outputs))):
             key, own = split(key)
             params[name] = {"weights": draw(own, sizes), "biases": np.zeros(sizes[1], np.float32)}
-        return params
+        return jax.device_put(params)
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         x = inputs if inputs.ndim == 4 else inputs[..., None]

@@ -61,7 +61,8 @@ def _drawn(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[n
     result = np.empty(-(-size // _PLACES) * _PLACES, np.float32)
     for first in range(0, size, _PLACES):
         one, other = threefry(key, np.arange(first, first + _PLACES, dtype=np.uint32))
-        result[first : first + _PLACES] = _numbers(one ^ other, truncated)
+        with jax.ensure_compile_time_eval():
+            result[first : first + _PLACES] = _numbers(one ^ other, truncated)
     return result[:size].reshape(shape)
 
 

@@ -32,10 +32,11 @@ class MLP(Model):
         widths = (math.prod(input_shape), *self.hidden, outputs)
         draw = initialiser(self.initialisation)
         keys = split(key, len(widths) - 1)
-        return {
+        params = {
             f"layer{i}": {"weights": draw(keys[i], (widths[i], widths[i + 1])), "biases": np.zeros(widths[i + 1], np.float32)}
             for i in range(len(widths) - 1)
         }
+        return jax.device_put(params)
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         activation = jnp.tanh if self.activation == "tanh" else getattr(jax.nn, self.activation)

@@ -35,7 +35,7 @@ class Quadratic(Model):
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         start = math.sqrt(self.dimension) if self.start is None else self.start
-        return {"x": np.array([start, *[0] * (self.dimension - 1)], np.float32)}
+        return {"x": jax.device_put(np.array([start, *[0] * (self.dimension - 1)], np.float32))}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         if inputs[0].size not in (1, self.dimension):

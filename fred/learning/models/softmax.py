@@ -18,13 +18,14 @@ class SoftmaxRegression(Model):
         >>> model = SoftmaxRegression()
         >>> params = model.init(jax.random.key(0), (8, 8), 10)
         >>> {name: array.shape for name, array in params.items()}
-        {'weights': (64, 10), 'biases': (10,)}
+        {'biases': (10,), 'weights': (64, 10)}
         >>> model.apply(params, jax.numpy.ones((3, 8, 8))).shape
         (3, 10)
     """
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        return {"weights": np.zeros((math.prod(input_shape), outputs), np.float32), "biases": np.zeros(outputs, np.float32)}
+        weights, biases = np.zeros((math.prod(input_shape), outputs), np.float32), np.zeros(outputs, np.float32)
+        return jax.device_put({"weights": weights, "biases": biases})
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         return inputs.reshape(len(inputs), -1) @ params["weights"] + params["biases"]

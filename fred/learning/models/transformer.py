@@ -49,7 +49,7 @@ class Transformer(Model):
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         context = math.prod(input_shape)
         tokens, places, *keys = split(key, 2 + self.layers)
-        return {
+        params = {
             "embedding": {
                 "tokens": normal(tokens, (outputs, self.width)),
                 "places": 0.1 * normal(places, (context, self.width)),
@@ -61,6 +61,7 @@ class Transformer(Model):
                 "biases": np.zeros(outputs, np.float32),
             },
         }
+        return jax.device_put(params)
 
     def _layer(self, key: jax.Array) -> dict[str, jax.Array]:
         width, least = self.width, 1 / math.sqrt(2 * self.layers)
@@ -122,7 +123,7 @@ class TokenScores(Model):
     """
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
-        return {"weights": np.zeros((outputs, outputs), np.float32)}
+        return {"weights": jax.device_put(np.zeros((outputs, outputs), np.float32))}
 
     def apply(self, params: Params, inputs: jax.Array) -> jax.Array:
         return jax.nn.one_hot(inputs.reshape(len(inputs), -1), len(params["weights"])) @ params["weights"]
