@@ -1,5 +1,6 @@
 """Whole programs, each in a process of its own: time and memory as a user meets them."""
 
+import json
 import os
 import statistics
 import subprocess
@@ -8,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.common import Row
 
@@ -50,21 +52,31 @@ for _ in range(3):
 IMPORTS = "import jax, pandas, pyarrow, pydantic, scipy.special, simpy, matplotlib.figure, matplotlib.axes"
 
 
-def timed(*arguments: str, cache: str = "off") -> tuple[float, float]:
-    """Seconds and GiB of `python -m fred ...`; `cache`: folder with what was compiled before."""
+class Timed(NamedTuple):
+    """What a program took."""
+
+    seconds: float
+    memory: float  # GiB
+    units: float  # seconds, of its units together
+
+
+def timed(*arguments: str, cache: str = "off") -> Timed:
+    """What `python -m fred ...` takes; `cache`: folder with what was compiled before."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "fred", *arguments]
-        command += ["--out", str(Path(folder) / "out")] if arguments[0] == "run" else []
+        command, out = [sys.executable, "-m", "fred", *arguments], Path(folder) / "out"
+        command += ["--out", str(out)] if arguments[0] == "run" else []
         start = time.perf_counter()
         env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             raise subprocess.CalledProcessError(os.waitstatus_to_exitcode(status), command)
-        return time.perf_counter() - start, usage.ru_maxrss / 2**20
+        seconds, manifest = time.perf_counter() - start, out / "manifest.json"
+        units = json.loads(manifest.read_text())["seconds"] if manifest.exists() else 0.0
+        return Timed(seconds, usage.ru_maxrss / 2**20, units)
 
 
-def large(workers: int, updates: int, algorithm: str = "fasgd") -> tuple[float, float]:
+def large(workers: int, updates: int, algorithm: str = "fasgd") -> Timed:
     """Time and memory of an asynchronous run of the 784-200-10 network."""
     told = {"WORKERS": workers, "UPDATES": updates, "ALGORITHM": algorithm}
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +109,7 @@ def first_minute() -> Iterator[Row]:
     for _ in range(3):
         with tempfile.TemporaryDirectory() as cache:
             for times in (colds, filled):
-                times.append(timed("run", "scenarios/quickstart.yaml", cache=cache)[0])
+                times.append(timed("run", "scenarios/quickstart.yaml", cache=cache).seconds)
             ratios.append((*first_of_again(cache), *first_of_again(cache)))
             again.append(min(told(QUICKSTART, cache)[1:3]))
             imports.append(told(IMPORTS)[-1])
@@ -115,13 +127,13 @@ def first_minute() -> Iterator[Row]:
 def rows() -> Iterator[Row]:
     """Seconds and GiB."""
     yield from first_minute()
-    yield Row("python -m fred --help (best of 5)", min(timed("--help")[0] for _ in range(5)), "s", 0.5)
-    yield Row("python -m fred list (best of 5)", min(timed("list")[0] for _ in range(5)), "s", 0.5)
-    yield Row("784-200-10, batch 8, 16 workers, 100,000 FASGD updates", large(16, 100_000)[0], "s", 600)
-    seconds, memory = large(10_000, 20_000)
+    yield Row("python -m fred --help (best of 5)", min(timed("--help").seconds for _ in range(5)), "s", 0.5)
+    yield Row("python -m fred list (best of 5)", min(timed("list").seconds for _ in range(5)), "s", 0.5)
+    yield Row("784-200-10, batch 8, 16 workers, 100,000 FASGD updates", large(16, 100_000).seconds, "s", 600)
+    seconds, memory, _ = large(10_000, 20_000)
     yield Row("784-200-10, batch 8, 10,000 workers, 20,000 updates", seconds, "s")
     yield Row("  its memory", memory, "GiB", 1.5)
     for algorithm in ("ia2sgd", "ringleader"):
-        seconds, memory = large(1000, 5000, algorithm)
+        seconds, memory, _ = large(1000, 5000, algorithm)
         yield Row(f"784-200-10, batch 8, 1,000 workers' gradients kept, 5,000 updates: {algorithm}", seconds, "s")
         yield Row("  its memory", memory, "GiB", 4)
