@@ -12,6 +12,7 @@ from fred import __version__
 from fred.components import registry
 from fred.errors import FredError
 from fred.process import interruption
+from fred.running import companions
 
 if TYPE_CHECKING:
     from fred.results.result import Result
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, more = parser.parse_known_args(arguments)
         if more:
             options.asked.refuse(more)
-        with interruption.heeded():
+        with interruption.heeded(), companions.ended():
             code = int(options.command(options))
             sys.stdout.flush()
         return code
@@ -189,7 +190,6 @@ def _jobs(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from fred.files import staging
-    from fred.running import companions
 
     if options.scenario is None:
         raise FredError(
@@ -198,22 +198,20 @@ def _run(options: argparse.Namespace) -> int:
         )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
-    with companions.ended():
-        with interruption.saying(lambda: staging.left(out)):
-            outcome = _into(out, only, options)
-        with interruption.saying(lambda: f"the result is complete: {out}"):
-            from fred.commands import printing
+    with interruption.saying(lambda: staging.left(out)):
+        outcome = _into(out, only, options)
+    with interruption.saying(lambda: f"the result is complete: {out}"):
+        from fred.commands import printing
 
-            companions.end()
-            printing.print_summary(outcome, out)
-            sys.stdout.flush()
+        companions.end()
+        printing.print_summary(outcome, out)
+        sys.stdout.flush()
     return 0
 
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.files import staging
     from fred.process.progress import of_runs
-    from fred.running import companions
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
     from fred.specification.shipped import located

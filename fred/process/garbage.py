@@ -1,4 +1,4 @@
-"""How often Python looks for what could be collected: seldom, where hundred thousands of objects of modules stay for good."""
+"""How often Python looks for what could be collected: seldom, where most objects are of modules, and stay for good."""
 
 import gc
 from collections.abc import Iterator
