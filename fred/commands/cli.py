@@ -203,7 +203,7 @@ def _run(options: argparse.Namespace) -> int:
     with interruption.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
-        companions.end()
+        companions.end()  # here, where an interrupt hears that all is done
         printing.print_summary(outcome, out)
         sys.stdout.flush()
     return 0

@@ -38,7 +38,7 @@ def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
     """
     if not plain(key):
         return list(jax.random.split(key, number))
-    return [_key(words) for words in np.stack(threefry(key, np.arange(number, dtype=np.uint32)), axis=-1)]
+    return [_key(words) for words in np.stack(threefry(words_of(key), np.arange(number, dtype=np.uint32)), axis=-1)]
 
 
 def plain(key: jax.Array) -> bool:
@@ -53,16 +53,25 @@ def plain(key: jax.Array) -> bool:
     return key.shape == () and str(jax.random.key_impl(key)) == DRAWN_BY
 
 
-def threefry(key: jax.Array, places: Words) -> tuple[Words, Words]:
-    """Threefry-2x32 with 20 rounds of the counters (0, place): two words of each [Salmon, Moraes, Dror & Shaw 2011].
+def words_of(key: jax.Array) -> tuple[int, int]:
+    """The two words that a key is.
 
     Args:
         key: a plain one.
-        places: any array of them.
     """
     with jax.ensure_compile_time_eval():  # a key that is there may be looked at while something else is traced
-        first, second = map(int, np.asarray(jax.random.key_data(key)))
-    keys = first, second, first ^ second ^ _PARITY
+        first, second = np.asarray(jax.random.key_data(key)).tolist()
+    return first, second
+
+
+def threefry(words: tuple[int, int], places: Words) -> tuple[Words, Words]:
+    """Threefry-2x32 with 20 rounds of the counters (0, place): two words of each [Salmon, Moraes, Dror & Shaw 2011].
+
+    Args:
+        words: of a key.
+        places: any array of them.
+    """
+    keys = *words, words[0] ^ words[1] ^ _PARITY
     x = np.full_like(places, keys[0])
     y = places + np.uint32(keys[1])
     for block in range(5):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.learning.keys import plain, threefry
+from fred.learning.keys import plain, threefry, words_of
 
 _PLACES = 1 << 14  # draws at a time
 _TRUNCATED = np.float32(2)  # standard deviations
@@ -57,10 +57,10 @@ def scaled(of: Callable[[float, float], float]) -> Draw:
 
 
 def _drawn(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[np.float32]:
-    size = math.prod(shape)
+    size, own = math.prod(shape), words_of(key)
     result = np.empty(-(-size // _PLACES) * _PLACES, np.float32)
     for first in range(0, size, _PLACES):
-        one, other = threefry(key, np.arange(first, first + _PLACES, dtype=np.uint32))
+        one, other = threefry(own, np.arange(first, first + _PLACES, dtype=np.uint32))
         with jax.ensure_compile_time_eval():
             result[first : first + _PLACES] = _numbers(one ^ other, truncated)
     return result[:size].reshape(shape)
