@@ -36,9 +36,9 @@ from functools import cached_property
 from typing import Annotated
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
-from scipy import special
 
 from fred import streams
 from fred.cluster.elementary import exp, log1p, power
@@ -184,10 +184,10 @@ class Normal(Latency):
 
     @cached_property
     def _below(self) -> float:
-        return float(special.ndtr((self.floor - self.mu) / self.sigma))
+        return float(scipy.special.ndtr((self.floor - self.mu) / self.sigma))
 
     def sample(self, u: Uniforms) -> Seconds:
-        return np.maximum(self.floor, self.mu + self.sigma * special.ndtri(self._below + (1 - self._below) * u))
+        return np.maximum(self.floor, self.mu + self.sigma * scipy.special.ndtri(self._below + (1 - self._below) * u))
 
     @property
     def mean(self) -> float:
@@ -202,7 +202,7 @@ class HalfNormal(Latency):
     scale: Positive = Field(examples=[0.1], description="standard deviation of the normal number, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.shift - self.scale * special.ndtri((1 - u) / 2)
+        return self.shift - self.scale * scipy.special.ndtri((1 - u) / 2)
 
     @property
     def mean(self) -> float:
@@ -232,11 +232,11 @@ class LogNormal(Latency):
         return math.log(rest / self.median) / self.sigma if rest > 0 else -math.inf
 
     def sample(self, u: Uniforms) -> Seconds:
-        return self.shift + self.median * exp(self.sigma * special.ndtri(u * special.ndtr(self._highest)))
+        return self.shift + self.median * exp(self.sigma * scipy.special.ndtri(u * scipy.special.ndtr(self._highest)))
 
     @property
     def mean(self) -> float:
-        kept = float(special.ndtr(self._highest - self.sigma) / special.ndtr(self._highest))
+        kept = float(scipy.special.ndtr(self._highest - self.sigma) / scipy.special.ndtr(self._highest))
         return self.shift + self.median * float(exp(self.sigma**2 / 2)) * kept
 
 
@@ -247,7 +247,7 @@ class Gamma(Latency):
     scale: Positive = Field(examples=[0.025], description="mean of one stage, s")
 
     def sample(self, u: Uniforms) -> Seconds:
-        return np.asarray(self.scale * special.gammaincinv(self.shape, u), np.float64)
+        return np.asarray(self.scale * scipy.special.gammaincinv(self.shape, u), np.float64)
 
     @property
     def mean(self) -> float:
@@ -265,7 +265,7 @@ class Weibull(Latency):
 
     @property
     def mean(self) -> float:
-        return self.scale * float(special.gamma(1 + 1 / self.shape))
+        return self.scale * float(scipy.special.gamma(1 + 1 / self.shape))
 
 
 class Pareto(Latency):

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.special import ndtri
 
 from fred import streams
 from fred.cluster.contention import FOREVER, Contention, Drawn, Dwell, Load, NodeOf, Scope, Slowdown, entities
@@ -60,7 +60,7 @@ class _Noise(Load):
     def __init__(self, regime: PersistentNoise, seed: int, name: str, entity_of: list[int]):
         self._regime, self._entity_of = regime, entity_of
         self._step = max(1, round(regime.every * NANOSECONDS))
-        self._draw = lambda entity, start, count: ndtri(streams.uniforms(seed, name, entity, start, count))
+        self._draw = lambda entity, start, count: scipy.special.ndtri(streams.uniforms(seed, name, entity, start, count))
         self._last = dict.fromkeys(entity_of, 0.0)  # x / deviation
         self._factors = {entity: array("d") for entity in self._last}
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
 from jax.extend.core.primitives import jit_p
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 _COSTLY = {"dot_general", "conv_general_dilated", "scan", "while", "sort", "fft"}  # and all that contains one
 _MANY = 1 << 14  # words; looking up so many examples twice made an update 6 % longer
@@ -168,7 +167,7 @@ def _behind(edges: Sequence[tuple[int, int, int]], nodes: int) -> set[int]:
     """The nodes that a maximum flow leaves open towards the sink."""
     capacities: dict[tuple[int, int], int] = {(start, end): size for start, end, size in edges}
     starts, ends = np.array(list(capacities)).T
-    graph = csr_array((np.array(list(capacities.values()), np.int32), (starts, ends)), shape=(nodes, nodes))
-    residual = csr_array(graph - maximum_flow(graph, _SOURCE, _SINK).flow)
+    graph = scipy.sparse.csr_array((np.array(list(capacities.values()), np.int32), (starts, ends)), shape=(nodes, nodes))
+    residual = scipy.sparse.csr_array(graph - scipy.sparse.csgraph.maximum_flow(graph, _SOURCE, _SINK).flow)
     residual.eliminate_zeros()
-    return set(breadth_first_order(residual.T.tocsr(), _SINK, return_predecessors=False).tolist())
+    return set(scipy.sparse.csgraph.breadth_first_order(residual.T.tocsr(), _SINK, return_predecessors=False).tolist())

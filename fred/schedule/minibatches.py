@@ -4,8 +4,8 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from fred import streams
 
@@ -60,7 +60,7 @@ def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: 
     mixed, _ = divide(seed, len(labels), 1)
     parts: list[list[int]] = [[] for _ in range(workers)]
     for label in np.unique(labels):
-        draws = special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
+        draws = scipy.special.gammaincinv(concentration, streams.uniforms(seed, "shares", label, 0, workers))
         own, upto = mixed[labels[mixed] == label], np.cumsum(draws) / draws.sum()
         for part, chosen in zip(parts, np.split(own, np.rint(upto[:-1] * len(own)).astype(np.int64)), strict=True):
             part.extend(chosen.tolist())

@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import special
 
 from fred import streams
 from fred.components.component import Count
@@ -92,4 +92,4 @@ class Noise(Data):
 
 def _normal(seed: int, purpose: str, rows: int, columns: int) -> NDArray[np.float64]:
     """Standard normal draws [rows, columns]; more rows leave the earlier ones as they are."""
-    return special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))
+    return scipy.special.ndtri(streams.uniforms(seed, f"data/{purpose}", np.arange(rows), 0, columns))
