@@ -361,9 +361,9 @@ def test_a_folder_that_vanishes_while_it_is_taken_is_made_again(tmp_path, monkey
 
 def test_each_process_begins_with_its_own_share():
     units = units_of(fred.scenario({**SETTINGS, "seeds": [1, 2, 3]}))
-    firsts = [side_by_side._from(units, k / 4)[0] for k in range(4)]
-    assert firsts == [units[0], units[2], units[3], units[4]]
-    assert all(sorted(side_by_side._from(units, k / 4), key=units.index) == units for k in range(4))
+    ordered = [side_by_side._of_process(units, number, 4) for number in range(4)]
+    assert [each[:2] for each in ordered] == [units[:2], [units[2], units[1]], units[3:5], [units[5], units[4]]]
+    assert all(sorted(each, key=units.index) == units for each in ordered)
 
 
 def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():

@@ -50,7 +50,7 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
     if any(unit.own for unit in units):
         companions.end()  # in which there may be older modules of the user's
     order, ordered = Order.of(units, {"FRED": code_of_fred()}), timings.in_order(units)
-    packed = [cloudpickle.dumps(_from(ordered, k / jobs)) for k in range(1, jobs)]
+    packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         try:
             _among_others(ordered, stage, companions.told(_share, [(order, each, stage) for each in packed]))
@@ -78,10 +78,15 @@ def _check(error: str) -> None:
         raise FredError(error)
 
 
-def _from(units: Sequence[Unit], share: float) -> list[Unit]:
-    """All units, beginning after this share of them: neighbours have much of what is compiled in common."""
-    first = round(share * len(units))
-    return [*units[first:], *units[:first]]
+def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
+    """All units, as this process takes them: pairs go apart from where they meet, so that they compile different programs.
+
+    >>> [_of_process("abcdef", number, 3) for number in range(3)]
+    [['a', 'b', 'c', 'd', 'e', 'f'], ['d', 'c', 'b', 'a', 'f', 'e'], ['e', 'f', 'a', 'b', 'c', 'd']]
+    """
+    first = round((number + number % 2) / jobs * len(units)) % max(1, len(units))
+    forwards = [*units[first:], *units[:first]]
+    return forwards[::-1] if number % 2 else forwards
 
 
 def _share(order: Order, packed: bytes, stage: Path) -> str:
