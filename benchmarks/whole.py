@@ -64,7 +64,7 @@ def timed(*arguments: str, cache: str = "off") -> Timed:
     """What `python -m fred ...` takes; `cache`: folder with what was compiled before."""
     with tempfile.TemporaryDirectory() as folder:
         command, out = [sys.executable, "-m", "fred", *arguments], Path(folder) / "out"
-        command += ["--out", str(out)] if arguments[0] == "run" else []
+        command += ["--out", str(out)] if arguments[0] in ("run", "quickstart") else []
         start = time.perf_counter()
         env = {**os.environ, "PYTHONPATH": str(ROOT), "FRED_CACHE": cache}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT, env=env)
@@ -109,12 +109,12 @@ def first_minute() -> Iterator[Row]:
     for _ in range(3):
         with tempfile.TemporaryDirectory() as cache:
             for times in (colds, filled):
-                times.append(timed("run", "scenarios/quickstart.yaml", cache=cache).seconds)
+                times.append(timed("quickstart", cache=cache).seconds)
             ratios.append((*first_of_again(cache), *first_of_again(cache)))
             again.append(min(told(QUICKSTART, cache)[1:3]))
             imports.append(told(IMPORTS)[-1])
-    yield Row("quickstart, nothing compiled yet (median of 3)", statistics.median(colds), "s", 8)
-    yield Row("quickstart, compiled before", statistics.median(filled), "s", 4)
+    yield Row("fred quickstart, nothing compiled yet (median of 3)", statistics.median(colds), "s", 8)
+    yield Row("fred quickstart, compiled before", statistics.median(filled), "s", 4)
     yield Row("  again in the same process: the work, files and figures alone", statistics.median(again), "s")
     yield Row("  a process that imports what others made, and nothing else", statistics.median(imports), "s")
     cold, cold_in_all, warm, warm_in_all = (statistics.median(column) for column in zip(*ratios, strict=True))

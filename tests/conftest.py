@@ -3,6 +3,7 @@
 JAX writes an entry of its cache once; who reads it while it is being written finds it damaged, says so, and compiles.
 """
 
+import contextlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -41,7 +42,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Result folders without figures and without what is on the page, which take longer than a small run."""
-    monkeypatch.setattr("fred.results.folder._save_figures", lambda *_: None)
+    monkeypatch.setattr("fred.results.figures.drawn", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("fred.results.folder.page", lambda *_: "")
 
 

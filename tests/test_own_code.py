@@ -18,9 +18,9 @@ from tests.conftest import ROOT
 from tests.folders import idx
 
 FORKS = """
-import json, os, runpy, sys
+import contextlib, json, os, runpy, sys
 import fred.commands.cli, fred.results.experiment, fred.learning.servers.plain, fred.protocols.asynchronous, scipy.special
-fred.results.folder._save_figures = lambda result, folder: None
+fred.results.figures.drawn = lambda result, folder: contextlib.nullcontext()
 sys.modules["__main__"].__file__ = fred.commands.cli.__file__  # as with `python -m fred`
 for line in sys.stdin:
     told = json.loads(line)

@@ -1,5 +1,6 @@
 """The report: what its sentence says, and that every kind of result has a page that needs nothing else."""
 
+import contextlib
 import json
 import re
 from html.parser import HTMLParser
@@ -313,7 +314,7 @@ class TestTheScenario:
 class TestInAFolder:
     @pytest.fixture
     def file(self, tmp_path, monkeypatch) -> Path:
-        monkeypatch.setattr("fred.results.folder._save_figures", lambda *_: None)
+        monkeypatch.setattr("fred.results.figures.drawn", lambda *_: contextlib.nullcontext())
         scenario = tmp_path / "mine.yaml"
         scenario.write_text(as_yaml(fred.scenario(KINDS["one run"])))
         return scenario

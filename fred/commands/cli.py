@@ -12,6 +12,7 @@ from fred import __version__
 from fred.components import registry
 from fred.errors import FredError
 from fred.process import interruption
+from fred.process.cores import cores
 from fred.running import companions
 
 if TYPE_CHECKING:
@@ -156,22 +157,21 @@ def _add_elsewhere(commands: "argparse._SubParsersAction[_Parser]", asked: Seque
 def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run = commands.add_parser("run", help="run a scenario and write its results", epilog=_EXIT_CODES)
     run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
-    _add_run_options(run)
-    quickstart = commands.add_parser("quickstart", help="run FRED's main example: `fred run quickstart`", epilog=_EXIT_CODES)
+    _add_run_options(run, jobs=1)
+    example = "run FRED's main example: `fred run quickstart --jobs 2`, where there are two cores"
+    quickstart = commands.add_parser("quickstart", help=example, epilog=_EXIT_CODES)
     quickstart.set_defaults(scenario=Path("quickstart"))
-    _add_run_options(quickstart)
+    _add_run_options(quickstart, jobs=min(2, cores()))
 
 
-def _add_run_options(run: argparse.ArgumentParser) -> None:
-    run.set_defaults(command=_run)
+def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
+    run.set_defaults(command=_run, usual_jobs=jobs)
     run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
     run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
     run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
     run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
     run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
-    run.add_argument(
-        "--jobs", type=_jobs, default=1, metavar="N", help="so many runs at a time, or `all` that there are cores for"
-    )
+    run.add_argument("--jobs", type=_jobs, metavar="N", help="so many runs at a time, or `all` that there are cores for")
     run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
     run.add_argument("--no-report", dest="report", action="store_false", help="without the page to look at, report.html")
     run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
@@ -179,8 +179,6 @@ def _add_run_options(run: argparse.ArgumentParser) -> None:
 
 
 def _jobs(text: str) -> int:
-    from fred.process.cores import cores
-
     if text == "all":
         return cores()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -219,15 +217,16 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
+    jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
     if not options.imports and not options.dask and (options.fresh or staging.is_free(out)):  # so that all is to be done
-        companions.begin(min(options.jobs, number_at_first(scenario, only)) - 1)
+        companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # which brings jax, and takes as long as they do to start
 
     with of_runs(number_of_units(scenario, only)) as progress:
         return experiment.run(
-            scenario, only, options.inline, progress, out, options.jobs, options.dask, options.fresh, file, options.report
+            scenario, only, options.inline, progress, out, jobs, options.dask, options.fresh, file, options.report
         )
 
 

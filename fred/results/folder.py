@@ -20,6 +20,7 @@ from fred.outcomes.unit import Unit
 from fred.process import environment
 from fred.report.page import NAME as REPORT
 from fred.report.page import Circumstances, page
+from fred.results import figures
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
@@ -111,9 +112,10 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
         result.best.to_csv(stage / "best.csv", index=False)
     if result.chosen and len(pairs := result.paired):
         pairs.to_csv(stage / "paired.csv", index=False)
-    _save_figures(result, stage / "figures")
-    if about.report:
-        (stage / REPORT).write_text(page(result, Circumstances(about.file, environment.describe())), encoding="utf-8")
+    with figures.drawn(result, stage / "figures"):
+        if about.report:
+            text = page(result, Circumstances(about.file, environment.describe()))
+            (stage / REPORT).write_text(text, encoding="utf-8")
     write_json(stage / MANIFEST, _manifest(stage, scenario, units, about))
 
 
@@ -256,9 +258,3 @@ def _json(path: Path) -> Any:
         return json.loads(inputs.text(path))
     except (FredError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}") from None
-
-
-def _save_figures(result: Result, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    for name, draw in result.pictures().items():
-        draw().save(folder / f"{name}.svg")

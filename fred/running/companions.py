@@ -26,6 +26,11 @@ def begin(number: int) -> None:
     told(os.getpid, [()] * number)
 
 
+def number() -> int:
+    """How many are there, and alive."""
+    return sum(process.is_alive() for executor in _THERE for process in [*executor._processes.values()])
+
+
 def told(do: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Future[Any]]:
     """Have something done in as many processes as there are arguments.
 

@@ -4,7 +4,7 @@ import io
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
@@ -77,6 +78,19 @@ class Picture(Figure):
         """
         with style():
             self.savefig(path, metadata=_UNDATED.get(path.suffix))
+
+    def draw(self, renderer: Any) -> None:
+        """Draw; where matplotlib does so before it saves, which is for the layout alone, lay out alone.
+
+        Args:
+            renderer: of matplotlib's.
+        """
+        engine = self.get_layout_engine()
+        if self.axes and isinstance(engine, ConstrainedLayoutEngine) and self.canvas.is_saving():
+            with suppress(ValueError):  # as matplotlib does
+                engine.execute(self)
+        else:
+            super().draw(renderer)
 
     def _repr_svg_(self) -> str:
         buffer = io.StringIO()
