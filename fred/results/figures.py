@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,10 +43,10 @@ def _same_everywhere(result: Result) -> bool:
 
 def _finish(result: Result, folder: Path, others: Sequence[Future[list[str]]]) -> None:
     pictures, drawn = result.pictures(), {*_taken(result, folder, 1.0)}
-    for other in others:
-        if pictures.keys() - drawn and not other.cancel():
-            with suppress(Exception):  # what it has taken is drawn here, then
-                drawn |= {*other.result()}
+    ended = as_completed([other for other in others if not other.cancel()])
+    while pictures.keys() - drawn and (other := next(ended, None)):
+        with suppress(Exception):  # what it has taken is drawn here, then
+            drawn |= {*other.result()}
     for name in pictures.keys() - drawn:
         pictures[name]().save(_file(folder, name))
 
