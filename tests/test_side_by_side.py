@@ -23,6 +23,7 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.files.lock import held
 from fred.outcomes import stored
+from fred.results import experiment
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
 from fred.running import companions, side_by_side, timings, work
@@ -270,6 +271,30 @@ def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than
     assert begun == [1], "one for the two points, and none where all is there"
     assert cli.main([*command, "3", "--fresh"]) == 0
     assert begun == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("command", "cores", "jobs"),
+    [
+        (["run", "quickstart"], 4, 1),
+        (["quickstart"], 4, 2),
+        (["quickstart"], 1, 1),
+        (["quickstart", "--jobs", "3"], 4, 3),
+        (["quickstart", "--dask", "tcp://host:1"], 4, 1),
+    ],
+)
+def test_the_main_example_takes_two_processes_where_nothing_else_is_said(tmp_path, monkeypatch, command, cores, jobs):
+    def told(scenario: Any, only: Any, inline: Any, progress: Any, out: Any, jobs: int, *_: Any) -> None:
+        found.append(jobs)
+        raise FredError("enough")
+
+    found, begun = list[int](), list[int]()
+    monkeypatch.setattr(companions, "begin", begun.append)
+    monkeypatch.setattr(cli, "cores", lambda: cores)
+    monkeypatch.setattr(experiment, "run", told)
+    assert cli.main([*command, "--out", str(tmp_path / "out")]) == 2
+    assert found == [jobs]
+    assert begun == ([] if "--dask" in command else [jobs - 1])
 
 
 def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypatch, capsys):
