@@ -30,8 +30,8 @@ def drawn(result: Result, folder: Path) -> Iterator[None]:
 
 
 def _others(result: Result, folder: Path) -> list[Future[list[str]]]:
-    number = companions.number() if _same_everywhere(result) else 0
     with suppress(Exception):  # they have just died: it goes without them
+        number = companions.number() if _same_everywhere(result) else 0
         return companions.told(_taken, [(result, folder, k / (number + 1)) for k in range(number)])
     return []
 

@@ -79,7 +79,7 @@ def _check(error: str) -> None:
 
 
 def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
-    """All units, as this process takes them: pairs go apart from where they meet, so that they compile different programs.
+    """All units, as this process takes them: two by two go apart from one place, and so compile different programs.
 
     >>> [_of_process("abcdef", number, 3) for number in range(3)]
     [['a', 'b', 'c', 'd', 'e', 'f'], ['d', 'c', 'b', 'a', 'f', 'e'], ['e', 'f', 'a', 'b', 'c', 'd']]
