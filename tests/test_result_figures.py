@@ -70,13 +70,20 @@ def test_another_process_draws_the_same(result, alone, another, tmp_path):
     assert drawn(folder) == alone
 
 
+def wait_for_one(folder: Path) -> None:
+    """Until somebody else has begun to draw."""
+    given_up = time.monotonic() + 60
+    while not drawn(folder):
+        assert time.monotonic() < given_up
+        time.sleep(0.01)
+
+
 def test_who_draws_beside_is_waited_for(result, alone, another, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_same_everywhere", lambda result: True)
     companions.told(os.getpid, [()])[0].result()  # it is alive
     assert companions.number() == 1
     with figures.drawn(result, tmp_path / "figures"):
-        while not (tmp_path / "figures" / f"{next(iter(result.pictures()))}.svg").exists():
-            time.sleep(0.01)
+        wait_for_one(tmp_path / "figures")
     assert drawn(tmp_path / "figures") == alone
 
 
@@ -86,12 +93,13 @@ def test_nobody_draws_on_where_something_goes_wrong_meanwhile(result, another, t
 
     def fail() -> None:
         with figures.drawn(result, tmp_path / "figures"):
+            wait_for_one(tmp_path / "figures")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
     number = len(drawn(tmp_path / "figures"))
-    time.sleep(0.5)
+    time.sleep(0.5)  # in which it would draw some more
     assert len(drawn(tmp_path / "figures")) == number
 
 
