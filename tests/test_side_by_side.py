@@ -273,6 +273,21 @@ def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than
     assert begun == [1, 1]
 
 
+def test_the_second_of_two_processes_is_begun_before_the_scenario_is_read_and_gone_if_it_cannot_be(tmp_path, monkeypatch):
+    def begun_already(*_: Any) -> None:
+        companions.told(os.getpid, [()])[0].result()
+        found.extend(companions._THERE[0]._processes)
+        raise FredError("enough")
+
+    companions.end()
+    found: list[int] = []
+    monkeypatch.setattr("fred.specification.loading.load", begun_already)
+    assert cli.main(["run", file_of(SETTINGS, tmp_path), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 2
+    assert len(found) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(found[0], 0)
+
+
 @pytest.mark.parametrize(
     ("command", "cores", "jobs"),
     [
@@ -294,7 +309,8 @@ def test_the_main_example_takes_two_processes_where_nothing_else_is_said(tmp_pat
     monkeypatch.setattr(experiment, "run", told)
     assert cli.main([*command, "--out", str(tmp_path / "out")]) == 2
     assert found == [jobs]
-    assert begun == ([] if "--dask" in command else [jobs - 1])
+    early = [1] if jobs == 2 else []  # before the scenario is read
+    assert begun == ([] if "--dask" in command else [*early, jobs - 1])
 
 
 def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypatch, capsys):

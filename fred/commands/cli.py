@@ -209,6 +209,11 @@ def _run(options: argparse.Namespace) -> int:
 
 def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Result":
     from fred.files import staging
+
+    jobs = options.jobs or (1 if options.dask else options.usual_jobs)
+    all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
+    if all_to_do and jobs == 2:  # that there is anything for more than one other, only the scenario says
+        companions.begin(1)
     from fred.process.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units
     from fred.specification.loading import load
@@ -217,10 +222,9 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
     settings = options.set + ([f"seeds={options.seed}"] if options.seed else [])
     file = located(options.scenario)
     scenario = load(file, settings, options.imports)
-    jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     for doubt in doubts_of(scenario, only):
         print(f"fred: {doubt}", file=sys.stderr)
-    if not options.imports and not options.dask and (options.fresh or staging.is_free(out)):  # so that all is to be done
+    if all_to_do:
         companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
     from fred.results import experiment  # which brings jax, and takes as long as they do to start
 
