@@ -1,7 +1,9 @@
 """Hundreds of runs: two processes against one, and memory against the number of units."""
 
 import statistics
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryDirectory
 
 from benchmarks.common import Row
@@ -26,8 +28,21 @@ def rows() -> Iterator[Row]:
             yield Row(f"{name}: one job's time / two jobs'", one / two, "x", limit, at_least=True)
             yield Row("  were the units' time halved, and the rest as it is", one / halved, "x")
             yield Row("  one job", one, "s")
+        yield Row("two commands at once, 8 units of about 8 s each: twice one's time / both's", at_once(cache), "x")
     few, many = (memory(number) for number in (2, 12))
     yield Row("timing only, 300,000 gradients each: memory of 12 units / of 2", many / few, "x", 1.25)
+
+
+def at_once(cache: str) -> float:
+    """What two processes can gain on this machine that have nothing to do with each other: medians of three rounds."""
+    command, ratios = ("run", "scenarios/learning-rates.yaml", *EIGHT, "--only", "asgd", "--jobs", "1"), []
+    for _ in range(3):
+        alone = timed(*command, "--seed", "1", cache=cache).seconds
+        began = time.perf_counter()
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda seed: timed(*command, "--seed", seed, cache=cache), ("1", "2")))
+        ratios.append(2 * alone / (time.perf_counter() - began))
+    return statistics.median(ratios)
 
 
 def memory(units: int) -> float:
