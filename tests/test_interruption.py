@@ -287,23 +287,3 @@ def test_what_is_compiled_first_does_not_make_the_rest_longer(monkeypatch):
         now[0] = float(second)
         tally.note("asgd", max(0.0, 0.02 * (second - 10)))
     assert tally.words() == "asgd: 40%, about 30 s left"
-
-
-@pytest.mark.parametrize(("programs", "words"), [(1, "1 of 9 done, about 80 s left"), (3, "1 of 9 done, about 2 min left")])
-def test_what_is_prepared_once_is_not_expected_before_each_thing(monkeypatch, programs, words):
-    """Twenty seconds of recording and compiling, then ten for each of nine: at 30 s there are 80 s left, not four minutes."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(progress, "_PROGRAMS", [0, 0])
-    tally = progress.Tally(9)
-    tally.note("asgd", 0.0)
-    progress.expect(programs)
-    progress.compiling()
-    for second in range(1, 11):
-        now[0] = 20.0 + second
-        tally.note("asgd", second / 10)
-    assert tally.words() == words
-    now[0] = 40.0
-    tally.note("sasgd", 0.0)
-    tally.note("sasgd", 1.0)
-    assert tally.words() == f"2 of 9 done, about {'70 s' if programs == 1 else '2 min'} left"

@@ -275,7 +275,6 @@ def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than
 
 def test_the_second_of_two_processes_is_begun_before_the_scenario_is_read_and_gone_if_it_cannot_be(tmp_path, monkeypatch):
     def begun_already(*_: Any) -> None:
-        companions.told(os.getpid, [()])[0].result()
         found.extend(companions._THERE[0]._processes)
         raise FredError("enough")
 
@@ -295,6 +294,7 @@ def test_the_second_of_two_processes_is_begun_before_the_scenario_is_read_and_go
         (["quickstart"], 4, 2),
         (["quickstart"], 1, 1),
         (["quickstart", "--jobs", "3"], 4, 3),
+        (["quickstart", "--only", "asgd", "--seed", "1"], 4, 2),
         (["quickstart", "--dask", "tcp://host:1"], 4, 1),
     ],
 )
@@ -309,8 +309,11 @@ def test_the_main_example_takes_two_processes_where_nothing_else_is_said(tmp_pat
     monkeypatch.setattr(experiment, "run", told)
     assert cli.main([*command, "--out", str(tmp_path / "out")]) == 2
     assert found == [jobs]
-    early = [1] if jobs == 2 else []  # before the scenario is read
-    assert begun == ([] if "--dask" in command else [*early, jobs - 1])
+    if "--only" in command:
+        assert begun == [0], "one run with one seed is nothing for two"
+    else:
+        early = [1] if jobs == 2 else []  # before the scenario is read
+        assert begun == ([] if "--dask" in command else [*early, jobs - 1])
 
 
 def test_who_is_interrupted_while_processes_begin_leaves_none(tmp_path, monkeypatch, capsys):

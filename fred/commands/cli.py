@@ -212,7 +212,8 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
-    if all_to_do and jobs == 2:  # that there is anything for more than one other, only the scenario says
+    one = len(only) == len(options.seed or ()) == 1  # perhaps many, if it is swept
+    if all_to_do and jobs == 2 and not one:  # what more processes could be at, only the scenario says
         companions.begin(1)
     from fred.process.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units

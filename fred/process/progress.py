@@ -27,7 +27,6 @@ def bars(parts: int = 0) -> AbstractContextManager[Show]:
     Args:
         parts: how many, those included that turn out to be done; 0: not known.
     """
-    expect(0)
     console = Console(stderr=True)
     if console.is_terminal:
         return _on_terminal(console, parts)
@@ -101,7 +100,6 @@ class Tally:
         self.parts = parts
         self._began = time.monotonic()
         self._marks = deque([(self._began, 0.0)])  # when how much was worked; the last one before half of the time so far first
-        self._first: tuple[float, float] | None = None  # the first of them of any work: until then it was prepared
         self._shares: dict[str, float] = {}
         self._before = 0  # things that were done when they were first told of
 
@@ -111,8 +109,6 @@ class Tally:
             self._before += 1
         self._shares[what] = share
         self._marks.append((time.monotonic(), self._worked))
-        if self._first is None and self._worked:
-            self._first = self._marks[-1]
 
     @property
     def _worked(self) -> float:
@@ -144,20 +140,13 @@ class Tally:
         return f"{self.done} of {count} done{left}" + (f" ({running})" if running else "")
 
     def _left(self, work: float) -> str:
-        """When this much work may be done: at the pace of the last half of the time, or since anything moved.
-
-        What came before that (a timing was recorded, a program compiled) is expected once more for each program to come.
-        """
+        """When this much work may be done, at the pace of the last half of the time: starting and compiling come first."""
         now = time.monotonic()
         while len(self._marks) > 1 and 2 * self._marks[1][0] <= self._began + now:
             self._marks.popleft()
         since, before = self._marks[0] if self._worked > self._marks[0][1] else (self._began, 0.0)
-        preparing = 0.0
-        if self._first and since < self._first[0] and self._first[1] < self._worked:
-            since, before = self._first
-            preparing = (since - self._began) * max(0, _PROGRAMS[1] - max(1, _PROGRAMS[0]))
         told = self._worked > max(before, 0.2 if now - self._began < _SETTLED else 0.02)
-        return f", about {_duration((now - since) / (self._worked - before) * work + preparing)} left" if told else ""
+        return f", about {_duration((now - since) / (self._worked - before) * work)} left" if told else ""
 
 
 class _Words:
