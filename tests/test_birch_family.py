@@ -86,6 +86,33 @@ class TestWhen:
             rows = found.schedule.rows(Verb.DROP)
             assert found.schedule["worker"][rows].tolist() == [3] * dropped, "10 s for two steps, in which others make 60"
 
+    @pytest.mark.parametrize("name", ["async-local", "async-batch"])
+    def test_a_sum_is_as_old_as_the_reading_of_its_model(self, name):
+        """Two workers at 4 and 1 gradients/s, 1 s each way: of the slow one's first sums, those that are too old by the bound.
+
+        The fast one reads at 0, 2.5, 5, ...; its sums of two arrive at 2.5, 5, ... The slow one reads at 0, 4, 8, ...: in its
+        4 s it hears of one sum or two of the other's, 2 or 4 gradients.
+        """
+        cluster = {
+            "workers": 2,
+            "speeds": [4.0, 1.0],
+            "compute": {"name": "constant", "seconds": 1.0},
+            "network": {"latency": {"name": "constant", "seconds": 1.0}},
+        }
+        found = outcome(name, {"steps": 2, "bound": 3}, cluster, stop={"seconds": 19.0})
+        of_slow = found.schedule["worker"] == 1
+        fast = np.arange(2.5, 19.0, 2.5)
+        taken, dropped = list[float](), list[float]()
+        for read in np.arange(0.0, 13.0, 4.0):
+            since = 2 * ((fast >= read) & (fast < read + 4.0)).sum()
+            (dropped if since > 3 else taken).append(float(read + 4.0))
+        server = 0 if name == "async-batch" else 2
+        for verb, times in ((Verb.ADD, taken), (Verb.DROP, dropped)):
+            rows = found.schedule.rows(verb)
+            rows = rows[of_slow[rows] & (found.schedule["replica"][rows] == server)]
+            assert sorted(set((found.schedule["time_ns"][rows] / 1e9).tolist())) == times
+        assert len(taken) == len(dropped) == 2
+
 
 class PlainSums(PlainSGD):
     """A round's sum is a gradient."""

@@ -72,8 +72,8 @@ class LocalSums(_Bounded):
 
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
+            read = applied.gradients  # before the model is on its way
             before: Copy = yield from sim.pull(worker, sim.workers)
-            read = applied.gradients
             sim.sync(worker, before)
             for _ in range(self.steps):
                 gradient = sim.compute(worker, sim.own(worker))
@@ -100,8 +100,8 @@ class BatchSums(_Bounded):
 
     def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
         while True:
-            model: Copy = yield from sim.pull(worker)
             read, gradients = applied.gradients, list[Gradient]()
+            model: Copy = yield from sim.pull(worker)
             for _ in range(self.steps):
                 gradients.append(sim.compute(worker, model))
                 yield gradients[-1].finished
