@@ -42,6 +42,15 @@ class TestSame:
         assert master.params_digest == rennala.params_digest == sync.params_digest
         assert master.schedule.end_ns == rennala.schedule.end_ns == sync.schedule.end_ns
 
+    @pytest.mark.parametrize("late", ["finish", "interrupt"])
+    def test_batches_of_one_are_synchronous_with_all_others_as_backup(self, late):
+        """A model that became old on its way is computed at as well: with `finish` nobody says so before the delivery."""
+        cluster = UNEQUAL | {"network": NETWORK}
+        fresh = outcome("rennala", {"name": "fresh-batch", "batch": 1, "late": late}, cluster)
+        sync = outcome("ssgd", {"name": "synchronous", "backup_workers": 4, "late": late}, cluster)
+        assert fresh.schedule.digest() == sync.schedule.digest()
+        assert same(fresh, sync)
+
     @pytest.mark.parametrize("network", [None, NETWORK])
     def test_without_a_bound_ringmaster_is_asynchronous(self, network):
         cluster = UNEQUAL | ({"network": network} if network else {})

@@ -37,13 +37,17 @@ from fred.timing.simulation import Process, Simulation
 
 
 class _Fresh(Protocol):
-    """Who has delivered a gradient begins another one at the same parameters; what is older than these is of no use."""
+    """A worker that has delivered a gradient begins another one at the same parameters; older gradients are of no use.
+
+    The server's word takes no time, as in `synchronous`. With `late: interrupt` all workers hear of an update at once. With
+    `late: finish` a worker hears of it when it delivers, so it computes at a model that became old on its way, too.
+    """
 
     faults: ClassVar[str] = "Who is back reads the newest model, and joins the round; what others deliver meanwhile counts."
 
     late: Literal["interrupt", "finish"] = Field(
         "interrupt",
-        description="what becomes of gradients that the update has made old: given up, or delivered in vain",
+        description="a worker whose model has become old aborts its work at once, or delivers it, wasted, and hears of it then",
     )
 
     @abstractmethod
@@ -57,10 +61,10 @@ class _Fresh(Protocol):
 
     def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
         while True:
-            gradient = None
+            gradient, current = None, True
             try:
                 model = yield from sim.pull(worker)
-                while model.timestamp == sim.clock():
+                while current:
                     gradient = sim.compute(worker, model)
                     yield gradient.finished
                     yield from sim.send(gradient)
@@ -69,6 +73,7 @@ class _Fresh(Protocol):
                         yield from server.pause(worker)
                     elif self.late == "interrupt":
                         self._interrupt_others(sim, worker)
+                    current = model.timestamp == sim.clock()
             except simpy.Interrupt:
                 if gradient:
                     sim.give_up(gradient)
