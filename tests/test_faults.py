@@ -29,7 +29,8 @@ from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
-TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round
+TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round, unless times have heavy tails
+LIGHT_TAILED = CLUSTERS.filter(lambda machines: "pareto" not in machines.model_dump_json())
 
 outages = st.builds(
     lambda workers, begin, length: {"name": "outage", "workers": workers, "begin": begin, "end": begin + length},
@@ -362,7 +363,7 @@ def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
 @pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=8, deadline=None)
-@given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
+@given(machines=LIGHT_TAILED, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
     machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
     protocol = fitting(name, machines)
