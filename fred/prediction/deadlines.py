@@ -99,9 +99,10 @@ class _Remembering(Chooser):
 
 
 class MADDeadline(RecentTimes):
-    """Who takes longer than the median by `k` median absolute deviations is late [Hampel 1974; Leys et al. 2013].
+    """A worker is late that takes `k` median absolute deviations longer than the median [Hampel 1974; Leys et al. 2013].
 
-    Of normal times a deviation is 1.48 MAD.
+    The deviations (MAD) are used as they are: Hampel multiplies them by 1.4826, so that they are standard deviations of normal
+    times. There k = 3 is 2.0 standard deviations, and 4.45 is 3.
 
     The median of these times is 11, and half of them are within 1 of it:
 
@@ -114,7 +115,7 @@ class MADDeadline(RecentTimes):
         (5, Deadline(ns=14, workers=None))
     """
 
-    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median")
+    k: float = Field(3.0, gt=0, description="median absolute deviations beyond the median, not scaled to standard ones")
 
     def deadlines(self, recent: Distribution) -> Floats:
         return recent.quantile(0.5) + self.k * recent.mad()

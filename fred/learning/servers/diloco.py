@@ -79,10 +79,10 @@ w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- 
 
 
 class MuLoCo(DiLoCo):
-    """DiLoCo whose local steps are Muon's: orthogonal ones for matrices, Adam's for vectors."""
+    """DiLoCo whose local steps are Muon's: nearly orthogonal for matrices, Adam's with Nesterov momentum for vectors."""
 
     rule: ClassVar[str] = """\
-w_i <- w_i - step(g_i)                  (H times, from w on; Muon: U V^T of its momentum U S V^T)
+w_i <- w_i - step(g_i)                  (H times, from w on; Muon: about U V^T, of its momentum U S V^T)
 w <- w - outer step(mean of w - w_i)"""
     protocol: ClassVar[str] = "outer-steps"
 
