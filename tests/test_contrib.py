@@ -129,5 +129,6 @@ def test_the_reference_has_all_that_can_be_named_with_their_options():
     assert "`max_delta`, required" in rows["clip"]
     starred = {name for name, row in rows.items() if row.startswith(f"| `{name}` *")}
     assert {"adam", "sgd", "muon"} <= starred
+    assert "`power = 0.5`" in rows["inverse_power_ema"]
     assert not starred & {"clip", "trace", "normalize"}
     assert not set(REFUSED) & set(rows)

@@ -38,6 +38,7 @@ class TestSchedules:
                 {"name": "linear_schedule", "end_value": 0, "transition_begin": 60, "transition_steps": 100},
                 lambda t: 1 - np.clip((t - 60) / 100, 0, 1),
             ),
+            ({"name": "inverse_power_schedule", "power": 0.75}, lambda t: (t + 1) ** -0.75),
             (
                 {"name": "piecewise_constant_schedule", "boundaries_and_scales": {"30": 0.1, 60: 0.1}},
                 lambda t: 0.1 ** ((t >= 30) + (t >= 60)),

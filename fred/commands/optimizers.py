@@ -1,4 +1,4 @@
-"""Which optimizers of optax a scenario can name, and their options, as a page: made of nothing but optax's own signatures."""
+"""Which optimizers of optax, and of FRED's own, a scenario can name, and their options, as a page made of signatures."""
 
 import inspect
 from collections.abc import Iterator
@@ -7,12 +7,13 @@ from typing import Any
 import optax
 from pydantic import ValidationError
 
+from fred.learning import beyond_optax
 from fred.learning.from_optax import found
 from fred.learning.optimizer import Transformation
 
 _HEAD = """# Optimizers
 
-Made from optax {version}: what `optimizer: {{name: ..., options}}` of an algorithm can name, alone or in a list. The learning
+Made from optax {version} and FRED's own additions: what `optimizer: {{name: ..., options}}` of an algorithm can name, alone or in a list. The learning
 rate is the algorithm's own, so exactly one of a list must take it: those marked with a star. What they do is in
 [optax's reference](https://optax.readthedocs.io).
 """
@@ -21,7 +22,7 @@ rate is the algorithm's own, so exactly one of a list must take it: those marked
 def page() -> str:
     """All of them, those of `optax.contrib` in a table of their own, as Markdown."""
     blocks = [_HEAD.format(version=optax.__version__)]
-    for title, module in (("optax", optax), ("optax.contrib", optax.contrib)):
+    for title, module in (("optax", optax), ("optax.contrib", optax.contrib), ("FRED's own", beyond_optax)):
         rows = "\n".join(_row(name) for name in named(module))
         blocks.append(f"## {title}\n\n| name | options, with their defaults |\n|---|---|\n{rows}\n")
     return "\n".join(blocks)
@@ -31,7 +32,7 @@ def named(module: Any) -> Iterator[str]:
     """The names of what can be an optimizer, or a part of one, as it is or with options that a file can say.
 
     Args:
-        module: optax, or optax.contrib.
+        module: optax, optax.contrib, or what FRED has beside them.
 
         >>> import optax
         >>> from fred.commands.optimizers import named

@@ -10,10 +10,11 @@ from pydantic import BeforeValidator, ConfigDict, WithJsonSchema
 
 from fred.components.component import Component
 from fred.components.registry import nearest
+from fred.learning import beyond_optax
 
 
 class FromOptax(Component):
-    """Something that optax makes: its name in optax, or in `optax.contrib` (with or without `contrib.`), and its options."""
+    """Something made by a function of optax, of `optax.contrib` (with or without `contrib.`) or of `beyond_optax`; its options."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -43,13 +44,20 @@ class FromOptax(Component):
 
 
 def found(name: str) -> Any:
-    """What optax has under a `name`; if it has nothing, what `optax.contrib` has under it; else None.
+    """Return what optax has under a `name`, or else `optax.contrib`, or else `beyond_optax`; None if none of them has it.
 
     >>> found("adam") is optax.adam, found("muon") is found("contrib.muon") is optax.contrib.muon, found("adamm")
     (True, True, None)
+    >>> found("inverse_power_ema") is beyond_optax.inverse_power_ema
+    True
     """
     own = name.removeprefix("contrib.")
-    return getattr(optax, name, None) or getattr(optax.contrib, own, None)
+    return getattr(optax, name, None) or getattr(optax.contrib, own, None) or getattr(beyond_optax, name, None)
+
+
+def known() -> list[str]:
+    """Return all names that `found` finds."""
+    return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module)]
 
 
 def refused(name: str, error: Exception) -> ValueError:

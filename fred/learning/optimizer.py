@@ -10,7 +10,7 @@ import optax
 from pydantic import model_validator
 
 from fred.components.registry import nearest
-from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, refused
+from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
 
 _TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
 _TRIED: set[tuple[Any, str]] = set()  # what has made a first step, with its options
@@ -46,7 +46,7 @@ class Transformation(FromOptax):
     @model_validator(mode="after")
     def _known(self) -> "Transformation":
         if not _transforms(found(self.name)):
-            hint = nearest(self.name, [*dir(optax), *dir(optax.contrib)])
+            hint = nearest(self.name, known())
             raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
         if reason := _REFUSED.get(self.name.removeprefix("contrib.")):
             raise ValueError(f"optax.{self.name} cannot be used: {reason}")

@@ -6,6 +6,7 @@
 | linear anneal to zero at the end        | `{name: linear_schedule, end_value: 0, transition_begin: 9000,`             |
 |                                         | `transition_steps: 1000}`                                                   |
 | warm-up                                 | `{name: linear_schedule, init_value: 0, end_value: 1, transition_steps: 500}` |
+| 1 / (updates + 1)^0.75                  | `{name: inverse_power_schedule, power: 0.75}` (FRED's own)                  |
 | x 0.1 at given points                   | `{name: piecewise_constant_schedule, boundaries_and_scales: {30: .1, 60: .1}}` |
 
 Several in a list are multiplied: a warm-up and a decay are a list of two. Each is a factor of the base rate: where optax asks
@@ -21,7 +22,7 @@ import optax
 from pydantic import model_validator
 
 from fred.components.registry import nearest
-from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, refused
+from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
 
 _OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate; made of others, as lists are here
 _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
@@ -52,7 +53,7 @@ class RateSchedule(FromOptax):
     @model_validator(mode="after")
     def _known(self) -> "RateSchedule":
         if not _is_schedule(self.name):
-            names = [name for name in dir(optax) if _is_schedule(name)]
+            names = [name for name in known() if _is_schedule(name)]
             raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")
         self.check_options()
         for option, value in self.given.items():
@@ -100,7 +101,7 @@ def factor(schedule: Schedule, count: Any) -> Any:
 
 
 def _is_schedule(name: str) -> bool:
-    function = getattr(optax, name, None)
+    function = found(name)
     if not inspect.isfunction(function) or name in _OTHERS:
         return False
     return inspect.signature(function).return_annotation == optax.Schedule

@@ -38,13 +38,17 @@ class BoundedDelay(Protocol):
     As soon as a worker's model is so old, the worker gives up its gradient and begins one at the newest model; or (`late:
     finish`) it goes on, and what it delivers is dropped. With R = 1 only the first gradient at each model counts; without a
     bound this is asynchronous SGD. R = ceil(variance of a gradient / accuracy that is asked for) is best [theorem 4.2].
+
+    `threshold: sqrt` is one of three parts of the method without parameters of arXiv:2605.18174. The others are the algorithm's:
+    a rate that falls as (k + 1)^-0.75, `inverse_power_schedule`, and a momentum whose weight falls as (k + 1)^-0.5,
+    `inverse_power_ema`. Run `parameter-free` of `systems/ringmaster-muon` has all three.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
 
     threshold: Count | Literal["sqrt"] | None = Field(
         None,
-        description="R, updates; absent: as many as there are workers; `sqrt`: the root of how many there were, at least 1",
+        description="R, updates; absent: as many as there are workers; `sqrt`: the root of the updates until then, at least 1",
         examples=[8],
     )
     late: Literal["interrupt", "finish"] = Field(
