@@ -13,8 +13,9 @@ from fred.learning.optimizer import Transformation
 
 _HEAD = """# Optimizers
 
-Made from optax {version} and FRED's own additions: what `optimizer: {{name: ..., options}}` of an algorithm can name, alone or in a list. The learning
-rate is the algorithm's own, so exactly one of a list must take it: those marked with a star. What they do is in
+Made from optax {version} and FRED's own additions: what `optimizer: {{name: ..., options}}` of an algorithm can name, alone or
+in a list. The learning rate is the algorithm's own, so exactly one of a list must take it: those marked with a star. What
+optax's do is in
 [optax's reference](https://optax.readthedocs.io).
 """
 

@@ -1,4 +1,4 @@
-"""What optax lacks: a schedule and an average that fall by a power [Sadiev et al. 2026, arXiv:2605.18174]; named like optax's own."""
+"""What optax lacks: a schedule, and an average whose weights fall by a power [Sadiev et al. 2026, arXiv:2605.18174]."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ def inverse_power_schedule(init_value: float = 1.0, power: float = 0.5) -> optax
 class Averaged(NamedTuple):
     """What `inverse_power_ema` remembers: the number of its updates, and the average."""
 
-    count: jax.Array
+    updates: jax.Array
     ema: optax.Updates
 
 
@@ -56,8 +56,8 @@ def inverse_power_ema(power: float = 0.5) -> optax.GradientTransformation:
         return Averaged(jnp.zeros([], jnp.int32), jax.tree.map(jnp.zeros_like, params))
 
     def update(updates: optax.Updates, state: Averaged, params: optax.Params | None = None) -> tuple[optax.Updates, Averaged]:
-        own = weight(state.count)
+        own = weight(state.updates)
         ema = jax.tree.map(lambda mean, gradient: (1 - own) * mean + own * gradient, state.ema, updates)
-        return ema, Averaged(optax.safe_increment(state.count), ema)
+        return ema, Averaged(optax.safe_increment(state.updates), ema)
 
     return optax.GradientTransformation(init, update)

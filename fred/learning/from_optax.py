@@ -14,7 +14,7 @@ from fred.learning import beyond_optax
 
 
 class FromOptax(Component):
-    """Something made by a function of optax, of `optax.contrib` (with or without `contrib.`) or of `beyond_optax`; its options."""
+    """The name and options of a function of optax, `optax.contrib` (with or without `contrib.`) or `beyond_optax`."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -39,7 +39,7 @@ class BoundedDelay(Protocol):
     finish`) it goes on, and what it delivers is dropped. With R = 1 only the first gradient at each model counts; without a
     bound this is asynchronous SGD. R = ceil(variance of a gradient / accuracy that is asked for) is best [theorem 4.2].
 
-    `threshold: sqrt` is one of three parts of the method without parameters of arXiv:2605.18174. The others are the algorithm's:
+    `threshold: sqrt` is one of three parts of the method without parameters of arXiv:2605.18174. The algorithm has the others:
     a rate that falls as (k + 1)^-0.75, `inverse_power_schedule`, and a momentum whose weight falls as (k + 1)^-0.5,
     `inverse_power_ema`. Run `parameter-free` of `systems/ringmaster-muon` has all three.
     """

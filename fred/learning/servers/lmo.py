@@ -12,9 +12,9 @@ class RingmasterLMO(Server):
     """Steps of a given length against a momentum, in a norm for each array, with gradients less than R updates stale.
 
     Such a step is a linear minimisation oracle's: `muon` (by the spectral norm of matrices, about), `signum` (by the largest
-    entry), or any other of optax's as `optimizer`. Muon's first steps have their averages corrected for beginning at 0. Its five
-    Newton-Schulz iterations bring singular values to between 0.68 and 1.2, not to 1; those below 0.2 % of the matrix's length
-    stay smaller. Vectors make the steps of Adam with Nesterov's momentum, where the paper's program has momentum alone.
+    entry), or any other of optax's as `optimizer`. Muon's first steps have their averages corrected for beginning at 0.
+    Its five Newton-Schulz iterations bring singular values to between 0.68 and 1.2, not to 1; those below 0.2 % of the
+    matrix's length stay smaller. Its vectors make the steps of Adam with Nesterov's momentum; the paper's have momentum alone.
 
     Two orthogonal directions, one of which is a hundred times as long: a step goes about as far in both.
 
