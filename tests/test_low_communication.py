@@ -7,11 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fred
+from fred.schedule.schedule import Verb
 from studies.low_communication import page
-from studies.low_communication.cases import AWAY, CHIP_UP, CHIPS, FRAGMENTS, HERE, LEARNERS, PERIOD, Case, availability, heard
+from studies.low_communication.cases import (
+    AWAY,
+    CHIP_UP,
+    CHIPS,
+    FRAGMENTS,
+    GOODPUT_SECONDS,
+    HERE,
+    LATENCY,
+    LEARNERS,
+    OVERLAP,
+    PARAMETERS,
+    PERIOD,
+    Case,
+    availability,
+    bandwidth,
+    heard,
+    heard_without_failures,
+)
 from studies.low_communication.claims import Claim
 from studies.low_communication.compared import SYSTEMS, Difference, above, chosen, equals, seconds_to
 from studies.low_communication.measure import GOODPUT, LOSSES
+from tests.worlds import record
 
 
 def _rows(losses, tuning):
@@ -59,7 +78,9 @@ def test_learners_have_their_part_of_the_chips_and_of_their_failures(learners):
     assert usual["cluster"].pop("faults") == () and usual["cluster"] == failing["cluster"]
     assert usual["cluster"]["workers"] == learners and usual["cluster"]["compute"]["median"] == 0.25 * learners
     assert (crashes["mean_up"], crashes["away"]["seconds"]) == (CHIP_UP * learners / CHIPS, AWAY)
-    assert (failing["protocol"]["period"], failing["protocol"]["fragments"]) == (PERIOD, FRAGMENTS)
+    assert [failing["protocol"][each] for each in ("period", "fragments", "overlap")] == [PERIOD, FRAGMENTS, OVERLAP]
+    assert usual["cluster"]["network"]["latency"]["seconds"] == LATENCY and usual["stop"]["seconds"] == GOODPUT_SECONDS
+    assert usual["cluster"]["network"]["bandwidth"] == pytest.approx(bandwidth(5000), rel=1e-3)
 
 
 def test_what_nobody_hears_of_is_what_is_made_between_a_question_and_a_crash():
@@ -67,8 +88,27 @@ def test_what_nobody_hears_of_is_what_is_made_between_a_question_and_a_crash():
     draws = np.random.default_rng(0)
     ups, since = draws.exponential(lasts, 200_000), draws.uniform(0, between, 200_000)
     kept = 1 - np.minimum(ups, since).mean() / lasts
-    assert heard(CHIPS) / availability(CHIPS) == pytest.approx(kept, abs=0.005)
+    of_what_is_there = heard(CHIPS) / heard_without_failures(CHIPS)
+    assert of_what_is_there / availability(CHIPS) == pytest.approx(kept, abs=0.005)
     assert all(heard(learners) < availability(learners) < 1 for learners in LEARNERS)
+
+
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_without_failures_nobody_hears_of_what_a_new_fragment_overwrites(learners):
+    """Each answer weighs as many updates as it is of; learners make far more."""
+    run = fred.load(HERE / "goodput.yaml").runs[f"{learners}-learners"]
+    schedule = record(run.protocol, run.cluster, seconds=GOODPUT_SECONDS, sizes=4 * PARAMETERS)
+    answered = schedule["weight"][schedule.rows(Verb.ADD)].sum() / FRAGMENTS
+    made = len(np.unique(schedule.frame().query("verb == 'PUSH'")[["worker", "step"]].to_numpy(), axis=0))
+    assert answered / made == pytest.approx(heard_without_failures(learners), abs=0.006)
+    assert 0.83 < answered / made < 0.86
+
+
+@pytest.mark.skipif(not GOODPUT.is_file(), reason="the study has not been run: python -m studies.low_communication")
+def test_goodput_is_of_what_is_made_without_failures():
+    goodput = pd.read_csv(GOODPUT)
+    told = [row[6].split()[0] for row in page.goodput_rows(goodput)]
+    assert told == ["0.598", "0.688", "0.740", "0.768"], "as recomputed by another program"
 
 
 @given(st.floats(0.3, 0.9), st.floats(0.01, 0.2))

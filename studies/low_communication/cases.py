@@ -17,6 +17,7 @@ STRAGGLERS = {"speeds": [*[1.0] * (WORKERS - 1), 0.25], "compute": {"name": "log
 
 CHIPS, CHIP_UP, AWAY = 8, 240.0, 10.0  # s that a chip lasts, and that a learner is away, as in `goodput.yaml`
 ALL_CHIPS, PERIOD, FRAGMENTS = 0.25, 16, 4  # s of a gradient on all of them; as there, too
+GOODPUT_SECONDS, LATENCY, OVERLAP = 600.0, 0.02, 2  # of a run; s of a message; updates in which answers may come
 LEARNERS = (1, 2, 4, 8)
 
 
@@ -77,11 +78,30 @@ def availability(learners: int) -> float:
     return lasts / (lasts + AWAY)
 
 
+def heard_without_failures(learners: int) -> float:
+    """Return the share of all gradients that the server hears of while nobody fails.
+
+    A new fragment overwrites what its learner has done since the question; the run ends some time after the last question.
+
+    Args:
+        learners: that share the chips.
+    """
+    step = ALL_CHIPS * learners
+    between = PERIOD * step
+    overwritten = OVERLAP * step + LATENCY + 4 * PARAMETERS / FRAGMENTS / bandwidth(MEGABITS[-1])
+    first = [(fragment + 1) * between / FRAGMENTS for fragment in range(FRAGMENTS)]
+    unasked = sum((GOODPUT_SECONDS - each) % between for each in first) / FRAGMENTS
+    return (1 - overwritten / between) * (1 - unasked / GOODPUT_SECONDS)
+
+
 def heard(learners: int) -> float:
-    """... less what a learner has done since the server last asked it when it fails, of which nobody ever hears.
+    """Return the share of what is made without failures that the server hears of with them.
+
+    Nobody ever hears of what a learner has done between the last question and its failure.
 
     Args:
         learners: that share the chips.
     """
     lasts, between = CHIP_UP * learners / CHIPS, PERIOD * ALL_CHIPS * learners
-    return availability(learners) * lasts / between * -math.expm1(-between / lasts)
+    kept = lasts / between * -math.expm1(-between / lasts)
+    return availability(learners) * kept * heard_without_failures(learners)

@@ -10,7 +10,7 @@ import fred
 from fred.outcomes.paired import interval
 from reproductions.common import table
 from studies.asynchrony.measure import ROOT
-from studies.low_communication.cases import HERE, LEARNERS, availability, heard
+from studies.low_communication.cases import HERE, LEARNERS, availability, heard, heard_without_failures
 from studies.low_communication.claims import CLAIMS
 from studies.low_communication.compared import (
     BUDGETS,
@@ -35,7 +35,9 @@ _OF_GOODPUT = (
     "learners",
     "each there, closed form",
     "measured",
-    "heard of, closed form",
+    "heard of without failures, closed form",
+    "measured",
+    "heard of with failures, closed form",
     "measured",
     "loss without failures",
     "with",
@@ -184,7 +186,7 @@ def _setting(knobs: list[str], tried: list[list[float]]) -> str:
 
 
 def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
-    """As many chips in 1 to 8 learners: which share of the work of runs without failures is made, and heard of.
+    """As many chips in 1 to 8 learners: what is made, and heard of, as shares of what is made without failures.
 
     Args:
         goodput: one row for each run and seed.
@@ -192,12 +194,16 @@ def goodput_rows(goodput: pd.DataFrame) -> Iterator[list[object]]:
     runs = {str(name): own.sort_values("seed") for name, own in goodput.groupby("name")}
     for learners in LEARNERS:
         usual, failing = runs[f"{learners}-learners"], runs[f"{learners}-learners-failing"]
-        made, known = (_share(failing, usual, column) for column in ("gradients_applied", "heard"))
+        made, *known = (
+            _share(own[column], usual["gradients_applied"])
+            for own, column in ((failing, "gradients_applied"), (usual, "heard"), (failing, "heard"))
+        )
+        closed = [f"{share(learners):.3f}" for share in (heard_without_failures, heard)]
         loss = [f"{own['loss'].mean():.3f}" for own in (usual, failing)]
-        yield [learners, f"{availability(learners):.3f}", made, f"{heard(learners):.3f}", known, *loss]
+        yield [learners, f"{availability(learners):.3f}", made, closed[0], known[0], closed[1], known[1], *loss]
 
 
-def _share(own: pd.DataFrame, other: pd.DataFrame, column: str) -> str:
-    shares = own[column].to_numpy(float) / other[column].to_numpy(float)
+def _share(own: "pd.Series[float]", of: "pd.Series[float]") -> str:
+    shares = own.to_numpy(float) / of.to_numpy(float)
     low, high = interval(shares)
     return f"{shares.mean():.3f} ({low:.3f} to {high:.3f})"
