@@ -107,7 +107,7 @@ def test_without_failures_nobody_hears_of_what_a_new_fragment_overwrites(learner
 @pytest.mark.skipif(not GOODPUT.is_file(), reason="the study has not been run: python -m studies.low_communication")
 def test_goodput_is_of_what_is_made_without_failures():
     goodput = pd.read_csv(GOODPUT)
-    told = [row[6].split()[0] for row in page.goodput_rows(goodput)]
+    told = [str(row[6]).split()[0] for row in page.goodput_rows(goodput)]
     assert told == ["0.598", "0.688", "0.740", "0.768"], "as recomputed by another program"
 
 

@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.protocols.outer_steps import OuterSteps
 from fred.schedule.minibatches import divide
 from studies.local_updates import page
 from studies.local_updates.claims import LOSS, REPORTED, SECONDS, SEEDS, Claim, Experiment, below, gap, nearly
 from studies.local_updates.compared import WORST, Found, Verdict
 from studies.local_updates.measure import FOUND, experiments
 from studies.local_updates.spoiled import Spoiled
+from tests.worlds import record
 
 EXPERIMENTS = {each.key: each for each in experiments()}
 
@@ -29,6 +31,20 @@ def test_claims_are_of_systems_that_there_are_and_pages_have_room_for_them():
     for experiment in EXPERIMENTS.values():
         assert {name for claim in experiment.claims for name in claim.factors} <= set(experiment.systems)
         assert len({claim.said for claim in experiment.claims}) == len(experiment.claims)
+
+
+def test_pulls_take_no_time_so_a_fifth_of_them_costs_few_gradients():
+    runs = EXPERIMENTS["pulls-digits"].scenario().runs
+    shares, cluster = {}, next(iter(runs.values())).cluster
+    for period in (50, 400):
+        protocols = [run.protocol for run in runs.values()]
+        made = [
+            record(OuterSteps(period=period, pulls=share), cluster, seconds=801.0).counts()["gradients"] for share in (0.0, 0.2)
+        ]
+        assert OuterSteps(period=period, pulls=0.2) in protocols
+        assert made[0] == 4 * 800
+        shares[period] = 1 - made[1] / made[0]
+    assert 0.055 < shares[50] < 0.075 and 0.015 < shares[400] < 0.03, "2 to 7 %, as the page says"
 
 
 @pytest.mark.parametrize("key", ["one-age-heavy-tail", "overlap-digits", "crashes-digits"])

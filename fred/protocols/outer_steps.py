@@ -56,7 +56,8 @@ class OuterSteps(Protocol):
 
     The common model makes a step with that mean difference, and everybody goes on from there. `every` says instead when to
     meet: who finishes an update after so many seconds waits for the others, so that the fast make more updates. With `pulls`,
-    some updates are no gradients: the worker's model is drawn towards the common one, which takes no time.
+    some updates are no gradients: they draw the worker's model towards its own copy of the common one. So a pull sends nothing
+    and takes no time.
     """
 
     faults: ClassVar[str] = (
