@@ -12,7 +12,7 @@ import fred
 from fred.errors import FredError
 from fred.learning.data.language import _RULES, _WORDS, WORDS, Bigrams, Grammar, Recall, ShuffleDyck
 from fred.learning.loss import Loss
-from fred.learning.loss_functions import CrossEntropy
+from fred.learning.loss_functions import CrossEntropy, SquaredError
 from fred.learning.models.transformer import TokenScores, Transformer
 from fred.running.execution import execute
 from tests.worlds import make_run, same
@@ -202,6 +202,38 @@ def test_tokens_are_counted_and_perplexity_is_measured():
     assert metrics["tokens"].tolist() == [0, 42, 84, 105]
     assert metrics["perplexity"].tolist() == pytest.approx(np.exp(metrics["loss"]).tolist())
     assert metrics["perplexity"].iloc[0] == pytest.approx(9)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_perplexity_is_of_the_tokens_alone(inline):
+    """Neither smooth labels nor a penalty on long parameters, which are in the loss, say how well tokens are predicted."""
+    run = language("token-scores", stop={"updates": 12})
+    assert run.task is not None
+    smooth = run.task.model_copy(update={"loss": CrossEntropy(smoothing=0.2), "l2": 0.01})
+    found = execute("run", run.model_copy(update={"task": smooth}), 0, inline)
+    held_out = run.task.data.load(0).evaluation
+    scores = np.asarray(run.task.model.apply(found.final, held_out.inputs), float)
+    chosen = np.take_along_axis(scores, held_out.answers[..., None], -1)[..., 0]
+    nats = (np.log(np.exp(scores).sum(-1)) - chosen).mean()
+    last = found.metrics.iloc[-1]
+    assert last["perplexity"] == pytest.approx(np.exp(nats), rel=1e-5)
+    assert last["perplexity"] < 0.99 * np.exp(last["loss"])
+
+
+def test_squared_differences_have_no_perplexity():
+    run = language("token-scores", stop={"updates": 2})
+    assert run.task is not None
+    squared = run.model_copy(update={"task": run.task.model_copy(update={"loss": SquaredError()})})
+    assert "perplexity" not in execute("run", squared, 0).metrics
+    sweep = {"best": "perplexity", "over": {"algorithm.learning_rate": [0.1, 0.2]}}
+    with pytest.raises(FredError, match="found .perplexity.; it needs a cross-entropy as `task.loss`"):
+        fred.scenario(
+            task={"data": {"name": "bigrams", "vocabulary": 9, **SMALL}, "model": "token-scores", "loss": "squared-error"},
+            cluster={"workers": 2},
+            algorithm="asgd",
+            stop={"updates": 3},
+            sweep=sweep,
+        )
 
 
 @pytest.mark.parametrize(

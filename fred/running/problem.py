@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fred import streams
 from fred.learning.data.dataset import Dataset, loaded
 from fred.learning.loss import CALIBRATED_BY, Arrays, Loss, initial_params, on_device
+from fred.learning.loss_functions import CrossEntropy
 from fred.learning.server import State
 from fred.process import remembered
 from fred.replay.arithmetic import Arithmetic
@@ -39,15 +40,18 @@ class Problem:
         self.examples, self.evaluation = _arrays(self.data)
         self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._norm = run.evaluate.measures_gradient_norm
+        of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
+        self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # whose exponential is the perplexity
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
         workers, draws = run.cluster.size, task.model.draws
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
+        """Return loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
 
-        With them, if it is asked for, the norm of the gradient over all these examples.
+        With them, if it is asked for, the norm of the gradient over all these examples. Sequences whose loss is a cross-entropy
+        have a perplexity, too: of the tokens alone, without smoothing of labels and without `l2`.
 
         Args:
             states: of the replicas that are the answer, in order.
@@ -55,8 +59,9 @@ class Problem:
         do = self.arithmetic
         asked = do.answer(states), self.evaluation, self._seen
         found = dict(zip(("loss", "error"), plain(self.loss.evaluate(*asked)).tolist(), strict=True))
-        if self.data.tokens:
-            found["perplexity"] = math.exp(found["loss"]) if found["loss"] < 700 else math.inf
+        if self._of_tokens:
+            nats = found["loss"] if self._of_tokens == self.loss else float(plain(self._of_tokens.evaluate(*asked))[0])
+            found["perplexity"] = math.exp(nats) if nats < 700 else math.inf
         if self._norm:
             found["gradient_norm"] = float(plain(self.loss.gradient_norm(*asked)))
         if len(self.layout.answer) == 1:

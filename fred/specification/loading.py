@@ -94,7 +94,8 @@ class Scenario(Component):
         swept = [self.runs[name] for name in self.points if name in self.runs]
         learned = any(run.task is not None for run in swept)
         with_norm = any(run.evaluate.measures_gradient_norm for run in swept)
-        return Criterion.of(self.best, learned, any(run.has_target for run in swept), with_norm)
+        perplexed = any(run.task.has_perplexity for run in swept if run.task is not None)
+        return Criterion.of(self.best, learned, any(run.has_target for run in swept), with_norm, perplexed)
 
     @field_validator("title", "comment")
     @classmethod

@@ -55,6 +55,11 @@ class Task(Component):
         context = getattr(self.data, "context", None)
         return self.batch_size * context if isinstance(context, int) else None
 
+    @property
+    def has_perplexity(self) -> bool:
+        """Return True if the loss is a cross-entropy, where data are sequences: others have no perplexity."""
+        return self.loss is None or registry.name_of("loss", self.loss) == "cross-entropy"
+
 
 class Stop(Component):
     """When a run ends: at the first of the limits given."""

@@ -49,8 +49,10 @@ class Criterion(NamedTuple):
         return "highest" if self.highest else "lowest"
 
     @classmethod
-    def of(cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False) -> "Criterion":
-        """What was said, of runs of which some have a task, or a target, or measure the gradient's norm.
+    def of(
+        cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False, perplexed: bool = True
+    ) -> "Criterion":
+        """Return what was said, of runs of which some have a task, a target, the gradient's norm or a perplexity.
 
         With a target `seconds` and `updates` are those until then, else those until the end.
         """
@@ -60,6 +62,7 @@ class Criterion(NamedTuple):
         column = dict(zip(("seconds", "updates"), ends, strict=True)).get(name, name)
         missing = "a `task`" if column in _LEARNED and not learned else ""
         missing = "a target, such as `evaluate.target_loss`" if column in _OF_TARGETS and not targeted else missing
+        missing = "a cross-entropy as `task.loss`" if column == "perplexity" and learned and not perplexed else missing
         missing = "`evaluate.gradient_norm`" if column == "gradient_norm" and not with_norm else missing
         return cls(best, column, way == ["highest"] if way else column in _HIGHER_IS_BETTER, missing)
 
