@@ -273,7 +273,7 @@ def _protocol_options(
         },
         "in-pairs": {"period": draws.between(1, 5)},
         "quorum": {
-            **{"period": draws.between(1, 5), "quorum": draws.between(1, workers + 1), "overlap": draws.one(0.0, 2.0)},
+            **{"period": draws.between(1, 5), "quorum": draws.between(1, workers), "overlap": draws.one(0.0, 2.0)},
             **draws.one({}, {"fragments": 2}),
         },
         "local-sums": {"steps": draws.between(1, 4), "bound": draws.one(None, draws.between(1, 20))},

@@ -1,6 +1,7 @@
 """DiLoCo and its kin: other programs' golden numbers, what they are the same as, NumPy's word on each, times and bytes."""
 
 import math
+import re
 from typing import Any, ClassVar
 
 import jax
@@ -406,6 +407,24 @@ class TestTimes:
         assert set(schedule["worker"][rows][during].tolist()) == {2, 3}
         assert set(schedule["worker"][rows][times > 33].tolist()) == {0, 1, 2, 3}
         assert len(schedule.rows(Verb.PUSH)) == 4 * 79 - 2 * 40, "each half second, but for 20 s of two, and what was lost"
+
+    def test_a_quorum_that_can_never_be_met_again_is_told(self):
+        """Asked every 2 s; one of three has left at 5.1 s, before it could answer at 6 s."""
+        leaves = [{"name": "outage", "workers": [1], "begin": 5.1}]
+        cluster = {"workers": 3, "compute": CONSTANT, "faults": leaves}
+        protocol = {"period": 4, "quorum": 3, "overlap": 0.0}
+        found = outcome("decoupled-diloco", protocol, cluster, stop={"seconds": 40.0})
+        assert self.steps(found) == [2.0, 4.0]
+        expected = "nothing can happen any more after 6 s: .*the server waits for 3 answers; worker 1 does not come back"
+        assert re.match(expected, found.schedule.standstill)
+        with pytest.raises(FredError, match=expected):
+            outcome("decoupled-diloco", protocol, cluster, stop={"updates": 400})
+        enough = outcome("decoupled-diloco", protocol | {"quorum": 2}, cluster, stop={"seconds": 40.0})
+        assert self.steps(enough) == [float(time) for time in range(2, 40, 2)]
+
+    def test_a_quorum_of_more_than_all_is_refused(self):
+        with pytest.raises(FredError, match=r"`quorum` \(9\) must not exceed the number of workers \(3\)"):
+            outcome("decoupled-diloco", {"quorum": 9}, {"workers": 3, "compute": CONSTANT})
 
     def test_who_crashes_while_its_answer_is_on_its_way_is_asked_again(self):
         """Asked at 2 s, away from 2.1 to 3.1 s, while its answer would have come at 2.2 s; back, it has made an update at 3.8 s."""

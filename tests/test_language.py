@@ -226,7 +226,7 @@ def test_squared_differences_have_no_perplexity():
     squared = run.model_copy(update={"task": run.task.model_copy(update={"loss": SquaredError()})})
     assert "perplexity" not in execute("run", squared, 0).metrics
     sweep = {"best": "perplexity", "over": {"algorithm.learning_rate": [0.1, 0.2]}}
-    with pytest.raises(FredError, match="found .perplexity.; it needs a cross-entropy as `task.loss`"):
+    with pytest.raises(FredError, match=r"found .perplexity.; it needs a cross-entropy as `task.loss`"):
         fred.scenario(
             task={"data": {"name": "bigrams", "vocabulary": 9, **SMALL}, "model": "token-scores", "loss": "squared-error"},
             cluster={"workers": 2},

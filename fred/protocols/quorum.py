@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from fred.cluster.cluster import Cluster
-from fred.cluster.durations import NANOSECONDS
+from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
 from fred.protocols.outer_steps import whole
@@ -43,16 +43,21 @@ class Quorum(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost."
+        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost. "
+        "All stop when those who will ever be there are fewer than a quorum."
     )
 
     period: Count = Field(8, description="H: updates of the fastest learner, on average, from question to question")
     fragments: Count = Field(1, description="P: into how many the model is cut; each is asked for once in H updates")
     cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    quorum: Count = Field(1, description="K: answers with which the server is content; all, if there are fewer learners")
+    quorum: Count = Field(1, description="K: answers with which the server is content")
     overlap: Annotated[float, Field(ge=0)] = Field(
         2.0, description="tau: updates of the fastest learner in which answers may come"
     )
+
+    def check(self, cluster: Cluster) -> None:
+        if self.quorum > cluster.size:
+            raise ValueError(f"`quorum` ({self.quorum}) must not exceed the number of workers ({cluster.size})")
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)._replace(blocks=self.fragments, cut=self.cut)
@@ -67,18 +72,24 @@ class Quorum(Protocol):
 
     def _work(self, sim: Simulation, worker: int, fragments: list["_Fragment"]) -> Process:
         try:
-            for fragment in fragments:
+            for fragment in () if _is_hopeless(fragments) else fragments:
                 yield from fragment.receive(worker)
-            while True:
+            while not _is_hopeless(fragments):
                 gradient = sim.compute(worker, whole(sim, worker, worker))
                 yield gradient.finished
                 for block in range(self.fragments):
                     sim.push(gradient, worker, NOTHING, block)
                 for fragment in fragments:
                     fragment.made(worker)
+            yield from sim.wait(worker, sim.env.event(), "enough learners for a quorum")
         finally:
             for fragment in fragments:
                 fragment.leaves(worker)
+
+
+def _is_hopeless(fragments: list["_Fragment"]) -> bool:
+    """Return True if some fragment can never have enough answers again."""
+    return any(fragment.is_hopeless() for fragment in fragments)
 
 
 class _Fragment:
@@ -86,7 +97,7 @@ class _Fragment:
 
     def __init__(self, sim: Simulation, protocol: Quorum, block: int, all_of_them: list["_Fragment"]):
         self._sim, self._block, self._all = sim, block, all_of_them
-        self._needed = min(protocol.quorum, sim.workers)
+        self._needed = protocol.quorum
         step = NANOSECONDS / max(sim.cluster.worker_rates())
         self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
         self._first = round((block + 1) * protocol.period / protocol.fragments * step)
@@ -96,6 +107,15 @@ class _Fragment:
         self._answers: list[tuple[Gradient, int]] = []  # with how many steps they are of
         self._number = 0  # of the round, twice: odd when answers count
         self._enough = sim.env.event()
+
+    def is_hopeless(self) -> bool:
+        """Return True if those who have answered, and those who will ever be there, are too few."""
+        sim = self._sim
+        if sim.faultless:
+            return False
+        answered = {difference.worker for difference, _ in self._answers}
+        able = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
+        return len(able) < self._needed
 
     def leaves(self, worker: int) -> None:
         """A learner has crashed: what it had is gone, and so is an answer that was on its way."""
