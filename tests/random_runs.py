@@ -263,7 +263,8 @@ def _protocol_options(
             **{"paced": draws.one(True, False), "grace": draws.one(None, None, 0.05)},
         },
         "outer-steps": {
-            **{"period": draws.between(1, 5), "every": draws.one(None, None, 0.3), "pulls": draws.one(0.0, 0.0, 0.5)},
+            **{"period": draws.between(1, 5), "pulls": draws.one(0.0, 0.0, 0.5)},
+            **draws.one({}, {}, {"every": 0.3}, {"paced": True}, {"paced": True, "pace_seconds": 0.2}),
         },
         "streaming": _streaming(draws),
         "overlapped-steps": {"period": draws.between(1, 5), "eager": draws.one(True, False)},

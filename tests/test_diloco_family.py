@@ -165,6 +165,22 @@ class TestSame:
         found = outcome("eager-diloco", {"period": 5, "eager": eager}, alone)
         assert (found.params_digest == outcome("diloco", {"period": 5}, alone).params_digest) == eager
 
+    @pytest.mark.parametrize("inline", [False, True])
+    def test_paced_is_to_meet_by_time_where_all_times_fit(self, inline):
+        """2 s are eight, four and two updates."""
+        cluster = {"workers": 3, "speeds": [1.0, 0.5, 0.25], "compute": {"name": "constant", "seconds": 0.25}}
+        paced, timed, alone = (
+            outcome("diloco", protocol, cluster, inline, stop={"seconds": 8.1})
+            for protocol in ({"period": 8, "paced": True}, {"every": 2.0}, {"period": 16, "paced": True, "pace_seconds": 0.125})
+        )
+        assert same(paced, timed) and same(paced, alone)
+        made = np.bincount(paced.schedule["worker"][paced.schedule.rows(Verb.PUSH)])
+        assert made.tolist() == [32, 16, 8]
+
+    def test_pacing_equal_workers_changes_nothing(self):
+        cluster = UNEQUAL | {"network": NETWORK}
+        assert same(outcome("diloco", {"period": 5, "paced": True}, cluster), outcome("diloco", {"period": 5}, cluster))
+
     def test_palsgd_without_pulls_is_diloco(self):
         palsgd, diloco = (outcome(name, {"period": 5, "pulls": 0.0}) for name in ("palsgd", "diloco"))
         assert palsgd.params_digest == diloco.params_digest
@@ -269,6 +285,7 @@ class PlainEDiT(PlainSGD):
     [
         ("diloco", {}, {"period": 5}, PlainDiLoCo),
         pytest.param("diloco", {}, {"every": 0.7}, PlainDiLoCo, marks=pytest.mark.slow),
+        pytest.param("diloco", {}, {"period": 8, "paced": True, "pace_seconds": 0.15}, PlainDiLoCo, marks=pytest.mark.slow),
         ("palsgd", {}, {"period": 5, "pulls": 0.3}, PlainPALSGD),
         ("eager-diloco", {}, {"period": 5}, PlainDiLoCo),
         pytest.param("eager-diloco", {}, {"period": 5, "eager": False}, PlainDiLoCo, marks=pytest.mark.slow),
@@ -388,6 +405,19 @@ class TestTimes:
         per_fragment = [schedule["bytes"][adds[schedule["block"][adds] == block][0]] for block in range(4)]
         assert sum(per_fragment) == 4 * parameters
 
+    def test_paced_workers_make_as_many_updates_as_they_are_fast(self):
+        """4 s of eight, four and three updates (8 / 3 rounded up), of which the last takes 4.5 s."""
+        cluster = {
+            "workers": 3,
+            "speeds": [1.0, 0.5, 1 / 3],
+            "compute": CONSTANT,
+            "network": {"latency": {"name": "constant", "seconds": 0.1}},
+        }
+        found = outcome("diloco", {"period": 8, "paced": True}, cluster, stop={"seconds": 15})
+        assert self.steps(found) == [4.9, 9.8, 14.7], "4.5 s, and a ring of four messages"
+        adds = found.schedule.rows(Verb.PUSH)
+        assert np.bincount(found.schedule["worker"][adds])[:3].tolist() == [24, 12, 9]
+
     def test_learners_never_wait(self):
         cluster = self.QUORUM | {"network": {"latency": {"name": "constant", "seconds": 0.7}}}
         found = outcome("decoupled-diloco", {"period": 4, "quorum": 4}, cluster, stop={"seconds": 50})
@@ -462,6 +492,8 @@ class TestTimes:
         ({"name": "streaming", "mixing": 1.5}, "mixing"),
         ({"name": "outer-steps", "pulls": 1.0}, "pulls"),
         ({"name": "outer-steps", "every": 0}, "every"),
+        ({"name": "outer-steps", "every": 1.0, "paced": True}, "`paced` and `every` both say"),
+        ({"name": "outer-steps", "pace_seconds": 1.0}, "`pace_seconds` needs `paced: true`"),
     ],
 )
 def test_what_cannot_be_is_refused(protocol, said):

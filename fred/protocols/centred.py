@@ -27,7 +27,6 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [386, 116, 120]
 """
 
-import math
 from functools import partial
 from itertools import count
 from typing import Annotated, ClassVar
@@ -39,6 +38,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.protocols.pacing import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
@@ -142,26 +142,25 @@ class Accumulating(_Centred):
         accrued.clear()
 
 
-class Buffered(_Centred):
+class Buffered(_Centred, Paced):
     """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
 
     Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.
-    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take as long.
+    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take about as
+    long.
     `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first step began at once.
     """
 
     period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
     buffer: Count = Field(4, description="M: differences in each update of the centre, whoever sent them")
-    paced: bool = Field(False, description="whether slower workers make fewer steps, H x their speed / the largest, rounded up")
     grace: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds after somebody's difference in which others' may come: all of them start with the last's"
     )
 
     def start(self, sim: Simulation) -> None:
-        arrived, rates = count(1), sim.cluster.worker_rates()
+        arrived = count(1)
         company = None if self.grace is None else _Company(sim, round(self.grace * NANOSECONDS))
-        for worker in range(sim.workers):
-            steps = math.ceil(self.period * rates[worker] / max(rates) - 1e-9) if self.paced else self.period
+        for worker, steps in enumerate(self.updates(sim.cluster)):
             sim.work(worker, partial(self._turns, sim, worker, steps, arrived, company))
 
     def _turns(self, sim: Simulation, worker: int, steps: int, arrived: "count[int]", company: "_Company | None") -> Process:

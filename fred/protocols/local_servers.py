@@ -18,7 +18,6 @@ Example: a minute of two regions with two workers and a server each, and the ser
     [476, 70, 74]
 """
 
-import math
 from functools import partial
 from typing import Annotated
 
@@ -27,13 +26,13 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
-from fred.protocols.protocol import Protocol
+from fred.protocols.pacing import Paced
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
 
 
-class LocalServers(Protocol):
+class LocalServers(Paced):
     """H steps from its server's model on a worker sends it the difference, and starts again from what the server has then.
 
     After K differences a server sends what they have changed to the last server, whose model comes back and is mixed with its
@@ -44,8 +43,7 @@ class LocalServers(Protocol):
 
     faults = "Who is back starts from its server's model, and what it had not sent is lost; nobody waits."
 
-    period: Count = Field(8, description="H: updates of the fastest worker before it sends what they have changed")
-    paced: bool = Field(True, description="whether slower workers make fewer steps, H x their speed / the largest, rounded up")
+    paced: bool = Field(True, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
     pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")
     mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.25, description="a: share of the last server's model in the mixture")
 
@@ -58,12 +56,11 @@ class LocalServers(Protocol):
         return Layout(everything, range(everything - 1, everything), range(own, everything))
 
     def start(self, sim: Simulation) -> None:
-        nearest, rates = _nearest(sim.cluster), sim.cluster.worker_rates()
+        nearest, updates = _nearest(sim.cluster), self.updates(sim.cluster)
         servers = {number: _LocalServer(sim, self, number, nearest) for number in set(nearest) if number is not None}
         for worker, number in enumerate(nearest):
             assert number is not None
-            steps = math.ceil(self.period * rates[worker] / max(rates) - 1e-9) if self.paced else self.period
-            sim.work(worker, partial(self._work, sim, worker, servers[number], steps))
+            sim.work(worker, partial(self._work, sim, worker, servers[number], updates[worker]))
 
     def _work(self, sim: Simulation, worker: int, server: "_LocalServer", steps: int) -> Process:
         while True:

@@ -22,6 +22,8 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
     >>> told(name="outer-steps", period=8)
     [112, 72]
+    >>> told(name="outer-steps", period=8, paced=True)
+    [230, 192]
     >>> told(name="outer-steps", every=16.0)
     [328, 72]
     >>> told(name="streaming", period=8, fragments=2, delay=2)
@@ -40,6 +42,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
+from fred.protocols.pacing import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
@@ -51,7 +54,7 @@ def _layout(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
     return Layout(workers + 1, range(workers, workers + 1), range(0), blocks, cut)
 
 
-class OuterSteps(Protocol):
+class OuterSteps(Paced):
     """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
 
     The common model makes a step with that mean difference, and everybody goes on from there. `every` says instead when to
@@ -64,7 +67,7 @@ class OuterSteps(Protocol):
         "A worker keeps its model, and computes the lost gradient anew; a meeting begins when everybody is there."
     )
 
-    period: Count = Field(8, description="H: updates of each worker between two meetings")
+    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two meetings")
     every: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="seconds between a meeting and the next one, in place of `period`; each worker makes one update at least",
@@ -73,20 +76,26 @@ class OuterSteps(Protocol):
         0.0, description="p: share of updates that draw a worker's model towards the common one, in place of a gradient"
     )
 
+    @model_validator(mode="after")
+    def _by_number_or_time(self) -> Self:
+        if self.paced and self.every is not None:
+            raise ValueError("`paced` and `every` both say how many updates each worker makes: give one of them")
+        return self
+
     def layout(self, cluster: Cluster) -> Layout:
         return _layout(cluster.size)
 
     def start(self, sim: Simulation) -> None:
         meetings = _Meetings(sim)
-        for worker in range(sim.workers):
-            sim.process(self._work(sim, worker, meetings))
+        for worker, updates in enumerate(self.updates(sim.cluster)):
+            sim.process(self._work(sim, worker, updates, meetings))
 
-    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings") -> Process:
+    def _work(self, sim: Simulation, worker: int, updates: int, meetings: "_Meetings") -> Process:
         number, made = 0, 0
         common = sim.read(worker, sim.workers, sent=False)
         while True:
             first, end = made, NEVER if self.every is None else sim.now + round(self.every * NANOSECONDS)
-            while made == first or (made - first < self.period if self.every is None else sim.now < end):
+            while made == first or (made - first < updates if self.every is None else sim.now < end):
                 yield from self._update(sim, worker, made, common)
                 made += 1
             meetings.bring(number, sim.difference(worker, common, sim.own(worker)))

@@ -1,0 +1,54 @@
+"""Local steps in proportion to workers' speeds: DyLU [Liu et al. 2024, arXiv:2401.09135]."""
+
+import math
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from fred.cluster.cluster import Cluster
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+
+
+class Paced(Protocol):
+    """A protocol whose slower workers may make fewer updates before they send, so that all take about as long.
+
+    Speeds are mean ones, without contention. The paper's fastest worker makes H updates. HALoS' published simulator paces
+    relative to a speed of 1 instead, which no worker needs to have: `pace_seconds`.
+
+    Four times 0.5 s, or twice 0.9 s and a little more:
+
+        >>> import fred
+        >>> from fred.protocols.outer_steps import OuterSteps
+        >>> cluster = fred.Cluster(workers=2, times=[0.5, 0.9])
+        >>> OuterSteps(period=4, paced=True).updates(cluster)
+        [4, 3]
+        >>> OuterSteps(period=4, paced=True, pace_seconds=0.25).updates(cluster)
+        [2, 2]
+    """
+
+    period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, before it sends")
+    paced: bool = Field(False, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
+    pace_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="seconds of a gradient with which a worker makes H updates, if `paced`; absent: the fastest worker's mean",
+        examples=[0.5],
+    )
+
+    @model_validator(mode="after")
+    def _paced_at_all(self) -> Self:
+        if self.pace_seconds is not None and not self.paced:
+            raise ValueError("`pace_seconds` needs `paced: true`")
+        return self
+
+    def updates(self, cluster: Cluster) -> list[int]:
+        """Return how many updates each worker makes before it sends.
+
+        Args:
+            cluster: whose workers' mean times tell their speeds.
+        """
+        rates = cluster.worker_rates()
+        if not self.paced:
+            return [self.period] * len(rates)
+        pace = max(rates) if self.pace_seconds is None else 1 / self.pace_seconds
+        return [max(1, math.ceil(self.period * rate / pace - 1e-9)) for rate in rates]
