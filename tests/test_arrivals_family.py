@@ -309,6 +309,23 @@ def test_who_sends_models_sends_no_gradients():
     assert set(schedule["bytes"][schedule.rows(Verb.ADD)].tolist()) == {4 * 36}
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "limit"),
+    [
+        ({"name": "delayed-nesterov", "gathered": 5, "spread": 0.26}, "0.25 with N = 5"),
+        ({"name": "delayed-nesterov", "spread": 0.51}, "0.5 with N = 3"),
+        ({"name": "halos", "spread": 0.07}, "0.06667 with N = 16"),
+        ({"name": "halos", "gathered": 1, "global_gathered": 3, "spread": 0.6}, "0.5 with N = 3"),
+    ],
+)
+def test_no_step_goes_against_the_momentum(algorithm, limit):
+    cluster = UNEQUAL | {"workers": 3}
+    with pytest.raises(FredError, match=rf"`spread` .* must not exceed 1 / \(N - 1\), {limit} .*against the momentum"):
+        outcome(algorithm, None, cluster)
+    at_the_limit = {"name": "delayed-nesterov", "gathered": 5, "spread": 0.25}
+    make_run({"learning_rate": RATE, **at_the_limit}, cluster=cluster)
+
+
 @pytest.mark.parametrize(("protocol", "said"), [({"grace": 0}, "grace"), ({"paced": 3}, "paced"), ({"period": 0}, "period")])
 def test_what_cannot_be_is_refused(protocol, said):
     with pytest.raises(FredError, match=said):

@@ -139,6 +139,13 @@ class Server(Component):
             raise ValueError("exactly one transformation must take the learning rate (sgd, adam, rmsprop, ...)")
         return optimizer
 
+    def check(self, workers: int) -> None:
+        """Refuse, with ValueError, a number of workers that the options do not fit.
+
+        Args:
+            workers: number of all workers.
+        """
+
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update.
 

@@ -190,6 +190,7 @@ class Run(Component):
     @model_validator(mode="after")
     def _fits(self) -> "Run":
         self.protocol.check(self.cluster)
+        self.algorithm.check(self.cluster.size)
         if self.task is None and self.has_target:
             raise ValueError("a target needs a `task`: without one only the timing is simulated")
         if self.task is None and self.evaluate.gradient_norm:

@@ -139,7 +139,21 @@ b <- mu b + mean of the last N D       (with every N-th, before the step; then s
     gathered: Count | None = Field(
         None, description="N: differences in each change of the momentum; absent: one of each worker"
     )
-    spread: Share = Field(0.0, description="c: share of the momentum's step with each difference that is not an N-th")
+    spread: Share = Field(
+        0.0, description="c: share of the momentum's step with each difference that is not an N-th; at most 1 / (N - 1)"
+    )
+
+    def check(self, workers: int) -> None:
+        for number in self._numbers(workers):
+            if self.spread * (number - 1) > 1 + 1e-9:
+                raise ValueError(
+                    f"`spread` ({self.spread:g}) must not exceed 1 / (N - 1), {1 / (number - 1):.4g} with N = {number} "
+                    "differences gathered: every N-th step would go against the momentum"
+                )
+
+    def _numbers(self, workers: int) -> tuple[int, ...]:
+        """Return N of each kind of server."""
+        return (self.gathered or workers,)
 
     def init(self, params: Params, workers: int) -> State:
         zeros = jax.tree.map(jnp.zeros_like, params)
@@ -192,6 +206,9 @@ w_s <- (1 - a) w_s + a w                 (when w has come)"""
     global_rate: Rate = Field(0.3, description="of the last server's steps")
     global_momentum: Momentum = Field(0.5, description="mu there")
     global_gathered: Count = Field(2, description="N there")
+
+    def _numbers(self, workers: int) -> tuple[int, ...]:
+        return (self.gathered or workers, self.global_gathered)
 
     def place(self, state: State, replica: int, replicas: int) -> State:
         """The state of a replica: the last one of all `replicas` has the global constants."""
