@@ -32,7 +32,6 @@ class Paced(Protocol):
     pace_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="seconds of a gradient with which a worker makes H updates, if `paced`; absent: the fastest worker's mean",
-        examples=[0.5],
     )
 
     @model_validator(mode="after")
