@@ -44,7 +44,7 @@ class Quorum(Protocol):
 
     faults: ClassVar[str] = (
         "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost. "
-        "All stop when those who will ever be there are fewer than a quorum."
+        "All stop when too few learners for a quorum will ever be there."
     )
 
     period: Count = Field(8, description="H: updates of the fastest learner, on average, from question to question")
@@ -109,7 +109,7 @@ class _Fragment:
         self._enough = sim.env.event()
 
     def is_hopeless(self) -> bool:
-        """Return True if those who have answered, and those who will ever be there, are too few."""
+        """Return True if too few learners have answered or will ever be there."""
         sim = self._sim
         if sim.faultless:
             return False
