@@ -7,13 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import cloudpickle
 import jax
 import pytest
 
+import fred
+from fred.components import registry
 from fred.errors import FredError
-from fred.process import environment, options
-from fred.running import agreement
+from fred.process import environment, options, remembered
+from fred.running import agreement, on_dask, work
+from fred.running.execution import execute
+from fred.running.order import Order
+from fred.running.units import units_of
 from tests.conftest import ROOT
+
+pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
 
 OTHERWISE: dict[str, Any] = {  # where a value of the option's type is not enough
     "jax_backend_target": "rpc:host",
@@ -141,3 +149,72 @@ except fred.FredError as error:
     print(error)
 """
     assert printed(program, **variables).startswith(said)
+
+
+SETTINGS: dict[str, Any] = {
+    "cluster": {"workers": 2},
+    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"},
+    "algorithm": {"name": "asgd", "learning_rate": 0.1, "optimizer": "adamw"},
+    "stop": {"updates": 10},
+}
+
+
+def params() -> str | None:
+    return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
+
+
+def test_a_unit_with_another_value_is_another_unit(tmp_path):
+    (unit,) = units_of(fred.scenario(SETTINGS))
+    with jax.enable_x64(True):
+        (other,) = units_of(fred.scenario(SETTINGS))
+    assert unit.identity != other.identity
+
+
+@pytest.mark.parametrize("option", ["jax_enable_x64", "jax_softmax_custom_jvp"])
+def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect(option):
+    """As if nothing had been computed before."""
+    usual = params()
+    with updated(option, True):
+        found = params()
+        remembered.forget(compiled=True)
+        assert params() == found
+    assert params() == usual
+    assert (found != usual) == (option == "jax_enable_x64")
+
+
+def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, tmp_path):
+    def changing(*what: Any) -> Any:
+        outcome = execute(*what)
+        jax.config.update("jax_enable_x64", True)
+        return outcome
+
+    monkeypatch.setattr(work, "execute", changing)
+    try:
+        with pytest.raises(FredError, match=r"^asgd/seed-0: jax_enable_x64 changed while it ran; set options of jax's "):
+            fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_process_with_other_values_computes_nothing_for_this_one():
+    units = units_of(fred.scenario(SETTINGS))
+    packed, order = cloudpickle.dumps(units[0]), Order.of(units)
+    for option, said in (
+        ("jax_enable_x64", "jax_enable_x64 is 'True' there, 'False' here"),
+        ("jax_scan3", "jax_scan3 is 'True' there, 'usual' here"),
+        ("jax_disable_jit", "jax_disable_jit is True: "),
+    ):
+        with updated(option, True):
+            assert f" would not come to the same: {said}" in str(on_dask._remote(order, packed))
+    with jax.enable_x64(True):
+        other = Order.of(units_of(fred.scenario(SETTINGS)))
+    assert "jax_enable_x64 is 'False' there, 'True' here" in str(on_dask._remote(other, packed))
+    assert isinstance(on_dask._remote(order, packed), dict)
+
+
+def test_modules_are_not_imported_for_another_platform(monkeypatch):
+    """Else jax might tell them so in its own words."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes on the CPU"):
+        registry.allow_import(["nowhere"])

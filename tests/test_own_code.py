@@ -98,16 +98,16 @@ class Folder:
 
     def run(self, module: str, path: str = "", **environment: str) -> tuple[float, str]:
         """`fred run --import module` in a process of its own: the virtual time of ten gradients, and what was printed."""
-        said = self.told(module, path, **environment)
+        said = self.told(module, path, environment=environment)
         assert (self.path / "out" / "summary.json").exists(), said
         return self.summary["virtual_seconds"], said
 
-    def told(self, module: str, path: str = "", stopped: bool = False, task: Any = None, **environment: str) -> str:
+    def told(self, module: str, path: str = "", stopped: bool = False, task: Any = None, environment: Any = ()) -> str:
         """What it prints, whether there is a result or not; `stopped`: interrupted after its first checkpoint."""
         scenario = TEN | {"cluster": {"workers": 1, "compute": f"{module}:Own"}} | ({"task": task} if task else {})
         (self.path / "ten.yaml").write_text(json.dumps(scenario))
         arguments = ["run", "ten.yaml", "--import", module, "--out", "out", "--no-report"]
-        return self._told(arguments=arguments, path=[path] * bool(path), environment=environment, stopped=stopped)
+        return self._told(arguments=arguments, path=[path] * bool(path), environment=dict(environment), stopped=stopped)
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from fred.errors import FredError
 
 _MAIN = ("__main__", "__mp_main__")  # as the program is called, also in the processes that it starts
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, of whatever environment
+_AT_START = ("sitecustomize", "usercustomize")  # Python's own to import, and mostly not the user's to change
 _DECLARED = "fred_inputs"
 
 
@@ -39,7 +41,7 @@ def facts() -> dict[str, str]:
     named = dict[str, str]()
     for name, module in _modules():
         if not _is_known(name, module):
-            _KNOWN[name] = _Known(module.__spec__, _digest(Path(str(module.__file__))), _inputs(module))
+            _KNOWN[name] = _Known(getattr(module, "__spec__", None), _digest(Path(str(module.__file__))), _inputs(module))
         known = _KNOWN[name]
         named |= {f"module {name}": known.code} | {f"input {each} of {name}": digest for each, digest in known.inputs.items()}
     return named
@@ -103,7 +105,8 @@ def place_of(function: Any) -> str:
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's."""
-    return not file.startswith("<") and not os.path.realpath(file).startswith(_places())
+    real = os.path.realpath(file)
+    return not (file.startswith("<") or real.startswith(_places()) or _INSTALLED & {*Path(real).parts})
 
 
 @cache
@@ -127,15 +130,16 @@ def _unsaid(own: Mapping[str, ModuleType]) -> str:
     lists = dict[int, str]()
     for name, module in own.items():
         file, declared = Path(str(module.__file__)), vars(module).get(_DECLARED)
-        if declared is None and file.read_bytes().strip():  # nothing is in most packages' `__init__.py`
+        if declared is None and file.read_bytes().strip() and name not in _AT_START:  # most packages' `__init__.py` is empty
             return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
-        if declared is not None and (other := lists.setdefault(id(declared), name)) != name:  # by `from other import *`
+        other = lists.setdefault(id(declared), name) if declared is not None else name
+        if own[other] is not module:  # by `from other import *`
             return f"{other} and {name} have one `{_DECLARED}` between them: write a list of its own into each"
     return ""
 
 
 def _is_known(name: str, module: ModuleType) -> bool:
-    return name in _KNOWN and _KNOWN[name].spec is module.__spec__
+    return name in _KNOWN and _KNOWN[name].spec is getattr(module, "__spec__", None)
 
 
 def _inputs(module: ModuleType) -> dict[str, str]:
