@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -165,6 +166,19 @@ class TestEntries:
         programs.put("jit_f-1", CODE)
         assert programs.get("jit_f-1") == CODE
         assert files(place) == [file]
+
+    def test_a_folder_renamed_by_hand_serves_no_other_machine(self, place):
+        other = {"cpu": "another"}
+        Programs(FACTS).put("jit_f-1", CODE)
+        Programs(other).put("jit_f-2", CODE)
+        ours, theirs = (
+            next(file.parent for file in files(place) if Programs(facts)._name in file.parts) for facts in (FACTS, other)
+        )
+        shutil.rmtree(theirs)
+        ours.rename(theirs)
+        assert Programs(other).get("jit_f-1") is None
+        theirs.rename(ours)
+        assert Programs(FACTS).get("jit_f-1") == CODE
 
     def test_every_flipped_bit_is_found(self, place):
         programs = Programs(FACTS)

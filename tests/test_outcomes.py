@@ -173,7 +173,7 @@ def test_a_machine_of_a_cluster_sends_the_units_files_and_saves_nothing_else(mon
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "save", lambda *what: saved.append(what))
     (unit, *_) = units_of(fred.scenario(SETTINGS))
-    order = Order.of([unit], {})
+    order = Order.of([unit])
     files = on_dask._remote(order, cloudpickle.dumps(unit))
     assert isinstance(files, dict)
     for name, content in files.items():
@@ -188,11 +188,11 @@ def test_an_older_process_uses_what_was_compiled_before_only_where_that_was_aske
     monkeypatch.setenv("FRED_CACHE", str(tmp_path))
     (unit, *_) = units_of(fred.scenario(SETTINGS))
     with compiled.unused():
-        fresh = Order.of([unit], {})
+        fresh = Order.of([unit])
     seen: list[Any] = []
     monkeypatch.setattr(work, "compute", lambda *what: seen.append(compiled.folder()))
     monkeypatch.setattr(work, "do", lambda *what, **more: seen.append(compiled.folder()))
-    for order, expected in ((fresh, None), (Order.of([unit], {}), tmp_path / "compiled")):
+    for order, expected in ((fresh, None), (Order.of([unit]), tmp_path / "compiled")):
         assert on_dask._remote(order, cloudpickle.dumps(unit)) == {}
         assert side_by_side._share(order, cloudpickle.dumps([unit]), tmp_path) == ""
         assert seen[-2:] == [expected, expected]

@@ -158,7 +158,7 @@ def test_processes_compute_with_the_modules_of_now(tmp_path, monkeypatch):
         )
         fred.run(scenario, out=tmp_path / "out", jobs=2)
         found.append(digests(tmp_path / "out"))
-        with pytest.warns(UserWarning, match="computed anew: an? "):
+        with pytest.warns(UserWarning, match="computed again: an? "):
             fred.run(scenario, out=tmp_path / "out")
         assert digests(tmp_path / "out") == found[-1]
     assert found[0] != found[1]

@@ -1,106 +1,86 @@
-"""The user's own code: the files that it consists of, and what it reads while it is imported, each by a digest.
+"""The user's own code: its modules, and the data that they say they read, each by a digest.
 
-What belongs neither to Python nor to an installed package nor to FRED is the user's. From the first import that was allowed on,
-an audit hook hears of every file that the user's functions open, and `os.environ` of every variable that they ask for. What is
-read while modules are imported is known before a run begins, and tells, with everything else, whether it has been done before.
-What is read later, and what comes from other programs, the network or lists of files, is not known then.
+A module is the user's if it belongs neither to Python nor to an installed package nor to FRED. Nobody can see all that code
+reads, so each module says it: `fred_inputs` lists files, relative to the module's, and variables as `$NAME`; `[]` means none.
 """
 
 import hashlib
-import importlib.util
 import os
 import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
-_OUTSIDE = {  # audit events of what has no digest
-    "ctypes.dlopen": "a library",
-    "os.exec": "another program",
-    "os.listdir": "a list of files",
-    "os.posix_spawn": "another program",
-    "os.scandir": "a list of files",
-    "os.system": "another program",
-    "socket.connect": "the network",
-    "sqlite3.connect": "a database",
-    "subprocess.Popen": "another program",
-}
+from fred.errors import FredError
+
 _MAIN = ("__main__", "__mp_main__")  # as the program is called, also in the processes that it starts
 _FRED = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
-_JAX = ("/jax/_src/compiler.py", "/jax/_src/xla_bridge.py")  # what these read is their own affair
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of packages, of whatever environment
+_AT_START = ("sitecustomize", "usercustomize")  # Python's own to import, and mostly not the user's to change
+_DECLARED = "fred_inputs"
 
 
-@dataclass
-class _Seen:
-    """What has been seen in this process."""
+class _Known(NamedTuple):
+    """A module as it was when it was first seen."""
 
-    files: dict[str, str] = field(default_factory=dict)  # by path
-    variables: dict[str, str] = field(default_factory=dict)
-    late: str = ""  # the first thing that is not known before a run
-    importing: int = 0  # imports that are going on, one inside the other
-    covered: int = 0  # what is read now has a digest of its own
-    busy: bool = False  # making a digest, for which files are opened too
+    spec: Any  # another one after each import
+    code: str  # digest of its file
+    inputs: dict[str, str]  # digests of what it says it reads
 
 
-_seen = _Seen()
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """While it lasts, what the user's code reads counts as a part of it."""
-    _listen()
-    _seen.importing += 1
-    try:
-        yield
-    finally:
-        _seen.importing -= 1
-        _add_loaded()
-
-
-@contextmanager
-def covered() -> Iterator[None]:
-    """While it lasts, nothing that the user's code reads counts: what it makes of that will be told by a digest."""
-    _seen.covered += 1
-    try:
-        yield
-    finally:
-        _seen.covered -= 1
+_KNOWN: dict[str, _Known] = {}  # by the module's name
 
 
 def facts() -> dict[str, str]:
-    """The modules of the user's that are loaded, and what was read while they were imported: names and digests."""
-    modules, named = _add_loaded(), dict[str, str]()
-    for file, digest in sorted(_seen.files.items()):
-        name = f"module {modules[file]}" if file in modules else f"file {Path(file).name}"
-        named[name] = named.get(name, "") + digest
-    return named | {f"variable {name}": digest for name, digest in sorted(_seen.variables.items())}
+    """Return the digests of the user's modules and of what they say they read, as at their import. Raises FredError."""
+    named = dict[str, str]()
+    for name, module in _modules():
+        if not _is_known(name, module):
+            _KNOWN[name] = _Known(getattr(module, "__spec__", None), _digest(Path(str(module.__file__))), _inputs(module))
+        known = _KNOWN[name]
+        named |= {f"module {name}": known.code} | {f"input {each} of {name}": digest for each, digest in known.inputs.items()}
+    return named
 
 
-def installed() -> list[str]:
-    """The packages, with their versions, that the user's code can import."""
-    return sorted({found.name for place in sys.path for found in Path(place).glob("*.dist-info")})
+def unknown(modules: Iterable[str]) -> str:
+    """Return why nobody can tell what the user's code does; empty if `facts` tells it.
 
-
-def unknown() -> str:
-    """Why it cannot be known what the user's code does, if so."""
+    Args:
+        modules: names of those whose classes take part.
+    """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
         return "an interactive session can change its code; with `fred run --import` it would be kept"
-    if os.path.realpath(main).startswith(_FRED) or (Path(main).stem == "fred" and not is_own(main)):
-        return _seen.late
-    return f"a program ({Path(main).name}) can change what it has imported; with `fred run --import` it would be kept"
+    if not os.path.realpath(main).startswith(_FRED) and (Path(main).stem != "fred" or is_own(main)):
+        return f"a program ({Path(main).name}) can change what it has imported; with `fred run --import` it would be kept"
+    own = dict(_modules())
+    for name in {*modules, *own}:
+        if not Path(getattr(sys.modules.get(name), "__file__", None) or "/").is_file():
+            return f"the module {name} is not in a file of its own"
+    return _unsaid(own)
 
 
 def late() -> str:
-    """What the user's code did whose outcome is not known before a run, if anything."""
-    return _seen.late
+    """Return what the user's code did since `facts` was asked that those do not tell, in words; empty if they do."""
+    for name, module in _modules():
+        if not _is_known(name, module):
+            return f"its code imports {name} while it runs"
+        try:
+            if _inputs(module) != _KNOWN[name].inputs:
+                return f"what {name} reads changed while it ran"
+        except FredError as error:
+            return str(error)
+    return ""
+
+
+def installed() -> list[str]:
+    """Return the packages, with their versions, that the user's code can import."""
+    return sorted({found.name for place in sys.path for found in Path(place).glob("*.dist-info")})
 
 
 def line_of(error: BaseException | None) -> str:
@@ -125,7 +105,8 @@ def place_of(function: Any) -> str:
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is the user's."""
-    return not file.startswith("<") and not os.path.realpath(file).startswith(_places())
+    real = os.path.realpath(file)
+    return not (file.startswith("<") or real.startswith(_places()) or _INSTALLED & {*Path(real).parts})
 
 
 @cache
@@ -137,98 +118,64 @@ def _places() -> tuple[str, ...]:
     return _FRED, *(f"{os.path.realpath(folder)}{os.sep}" for folder in folders)
 
 
-def _add_loaded() -> dict[str, str]:
-    """The files of the user's modules, and the modules' names; those of which nothing was known yet are added."""
-    loaded = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
-    modules = {os.path.realpath(file): name for name, file in loaded if file and name not in _MAIN and is_own(file)}
-    for file, name in modules.items():
-        if not Path(file).is_file():
-            _too_late(f"the module {name} is not in a file of its own")
-        elif file not in _seen.files:
-            _add(file)
-    return modules
+def _modules() -> Iterator[tuple[str, ModuleType]]:
+    """Yield the names and objects of the user's modules that are loaded. A package without a file has no code."""
+    for name, module in sorted(sys.modules.items()):
+        if name not in _MAIN and (file := getattr(module, "__file__", None)) and is_own(file):
+            yield name, module
 
 
-def _add(file: str) -> None:
-    """A file is a part of the user's code."""
-    _seen.busy = True
+def _unsaid(own: Mapping[str, ModuleType]) -> str:
+    """Return which module does not say what it reads, and what to write into it, in words; empty if all do."""
+    lists = dict[int, str]()
+    for name, module in own.items():
+        file, declared = Path(str(module.__file__)), vars(module).get(_DECLARED)
+        if declared is None and file.read_bytes().strip() and name not in _AT_START:  # most packages' `__init__.py` is empty
+            return f"{name} does not say what it reads: write `{_DECLARED} = []` into {file.name}, or its files and $VARIABLES"
+        other = lists.setdefault(id(declared), name) if declared is not None else name
+        if own[other] is not module:  # by `from other import *`
+            return f"{other} and {name} have one `{_DECLARED}` between them: write a list of its own into each"
+    return ""
+
+
+def _is_known(name: str, module: ModuleType) -> bool:
+    return name in _KNOWN and _KNOWN[name].spec is getattr(module, "__spec__", None)
+
+
+def _inputs(module: ModuleType) -> dict[str, str]:
+    """Return the digests of the files and variables that a module says it reads. Raises FredError."""
+    declared, file = vars(module).get(_DECLARED, []), str(module.__file__)
+    if not isinstance(declared, list) or not all(isinstance(each, str | Path) for each in declared):
+        raise FredError(f"{file}: `{_DECLARED}` is {declared!r}; expected a list of paths and $VARIABLES")
+    return {str(each): _of_variable(str(each)[1:]) if str(each)[:1] == "$" else _of_file(each, file) for each in declared}
+
+
+def _of_variable(name: str) -> str:
+    value = os.environ.get(name)
+    return "unset" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
+
+
+def _of_file(path: str | Path, module: str) -> str:
+    file = Path(module).parent / path
+    if not file.is_file():
+        raise FredError(
+            f"{module}: `{_DECLARED}` names {file}, which is no file; expected paths as seen from the module's folder"
+        )
+    return _digest(file)
+
+
+def _digest(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes; "absent" for what is not a file. Raises FredError for what cannot be read."""
     try:
-        _seen.files[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).is_file() else "absent"
-    except OSError:
-        _seen.files[file] = "unreadable"
-    finally:
-        _seen.busy = False
+        facts = file.stat()
+        return _digest_of(file, (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns))
+    except (FileNotFoundError, NotADirectoryError):
+        return "absent"
+    except OSError as error:
+        raise FredError(f"cannot read {file}: {error.strerror or error}") from None
 
 
-def _too_late(what: str) -> None:
-    _seen.late = _seen.late or what
-
-
-def _listen() -> None:
-    """From now on, hear of what is read."""
-    if not isinstance(os.environ, _Environment):
-        sys.addaudithook(_heard)
-        os.environ.__class__ = _Environment
-
-
-def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    """The audit hook."""
-    if event == "open":
-        path, _, flags = arguments
-        if isinstance(path, str | bytes) and flags & os.O_ACCMODE != os.O_WRONLY and _by_the_user(sys._getframe(1)):
-            _opened(os.path.realpath(os.fsdecode(path)))
-    elif event in _OUTSIDE and not _imports(caller := sys._getframe(1)) and _by_the_user(caller):
-        _too_late(f"its code asks for {_OUTSIDE[event]}")
-
-
-def _opened(file: str) -> None:
-    if file.endswith(".pyc") and Path(file).parent.name == "__pycache__":
-        with suppress(ValueError):
-            file = importlib.util.source_from_cache(file)
-    if not is_own(file):
-        return
-    if Path(file).exists() and not Path(file).is_file():
-        _too_late(f"its code reads {file}")
-    elif _seen.importing:
-        _add(file)
-    elif file not in _seen.files:
-        _too_late(f"its code reads {Path(file).name} while it runs")
-
-
-class _Environment(type(os.environ)):  # type: ignore[misc]
-    """`os.environ`, which notes for which variables the user's code asks."""
-
-    def __getitem__(self, name: str) -> str:
-        if _by_the_user(sys._getframe(1)):
-            _asked(name, self._data.get(self.encodekey(name)))
-        return str(super().__getitem__(name))
-
-    def __iter__(self) -> Iterator[str]:
-        if _by_the_user(sys._getframe(1)):
-            for name, value in self._data.items():
-                _asked(self.decodekey(name), value)
-        return super().__iter__()
-
-
-def _asked(name: str, value: bytes | None) -> None:
-    if _seen.importing:
-        _seen.variables.setdefault(name, hashlib.sha256(value or b"").hexdigest() if value is not None else "unset")
-    elif name not in _seen.variables:
-        _too_late(f"its code asks for the variable {name} while it runs")
-
-
-def _imports(frame: FrameType) -> bool:
-    """Whether this is Python looking for a module."""
-    return frame.f_code.co_filename.startswith("<frozen importlib")
-
-
-def _by_the_user(frame: FrameType | None) -> bool:
-    """Whether this is done for the user's code: by itself or by what it calls, but not by a package that it imports."""
-    while frame is not None and not (_seen.busy or _seen.covered):
-        file = frame.f_code.co_filename
-        if is_own(file):
-            return True
-        if file.endswith(_JAX) or (frame.f_code.co_name == "<module>" and not file.startswith("<")):
-            return False
-        frame = frame.f_back
-    return False
+@lru_cache(1024)
+def _digest_of(file: Path, _: tuple[int, ...]) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from typing import Any
 
 from fred.components import own_code
 from fred.errors import FredError
+from fred.process import options
 
 REGISTRY: dict[str, dict[str, str]] = {
     "algorithm": {
@@ -268,18 +269,19 @@ def allow_import(modules: Iterable[str]) -> None:
         modules: names as in an import statement.
     """
     for module in modules:
+        options.check_platforms()  # else the module might be told so by jax, in its own words
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may have been written just now
         try:
-            with own_code.importing():
-                importlib.import_module(module)
+            importlib.import_module(module)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = "" if isinstance(error, (SyntaxError, ModuleNotFoundError)) else f" ({last.filename}, line {last.lineno})"
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
+        own_code.facts()  # as the modules and their data are now
         _importable.add(module)
 
 

@@ -41,7 +41,7 @@ class AboutUnit(BaseModel):
     files: dict[str, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # that it took
-    late: str = ""  # what the user's code did whose outcome is not known before a run
+    late: str = ""  # what the user's code did while it ran that no identity tells
     digest: str = ""  # of all of this
 
     def signed(self) -> "AboutUnit":

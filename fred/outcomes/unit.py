@@ -1,4 +1,4 @@
-"""The unit of work: one run with one seed, with an identity that tells whether it has been done before."""
+"""The unit of work: one run with one seed, identified by a hash of everything its outcome depends on."""
 
 import hashlib
 import json
@@ -41,12 +41,17 @@ class Unit:
     seed: int
     inline: bool = False
     data: str | None = field(init=False, compare=False)  # SHA-256; None: there are none, or they follow from options and seed
+    environment: dict[str, str] = field(init=False, compare=False)  # the numeric one
+    unknown: str = field(init=False, compare=False)  # why nobody can tell whether it has been done before, if so
     identity: str = field(init=False, compare=False)  # SHA-256 of everything that its outcome depends on
 
     def __post_init__(self) -> None:
-        """Found out now, and sent along: later, or in another process, other modules of the user's may be loaded."""
+        """Find out now what is sent along: later, or in another process, other modules of the user's may be loaded."""
         with blamed(self.name, self.run):
             object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
+        modules = {name.partition(":")[0] for name in own_classes(self.run)}
+        object.__setattr__(self, "environment", environment.describe())
+        object.__setattr__(self, "unknown", own_code.unknown(modules) if modules else "")
         object.__setattr__(self, "identity", self._identity())
 
     @property
@@ -59,11 +64,6 @@ class Unit:
         """Whether classes of the user's own take part."""
         return bool(own_classes(self.run))
 
-    @property
-    def unknown(self) -> str:
-        """Why it cannot be known whether it has been done before, if so."""
-        return own_code.unknown() if self.own else ""
-
     def _identity(self) -> str:
         facts = {
             "name": self.name,
@@ -72,12 +72,13 @@ class Unit:
             "inline": self.inline,
             "data": self.data,
             **circumstances(self.own),
+            "unknown": uuid.uuid4().hex if self.unknown else "",  # never the same twice
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def circumstances(own: bool) -> dict[str, Any]:
-    """What bits depend on beside what is asked for; if it cannot be known, it is never the same twice.
+    """Return what bits depend on beside what is asked for.
 
     Args:
         own: whether classes of the user's own take part.
@@ -87,7 +88,6 @@ def circumstances(own: bool) -> dict[str, Any]:
         "fred": code_of_fred(),
         "own": own_code.facts() if own or registry.imported() else {},
         "installed": own_code.installed() if own else [],
-        "unknown": uuid.uuid4().hex if own and own_code.unknown() else "",
     }
 
 

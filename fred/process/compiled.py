@@ -110,7 +110,7 @@ class Programs:
         except OSError:
             return None
         program = entry[_DIGEST:]
-        if entry[:_DIGEST] != _digest(key, program):
+        if entry[:_DIGEST] != self._digest(key, program):
             return None
         with suppress(OSError):
             os.utime(file)
@@ -124,7 +124,7 @@ class Programs:
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_ours(file.parent)
-            _write(file, _digest(key, program) + program)
+            _write(file, self._digest(key, program) + program)
             self._unseen += _DIGEST + len(program)
             if self._unseen > self._limit // 16:
                 self._unseen = 0
@@ -132,13 +132,13 @@ class Programs:
         except OSError:
             return
 
+    def _digest(self, key: str, program: bytes) -> bytes:
+        """Bind a program to its key and to the machine and software, whose folder somebody could rename."""
+        return hashlib.sha256(f"{self._name} {key}".encode() + b"\0" + program).digest()
+
     def _file(self, key: str) -> Path | None:
         root = folder()
         return root and root / self._name / (hashlib.sha256(key.encode()).hexdigest() + _SUFFIX)
-
-
-def _digest(key: str, program: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + b"\0" + program).digest()
 
 
 def _check_ours(place: Path) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from fred.errors import FredError
+from fred.process import options
 from fred.version import __version__
 
 _X86_NAMES, _ARM64_NAMES = ("x86_64", "AMD64"), ("aarch64", "arm64")
@@ -26,11 +27,6 @@ _ARM64 = {  # LLVM's pass that fuses multiplications and additions; vectors of S
 } | _KERNELS
 _NO_YNNPACK = {"--xla_cpu_experimental_ynn_fusion_type": ""}  # it has no such kernels for CPUs without fused multiply-add
 _LAPACK = {"OPENBLAS_NUM_THREADS": "1"}  # and kernels for one CPU: for orthogonal first weights
-_DRAWS = {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_RANDOM_SEED_OFFSET": "0", "JAX_THREEFRY_PARTITIONABLE": "1"}
-_USUAL = {  # what jax does unless it is told otherwise, and what FRED is written for
-    "JAX_NUMPY_RANK_PROMOTION": "allow",
-    "JAX_TRANSFER_GUARD": "allow",
-}
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _CPU_MODEL = (  # of x86-64's and of arm64's, what does not change from minute to minute
     *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
@@ -59,28 +55,28 @@ def prepare() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of some CPUs XLA says, with each program it reads, that they differ
 
 
-def check() -> str:
-    """The platform on which jax computes. Imports jax. Raises FredError for variables that leave it none."""
+def check() -> None:
+    """Raise FredError where a variable or an option of jax's leaves FRED nothing to compute with. Imports jax."""
     import jax
 
     threads = os.environ.get("FRED_THREADS", "1")
     if not (threads.isascii() and threads.isdecimal() and int(threads[:9])):
         raise FredError(f"FRED_THREADS={threads}: expected a number of threads, or leave it unset")
+    options.check()
     try:
         backend = str(jax.default_backend())
-    except RuntimeError as error:
-        platforms = os.environ.get("JAX_PLATFORMS", "")
-        raise FredError(f"JAX_PLATFORMS={platforms}: jax cannot start: {error}; leave the variable unset") from None
-    if backend == "cpu" and os.environ.get("PJRT_NPROC") == "1":
+    except Exception as error:  # of whatever kind: other libraries raise it
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FredError(f"jax cannot start on the CPU: {said}; leave variables that begin with JAX_ unset") from None
+    if backend != "cpu":
+        raise FredError(f"jax computes on {backend}: {options.ON_CPU}; import fred before jax, or set JAX_PLATFORMS=cpu")
+    if os.environ.get("PJRT_NPROC") == "1":
         _keep_programs()
-    return backend
 
 
 def describe() -> dict[str, str]:
     """Everything that identifies the numeric environment, as recorded in a manifest. Imports jax. Raises FredError."""
-    import jax
-
-    backend = check()
+    check()
     facts = {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "system": platform.system(),
@@ -90,18 +86,8 @@ def describe() -> dict[str, str]:
     wanted = _wanted()
     facts |= {"PJRT_NPROC": os.environ.get("PJRT_NPROC", ""), "XLA_FLAGS": " ".join(_others_flags(_own()))}
     facts["unprepared"] = " ".join(name for name in wanted if os.environ.get(name) != wanted[name])
-    facts["backend"] = backend
-    for option in (
-        "jax_default_matmul_precision",
-        "jax_default_prng_impl",
-        "jax_enable_x64",
-        "jax_exec_time_optimization_effort",
-        "jax_optimization_level",
-        "jax_random_seed_offset",
-        "jax_threefry_partitionable",
-    ):
-        facts[option] = str(getattr(jax.config, option))
-    return facts
+    facts["backend"] = "cpu"
+    return facts | options.telling()
 
 
 @cache
@@ -175,9 +161,8 @@ def _wanted() -> dict[str, str]:
         **lapack,
         "PJRT_NPROC": os.environ.get("FRED_THREADS", "1"),
         "XLA_FLAGS": " ".join([*_others_flags(own), *(f"{name}={value}" for name, value in own.items())]),
-        "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
-        **_DRAWS,
-        **{name: value for name, value in _USUAL.items() if name in os.environ},
+        "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS") or "cpu",
+        **{name: value for name, value in options.variables().items() if name in os.environ},
     }
 
 

@@ -11,9 +11,12 @@ from functools import _lru_cache_wrapper, lru_cache, wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from fred.process import options
+
 T = TypeVar("T")
 _DATA: "list[_lru_cache_wrapper[Any]]" = []
 _CODE: "list[_lru_cache_wrapper[Any]]" = []
+_OPTIONS: list[dict[str, str]] = []  # jax's, at the experiment before
 
 
 def data(size: int) -> "Callable[[Callable[..., T]], _lru_cache_wrapper[T]]":
@@ -75,11 +78,13 @@ def with_each(function: "Callable[..., T]") -> "Callable[..., T]":
 
 
 def forget(compiled: bool) -> None:
-    """Before an experiment: data are read again, and, if components are the user's own, what their functions have come to.
+    """Forget, before an experiment, what was read from files; and what code has come to, where jax's options have changed.
 
     Args:
-        compiled: whether what jax has compiled is forgotten, too.
+        compiled: whether to forget what code has come to, compiled programs among it, in any case.
     """
+    if (now := [options.telling()]) != _OPTIONS:
+        _OPTIONS[:], compiled = now, True
     for cache in [*_DATA, *(_CODE if compiled else ())]:
         cache.cache_clear()
     if compiled and "jax" in sys.modules:

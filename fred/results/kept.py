@@ -58,7 +58,7 @@ def said_anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, .
     for unit in units:
         if objections.get(unit):
             said.setdefault(objections[unit], []).append(f"{unit.name} with seed {unit.seed}")
-    return tuple(f"{_some(names)} computed anew: {reason}" for reason, names in said.items())
+    return tuple(f"{_some(names)} computed again: {reason}" for reason, names in said.items())
 
 
 def _some(names: list[str], shown: int = 3) -> str:
@@ -83,5 +83,5 @@ def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str
         return f"{done} of {number} units are kept{part}; the same command goes on from there"
     for unit in units:
         if (stage / unit.folder / stored.ABOUT).exists():
-            return f"what was done will be computed anew: {stored.objection(unit, stage / unit.folder)}"
+            return f"what was done will be computed again: {stored.objection(unit, stage / unit.folder)}"
     return ""

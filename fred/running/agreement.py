@@ -1,4 +1,4 @@
-"""Whether another process would come to the same bits: by FRED's code, the user's own, and the numeric environment."""
+"""Compares what decides the bits in two processes: FRED's code, the user's own, and the numeric environment."""
 
 from fred.components import own_code
 from fred.outcomes.unit import code_of_fred
@@ -6,26 +6,27 @@ from fred.process import environment
 
 
 def here() -> dict[str, str]:
-    """What, beside the user's own code, decides the bits in this process."""
+    """Return what decides the bits in this process, except the user's own code."""
     return {"FRED": code_of_fred(), **environment.describe()}
 
 
-def objection(expected: dict[str, str]) -> str:
-    """What differs in this process from what is expected; empty if nothing does. Of the user's code what both have counts.
+def objection(expected: dict[str, str], code: dict[str, str]) -> str:
+    """Return what another process and this one do not have in common, in words; empty if they would come to the same bits.
 
     Args:
-        expected: facts by name, as `here` and the user's own code give them in another process.
+        expected: what `here` returns in the other process.
+        code: the user's own code there, of which only what both processes have counts.
 
-    >>> objection(here())
+    >>> objection(here(), {})
     ''
     """
-    found = here() | own_code.facts()
-    differing = [name for name, value in expected.items() if found.get(name, value) != value]
-    return "; ".join(_difference(name, expected[name], found[name]) for name in differing)
+    found, own = here(), own_code.facts()
+    differing = [name for name in expected | found if expected.get(name) != found.get(name)]
+    said = [_difference(name, expected.get(name, "usual"), found.get(name, "usual")) for name in differing]
+    return "; ".join([*said, *(f"the {name} is not the same" for name in code if own.get(name, code[name]) != code[name])])
 
 
 def _difference(name: str, expected: str, found: str) -> str:
-    """In words; without the digests of the user's code and of variables."""
-    if name == "FRED":
+    if name == "FRED":  # whose digest tells nobody anything
         return f"FRED's code is not the same (version {found.split()[0]} there, {expected.split()[0]} here)"
-    return f"the {name} is not the same" if " " in name else f"{name} is {found!r} there, {expected!r} here"
+    return f"{name} is {found!r} there, {expected!r} here"

@@ -10,7 +10,7 @@ from typing import Any
 from fred.errors import FredError
 from fred.outcomes.unit import Unit
 from fred.process.progress import OfRuns
-from fred.running import agreement, timings, work
+from fred.running import timings, work
 from fred.running.execution import Following
 from fred.running.order import Order
 from fred.running.timings import Timings
@@ -38,7 +38,7 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
-    order = Order.of(units, agreement.here())
+    order = Order.of(units)
     with client:
         units = timings.in_order(units)
         packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand

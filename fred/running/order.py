@@ -22,20 +22,16 @@ class Order(NamedTuple):
     imports: Sequence[str]
     expected: dict[str, str]  # what has to be the same there
     own: bool  # whether classes of the user's own take part
+    code: dict[str, str]  # these classes' modules and what they read; where a process has them, they have to be the same
     number: str  # of the experiment
     cached: bool  # whether programs that were compiled before may be used
 
     @classmethod
-    def of(cls, units: Sequence[Unit], expected: dict[str, str]) -> "Order":
-        """For these units.
-
-        Args:
-            units: what is to be computed elsewhere.
-            expected: what has to be the same there, beside the user's own code.
-        """
+    def of(cls, units: Sequence[Unit]) -> "Order":
+        """Make the order for these units, which are to be computed elsewhere."""
         own = any(unit.own for unit in units)
-        facts = own_code.facts() if own else {}
-        return cls(registry.imported(), expected | facts, own, uuid.uuid4().hex, compiled.folder() is not None)
+        code = own_code.facts() if own else {}
+        return cls(registry.imported(), agreement.here(), own, code, uuid.uuid4().hex, compiled.folder() is not None)
 
     def heeded(self) -> AbstractContextManager[None]:
         """While it lasts, what was compiled before is used only where the experiment may, by however old a process."""
@@ -56,7 +52,10 @@ class Order(NamedTuple):
         return content
 
     def _compare(self) -> None:
-        differing = agreement.objection(self.expected)
+        try:
+            differing = agreement.objection(self.expected, self.code)
+        except FredError as error:  # nothing can be computed there
+            differing = str(error)
         if differing:
             who = f"process {os.getpid()} on {platform.node()}"
             raise FredError(f"{who} would not come to the same: {differing}; start it anew, with the same code and settings")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fred.errors import FredError
 from fred.outcomes import stored
-from fred.outcomes.unit import Unit, code_of_fred
+from fred.outcomes.unit import Unit
 from fred.process import garbage
 from fred.process.progress import OfRuns
 from fred.running import companions, timings, work
@@ -49,7 +49,7 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
 
     if any(unit.own for unit in units):
         companions.end()  # in which there may be older modules of the user's
-    order, ordered = Order.of(units, {"FRED": code_of_fred()}), timings.in_order(units)
+    order, ordered = Order.of(units), timings.in_order(units)
     packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
         try:

@@ -13,6 +13,7 @@ from fred.errors import FredError
 from fred.files.lock import held
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit
+from fred.process import environment
 from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, execute
 from fred.running.timings import Timings
@@ -85,6 +86,11 @@ def compute(unit: Unit, folder: Path, following: Following, timings: Timings) ->
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings)
     if unit.data not in (None, outcome.data_digest):
         raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
+    if changed := {name for name, _ in environment.describe().items() ^ unit.environment.items()}:
+        names = ", ".join(sorted(changed))
+        raise FredError(
+            f"{unit.folder}: {names} changed while it ran; set options of jax's where a module is imported, or before"
+        )
     stored.write(outcome, unit, folder, began, timings.files(outcome.schedule))
     if len(outcome.schedule) > _LONG:
         gc.collect()
@@ -138,8 +144,9 @@ class _Diary:
             (self._folder / _TOLD).write_text(f"{fraction:.4f}")
 
     def _due(self) -> bool:
-        known = not (self._unit.own and own_code.late())  # else nobody could go on from it
-        return known and time.monotonic() - self._saved > checkpoints.EVERY
+        if time.monotonic() - self._saved <= checkpoints.EVERY:
+            return False
+        return not self._unit.unknown and not (self._unit.own and own_code.late())  # else nobody could go on from it
 
     def _save(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)

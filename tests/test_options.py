@@ -1,0 +1,238 @@
+"""jax's options: each is decided, and none changes bits in silence, whether by a variable or by `jax.config.update`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+import jax
+import pytest
+
+import fred
+from fred.components import registry
+from fred.errors import FredError
+from fred.process import environment, options, remembered
+from fred.running import agreement, on_dask, work
+from fred.running.execution import execute
+from fred.running.order import Order
+from fred.running.units import units_of
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
+
+OTHERWISE: dict[str, Any] = {  # where a value of the option's type is not enough
+    "jax_backend_target": "rpc:host",
+    "jax_default_device": "gpu",
+    "jax_exec_time_optimization_effort": 0.5,
+    "jax_pjrt_client_create_options": "key:value",
+    "jax_platforms": "cuda",
+}
+ONCE = ("jax_num_cpu_devices",)  # jax takes no other value once it computes
+UPDATABLE = sorted((options.refused.keys() | options.recorded.keys()) - {*ONCE})
+
+
+def other(option: str) -> Any:
+    """A value that is not the usual one."""
+    kind, positional, named = jax.config.meta[option]
+    usual = (options.fixed | options.refused | options.recorded)[option]
+    if option in OTHERWISE:
+        return OTHERWISE[option]
+    if kind == "enum":
+        return next(each for each in named.get("enum_values", positional) if each not in usual)
+    if kind == "enum_class":
+        return next(each for each in named["enum_class"] if each not in usual)
+    return {bool: not usual[0], int: 7, float: 0.5, str: "other"}[kind]
+
+
+@contextmanager
+def updated(option: str, value: Any) -> Iterator[None]:
+    names = [name for name in jax.config.values if name.startswith("jax_transfer_guard")] if "guard" in option else []
+    before = {name: jax.config.values[name] for name in [option, *names]}
+    jax.config.update(option, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            jax.config.update(name, old)
+
+
+def printed(program: str, **variables: str) -> str:
+    """What a fresh process prints, whose variables are none of jax's but these."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JAX", "XLA", "PJRT"))}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, cwd=ROOT, env=env | variables, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_option_is_decided_once():
+    """Those of parts that jax imports later among them; none that an older jax had is left."""
+    groups = (options.harmless, options.fixed.keys(), options.refused.keys(), options.recorded.keys())
+    decided = [option for group in groups for option in group]
+    assert sorted(set(decided)) == sorted(decided)
+    parts = "import jax, jax._src.test_util, jax._src.test_loader, jax.experimental.pallas"
+    undecided = {*printed(f"{parts}; print(*jax.config.values)").split(), *jax.config.values} ^ {*decided}
+    assert not undecided, f"decide in fred/process/options.py what {', '.join(sorted(undecided))} could do to the bits"
+
+
+def test_usual_values_are_those_of_jax_itself():
+    program = """
+import jax
+found = dict(jax.config.values)
+from fred.process import options
+known = options.fixed | options.refused | options.recorded
+print([option for option, usual in known.items() if found[option] not in usual])
+"""
+    assert printed(program) == "[]\n"
+
+
+REFUSED = [*options.fixed, *(option for option in UPDATABLE if option in options.refused)]
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_a_value_with_which_fred_does_not_compute_is_refused_in_a_line(option):
+    value = other(option)
+    with updated(option, value), pytest.raises(FredError) as raised:
+        environment.describe()
+    assert str(raised.value).startswith(f"{option} is {value!r}: ")
+    assert str(raised.value).endswith(f", and the variable {option.upper()} unset")
+    assert "\n" not in str(raised.value)
+    environment.check()
+
+
+@pytest.mark.parametrize("option", [option for option in UPDATABLE if option in options.recorded])
+def test_another_value_is_recorded(option):
+    value, before = other(option), environment.describe()
+    with updated(option, value):
+        assert environment.describe() == before | {option: str(value)}
+        assert option in agreement.objection(before | {"FRED": agreement.here()["FRED"]}, {})
+    assert environment.describe() == before
+
+
+def test_a_context_managers_value_counts():
+    assert environment.describe()["jax_enable_x64"] == "False"
+    with jax.enable_x64(True):
+        assert environment.describe()["jax_enable_x64"] == "True"
+
+
+def test_options_that_jax_gains_or_loses_do_no_harm(monkeypatch):
+    """All values of a new one are recorded, as nobody knows which is the usual one."""
+    found = {name: value for name, value in jax.config.values.items() if name not in ("jax_disable_jit", "jax_scan3")}
+    monkeypatch.setattr(options, "_values", lambda: found | {"jax_dreams": None})
+    monkeypatch.setattr(options, "_at_first", options._at_first.__wrapped__)
+    options.check()
+    assert options.telling()["jax_dreams"] == "None"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"JAX_DISABLE_JIT": "1"}, "jax_disable_jit is True: FRED computes by compiled programs"),
+        ({"JAX_PLATFORMS": "cuda"}, "jax_platforms is 'cuda': FRED computes on the CPU, where alone its bits are promised"),
+        ({"JAX_PLATFORMS": "cuda,cpu"}, "jax_platforms is 'cuda,cpu': "),
+        ({"JAX_PLATFORMS": "nowhere"}, "jax_platforms is 'nowhere': "),
+        ({"JAX_NUM_CPU_DEVICES": "2", "JAX_RANDOM_SEED_OFFSET": "7", "JAX_PLATFORMS": ""}, "jax_num_cpu_devices: 2"),
+        ({"JAX_PJRT_CLIENT_CREATE_OPTIONS": "key:value"}, "jax_pjrt_client_create_options: key:value"),
+        ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi"}, ""),
+    ],
+    ids=str,
+)
+def test_variables_are_refused_recorded_or_put_right(variables, said):
+    usual = environment.describe().keys()
+    program = f"""
+import fred
+from fred.process import environment
+try:
+    print(*(f"{{name}}: {{value}}" for name, value in environment.describe().items() if name not in {[*usual]}), sep="\\n")
+except fred.FredError as error:
+    print(error)
+"""
+    assert printed(program, **variables).startswith(said)
+
+
+SETTINGS: dict[str, Any] = {
+    "cluster": {"workers": 2},
+    "task": {"data": {"name": "synthetic-regression", "examples": 60}, "model": "softmax"},
+    "algorithm": {"name": "asgd", "learning_rate": 0.1, "optimizer": "adamw"},
+    "stop": {"updates": 10},
+}
+
+
+def params() -> str | None:
+    return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
+
+
+def test_a_unit_with_another_value_is_another_unit(tmp_path):
+    (unit,) = units_of(fred.scenario(SETTINGS))
+    with jax.enable_x64(True):
+        (other,) = units_of(fred.scenario(SETTINGS))
+    assert unit.identity != other.identity
+
+
+def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
+    """As if nothing had been computed before."""
+    usual = params()
+    with jax.enable_x64(True):
+        found = params()
+        remembered.forget(compiled=True)
+        assert params() == found != usual
+    assert params() == usual
+
+
+def test_what_is_compiled_is_forgotten_even_where_jax_would_use_it_again():
+    """As jax would after a change of an option that only its compiler looks at."""
+    traced: list[int] = []
+
+    @jax.jit
+    def function(x: Any) -> Any:
+        traced.append(1)
+        return x
+
+    def traces() -> int:
+        remembered.forget(compiled=False)
+        function(1.0)
+        return len(traced)
+
+    assert (traces(), traces()) == (1, 1)
+    with updated("jax_compiler_enable_remat_pass", False):
+        assert (traces(), traces()) == (2, 2)
+    assert traces() == 3
+
+
+def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, tmp_path):
+    def changing(*what: Any) -> Any:
+        outcome = execute(*what)
+        jax.config.update("jax_enable_x64", True)
+        return outcome
+
+    monkeypatch.setattr(work, "execute", changing)
+    try:
+        with pytest.raises(FredError, match=r"^asgd/seed-0: jax_enable_x64 changed while it ran; set options of jax's "):
+            fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_process_with_other_values_computes_nothing_for_this_one():
+    units = units_of(fred.scenario(SETTINGS))
+    packed, order = cloudpickle.dumps(units[0]), Order.of(units)
+    for option, said in (
+        ("jax_enable_x64", "jax_enable_x64 is 'True' there, 'False' here"),
+        ("jax_scan3", "jax_scan3 is 'True' there, 'usual' here"),
+        ("jax_disable_jit", "jax_disable_jit is True: "),
+    ):
+        with updated(option, True):
+            assert f" would not come to the same: {said}" in str(on_dask._remote(order, packed))
+    with jax.enable_x64(True):
+        other = Order.of(units_of(fred.scenario(SETTINGS)))
+    assert "jax_enable_x64 is 'False' there, 'True' here" in str(on_dask._remote(other, packed))
+    assert isinstance(on_dask._remote(order, packed), dict)
+
+
+def test_modules_are_not_imported_for_another_platform(monkeypatch):
+    """Else jax might tell them so in its own words."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    with pytest.raises(FredError, match=r"^jax_platforms is 'cuda': FRED computes on the CPU"):
+        registry.allow_import(["nowhere"])
