@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -16,14 +16,17 @@ from pydantic import (
     SerializationInfo,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fred.components import own_code, registry
+from fred.components.input_path import InputPath, UnreadError
 from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
+_MADE: ContextVar[list[Any]] = ContextVar("_MADE")  # the component that is being validated, once its options are right
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
 Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
 
@@ -75,12 +78,29 @@ class Component(BaseModel):
     def __hash__(self) -> int:
         return self._hash
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(cls._with_its_inputs_unread, handler(source))
+
+    @classmethod
+    def _with_its_inputs_unread(cls, options: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """In a result, leave out the checks from the first one on that asks for what a file holds: a run has made them."""
+        before = _MADE.set(made := [])
+        try:
+            return validate(options)
+        except UnreadError:
+            return made[-1]
+        finally:
+            _MADE.reset(before)
+
     @model_validator(mode="wrap")
     @classmethod
     def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Errors of the user's own code, which is asked while a scenario is checked, are refusals; FRED's faults stay."""
         try:
-            return validate(options)
+            made = validate(options)
+            _MADE.get().append(made)
+            return made
         except (FredError, ValueError, AssertionError):
             raise
         except Exception as error:
@@ -127,20 +147,6 @@ class Component(BaseModel):
         return cls.model_validate(given)
 
 
-def beside_the_scenario(options: Any, key: str, info: ValidationInfo, *but: str) -> Any:
-    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else.
-
-    Args:
-        options: as they are given, before they are validated.
-        key: of the option that is a path.
-        info: pydantic's, whose context knows the `folder`; without one it is the current folder.
-        but: values of the option that are no paths.
-    """
-    if not isinstance(options, dict) or not isinstance(options.get(key), str | Path) or options[key] in but:
-        return options
-    return {**options, key: str(Path((info.context or {}).get("folder", ".")) / options[key])}
-
-
 def options_of(component: Component) -> dict[str, Any]:
     """All options of `component` by name, parts as they are.
 
@@ -149,6 +155,21 @@ def options_of(component: Component) -> dict[str, Any]:
     {'low': 1.0, 'high': 2.0}
     """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def inputs_of(part: Any) -> dict[InputPath, None]:
+    """The paths that a component, or a mapping or tuple of components, names, each once.
+
+    >>> from fred.cluster.cluster import Cluster
+    >>> list(inputs_of(Cluster(workers=8, compute={"name": "trace", "file": "example"})))
+    ['example']
+    """
+    if isinstance(part, InputPath):
+        return {part: None}
+    if isinstance(part, Component):
+        part = options_of(part)
+    parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
+    return {path: None for each in parts for path in inputs_of(each)}
 
 
 def own_classes(part: Any) -> set[str]:
@@ -201,12 +222,13 @@ class OneOf:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
 
-    def dump(self, component: Component, briefly: bool = False) -> dict[str, Any]:
+    def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
         """The `component` as a scenario writes it: its options, all of them or (`briefly`) the unusual, beside its name."""
-        return {"name": registry.name_of(self.kind, component), **component.model_dump(exclude_defaults=briefly)}
+        options = component.model_dump(exclude_defaults=briefly, context=context)
+        return {"name": registry.name_of(self.kind, component), **options}
 
     def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
-        return self.dump(component, info.exclude_defaults)
+        return self.dump(component, info.exclude_defaults, info.context)
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):

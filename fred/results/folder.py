@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class Listed(BaseModel):
 class AboutResult:
     """What is known of a result beside its runs."""
 
+    beside: Path  # the folder in which it lies, or will
     file: str = ""  # of the scenario
     inline: bool = False
     report: bool = True  # whether it has a page
@@ -90,7 +92,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
-        complete(stage, result.scenario, done, AboutResult("", inline))
+        complete(stage, result.scenario, done, AboutResult(Path(os.path.realpath(path)).parent, inline=inline))
         staging.publish(stage, path)
 
 
@@ -141,8 +143,9 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     manifest, rows = read_manifest(path)
-    scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
     place = path.resolve()  # outcomes are read later, maybe from another working directory
+    of_manifest = f"{path / MANIFEST}: "
+    scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
     return Result(scenario, [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows])
 
 
@@ -216,7 +219,8 @@ def changed(path: Path, manifest: Manifest) -> str:
 
 
 def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> dict[str, Any]:
-    names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
+    names = {each.name for each in units}
+    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(about.beside)})
     for part in ("runs", "points"):
         resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
     if scenario.baseline not in names | {point["of"] for point in resolved["points"].values()}:

@@ -161,16 +161,19 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 
 
-def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
-    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
+def validated(
+    specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False
+) -> Scenario:
+    """Return the scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
 
     Args:
         specification: mappings, with `runs` by name, of which each says everything that it needs.
         locate: where a key stands, for messages: from the keys that lead to it to words such as `mine.yaml:3: stop.updates`.
         folder: from where relative paths are seen.
+        recorded: whether it is a manifest's, of which no inputs are read.
     """
     try:
-        return Scenario.model_validate(specification, context={"folder": folder})
+        return Scenario.model_validate(specification, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
         lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors())]
         raise FredError(*dict.fromkeys(lines)) from None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.files import inputs
 
@@ -15,10 +16,10 @@ Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
-def folder(given: Path | None, name: str) -> Path:
+def folder(given: InputPath | None, name: str) -> Path:
     """Where the files of a data set lie: the given folder, else $FRED_DATA/<name>."""
     if given is not None:
-        return given
+        return given.located()
     if not os.environ.get("FRED_DATA"):
         raise FredError(
             f"data `{name}`: no folder given; set `directory:` in the scenario, or the variable FRED_DATA to a folder "
