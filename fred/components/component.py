@@ -1,7 +1,7 @@
 """What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Annotated, Any, Self, TypeVar
@@ -16,7 +16,7 @@ from pydantic import (
     SerializationInfo,
     ValidationError,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -26,7 +26,7 @@ from fred.components.input_path import InputPath, UnreadError
 from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
-_MADE: ContextVar[list[Any]] = ContextVar("_MADE")  # the component that is being validated, once its options are right
+_MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # by class, the last whose options are right
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
 Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
 
@@ -78,28 +78,14 @@ class Component(BaseModel):
     def __hash__(self) -> int:
         return self._hash
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(cls._with_its_inputs_unread, handler(source))
-
-    @classmethod
-    def _with_its_inputs_unread(cls, options: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-        """In a result, leave out the checks from the first one on that asks for what a file holds: a run has made them."""
-        before = _MADE.set(made := [])
-        try:
-            return validate(options)
-        except UnreadError:
-            return made[-1]
-        finally:
-            _MADE.reset(before)
-
     @model_validator(mode="wrap")
     @classmethod
     def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Errors of the user's own code, which is asked while a scenario is checked, are refusals; FRED's faults stay."""
         try:
             made = validate(options)
-            _MADE.get().append(made)
+            if (waiting := _MADE.get()) is not None:
+                waiting[cls] = made
             return made
         except (FredError, ValueError, AssertionError):
             raise
@@ -155,6 +141,34 @@ def options_of(component: Component) -> dict[str, Any]:
     {'low': 1.0, 'high': 2.0}
     """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def checked(cls: type[C], validate: Callable[[], C]) -> C:
+    """Return a validated component; in a result, without the checks from the first on that asks for what an input holds.
+
+    Args:
+        cls: the component's class.
+        validate: makes it; the run that the result came of has made all checks.
+    """
+    made: dict[type, C] = {}
+    before = _MADE.set(made)
+    try:
+        return validate()
+    except UnreadError:
+        if cls not in made:
+            raise
+        return made[cls]
+    finally:
+        _MADE.reset(before)
+
+
+def checked_as(cls: type[C]) -> WrapValidator:
+    """Return the annotation by which a component is `checked` that is no `OneOf`.
+
+    Args:
+        cls: its class.
+    """
+    return WrapValidator(lambda value, validate: checked(cls, lambda: validate(value)))
 
 
 def inputs_of(part: Any) -> dict[InputPath, None]:
@@ -240,7 +254,7 @@ class OneOf:
         options = {key: option for key, option in value.items() if key != "name"}
         try:
             cls = registry.lookup(self.kind, value["name"])
-            return cls.model_validate(options, context=info.context)
+            return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:

@@ -48,7 +48,7 @@ class InputPath(str):
 
     @classmethod
     def of(cls, value: Any, info: ValidationInfo) -> Self:
-        """Return the path as seen from the folder that pydantic's context names. Raises ValueError for what is no path.
+        """Return the path as seen from the folder that pydantic's context names. Raises ValueError for anything else.
 
         Args:
             value: as a scenario, a manifest or a program has it.
@@ -57,7 +57,7 @@ class InputPath(str):
         context = info.context or {}
         if isinstance(value, cls):
             return value if context.get("recorded") else value.again()
-        if not isinstance(value, str | Path) or not str(value):
+        if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
             raise PydanticCustomError("path", "expected the path of a file or folder")
         return cls(str(value), Path(context.get("folder", ".")), bool(context.get("recorded")))
 
@@ -75,11 +75,11 @@ class InputPath(str):
             return self._here
         name = self.place.name
         for path in (self._here, SHIPPED / self.recorded, Path(name)):
-            with suppress(ValueError):  # a name may hold what none can
+            with suppress(OSError):  # a name may be too long
                 if path.exists():
                     return path
         raise FredError(
-            f"cannot read {name}: it is not where it was, {self.place}, nor in the current folder; bring it back, or start the "
+            f"cannot read {self}: No such file or folder, nor a {name} in the current folder; bring it back, or start the "
             "command in the folder that holds it"
         )
 

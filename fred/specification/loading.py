@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.components import registry
-from fred.components.component import Component, options_of
+from fred.components.component import Component, checked_as, options_of
 from fred.errors import FredError
 from fred.specification import shipped
 from fred.specification.names import Name
@@ -32,7 +32,7 @@ class Scenario(Component):
         "run, and which alone are reported",
         examples=[[11, 12, 13, 14, 15]],
     )
-    runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
+    runs: dict[Name, Annotated[Run, checked_as(Run)]] = Field(min_length=1, description="the runs, by name")
     points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
     best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
     baseline: str | None = Field(
@@ -73,7 +73,7 @@ class Scenario(Component):
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # another algorithm brings its own
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
-        source = Source(None, document, {(): 0}, changes, points=self.points)
+        source = Source(None, document, {}, changes, points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
         return _measurable(validated(changed, source.locate), source)
 
@@ -161,9 +161,7 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 
 
-def validated(
-    specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False
-) -> Scenario:
+def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:
     """Return the scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
 
     Args:
@@ -221,7 +219,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     True
     """
     document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
-    source = Source(None, document, {(): 0}, [])
+    source = Source(None, document, {}, [])
     return _measurable(validated(source.specification(), source.locate), source)
 
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fred.components import registry
-from fred.components.input_path import SHIPPED as FOLDER
+from fred.components.input_path import SHIPPED
 from fred.errors import FredError
 
+FOLDER = SHIPPED
 SCHEMA = FOLDER / "schema.json"
 LOOK_FOR = "# Look for: "  # how their first lines begin
 

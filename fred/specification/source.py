@@ -121,7 +121,7 @@ class Source:
             ((self._depth(each), each) for each in candidates), key=lambda found: (found[0] == len(found[1]), found[0])
         )
         if self.path is None:
-            return ".".join(map(str, keys)) or "the scenario"
+            return ".".join(map(str, candidate)) or "the scenario"
         line = self._lines[candidate[:depth]]
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
@@ -130,6 +130,9 @@ class Source:
         return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 
     def _depth(self, keys: Keys) -> int:
+        """How many of these keys lead through what was written."""
+        if self.path is None:
+            return _depth(self.document, keys)
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
 
     def _named_runs(self, points: Container[str]) -> dict[str, Any]:
@@ -152,6 +155,19 @@ class Source:
                     f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides"
                 )
         return {name: own or {} for name, own in runs.items()}
+
+
+def _depth(document: Any, keys: Keys) -> int:
+    """How many of these keys lead through a document.
+
+    >>> _depth({"cluster": {"speeds": [1.0, 2.0]}}, ("cluster", "speeds", 2))
+    2
+    """
+    for depth, key in enumerate(keys):
+        if not (isinstance(document, dict) and key in document) and not _in_list(document, key):
+            return depth
+        document = document[key]
+    return len(keys)
 
 
 def _overlap(keys: Keys, own: Keys) -> bool:

@@ -17,15 +17,18 @@ _BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
 def folder(given: InputPath | None, name: str) -> Path:
-    """Where the files of a data set lie: the given folder, else $FRED_DATA/<name>."""
-    if given is not None:
-        return given.located()
-    if not os.environ.get("FRED_DATA"):
+    """Return where the files of a data set lie: the given folder, else $FRED_DATA/<name>. Raises FredError."""
+    if given is None and not os.environ.get("FRED_DATA"):
         raise FredError(
             f"data `{name}`: no folder given; set `directory:` in the scenario, or the variable FRED_DATA to a folder "
             f"that holds `{name}/`"
         )
-    return Path(os.environ["FRED_DATA"]) / name
+    found = Path(os.environ["FRED_DATA"]) / name if given is None else given.located()
+    try:
+        found.is_dir()
+    except OSError as error:
+        raise FredError(f"cannot read {found}: {error.strerror}") from None
+    return found
 
 
 def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:

@@ -24,7 +24,9 @@ _MD5 = {  # of the unpacked files
 class MNIST(Data):
     """Handwritten digits, 28 x 28 grey pixels in [0, 1], 10 classes, from the four IDX files (plain or .gz)."""
 
-    directory: InputPath | None = Field(None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist")
+    directory: InputPath | None = Field(
+        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
+    )
     canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
     validation: Whole = Field(0, description="hold out the last so many training images and evaluate on them instead")
     evaluation: Count | None = Field(None, description="evaluate on the first so many images only")

@@ -241,8 +241,9 @@ def _loaded(path: Path) -> saved.Trained:
     """A saved model, read once as long as its file stays the same."""
     try:
         facts = path.stat(), path.with_suffix(".json").stat()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}; `fred train-cutoff` writes such a file") from None
+    except (OSError, ValueError) as error:  # a folder may have no name
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
     stamp = tuple(fact for each in facts for fact in (each.st_mtime_ns, each.st_size))
     if path not in _known or _known[path][0] != stamp:
         _known[path] = stamp, saved.load(path)
