@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fred.components import registry
 from fred.errors import FredError
+from fred.files.places import check_free
 from fred.views.view import AXES, WIDTHS, View
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
     there = [file for file in files.values() if file.exists()]
     if there and not options.replace:
         raise FredError(f"{there[0]} is there already; choose another folder with --out, or replace it with --replace")
+    for file in files.values():
+        check_free(file, lambda _: True)
     return files
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -262,8 +263,12 @@ def save_comparison(compared: Compared, out: Path) -> None:
         pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
-        compared.table().to_csv(out / "comparison.csv", index=False)
-        if len(pairs):
-            compared.paired().to_csv(out / "paired.csv", index=False)
-        for name, draw in pictures.items():
-            draw().save(out / f"{name}.svg")
+        with TemporaryDirectory(prefix=".fred-", dir=out) as folder:
+            new = Path(folder)
+            compared.table().to_csv(new / "comparison.csv", index=False)
+            if len(pairs):
+                compared.paired().to_csv(new / "paired.csv", index=False)
+            for name, draw in pictures.items():
+                draw().save(new / f"{name}.svg")
+            for file in sorted(new.iterdir()):
+                file.rename(out / file.name)

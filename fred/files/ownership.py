@@ -30,6 +30,20 @@ def manifest_of(path: Path) -> dict[str, Any]:
     return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
 
 
+def has(result: Path, file: Path) -> bool:
+    """Return True if the file is one that FRED wrote into the result in this folder.
+
+    Args:
+        result: a folder, of a result or not.
+        file: of whatever name, there or not.
+    """
+    manifest, place = manifest_of(result), Path(os.path.realpath(file))
+    if not manifest or not place.is_relative_to(os.path.realpath(result)):
+        return False
+    listed, name = manifest.get("files"), place.relative_to(os.path.realpath(result)).as_posix()
+    return name == MANIFEST or (isinstance(listed, dict) and name in listed)
+
+
 def is_marked(folder: Path, mark: str) -> bool:
     """Whether it is a folder, not a link to one, and FRED has left this mark there."""
     return not folder.is_symlink() and _content(folder / mark) == _SAYING

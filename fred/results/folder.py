@@ -13,14 +13,14 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred.errors import FredError
-from fred.files import inputs, ownership, staging
+from fred.files import inputs, ownership, places, staging
 from fred.files.ownership import MANIFEST
 from fred.outcomes import stored
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
+from fred.report.page import MARK, Circumstances, page
 from fred.report.page import NAME as REPORT
-from fred.report.page import Circumstances, page
 from fred.results import figures
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
@@ -176,21 +176,20 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
 
 
 def add_report(path: Path, out: Path | None = None) -> Path:
-    """Write a result's page; where it is then. Raises FredError.
+    """Write a result's page and return where it is. Raises FredError.
 
     Args:
         path: the result folder, of whose files it becomes one, if it is not to be elsewhere.
-        out: another place for it.
+        out: another place for it, where only another page is replaced.
     """
-    result, (manifest, _) = load_result(path), read_manifest(path)
-    text = page(result, Circumstances(manifest.file, manifest.environment))
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
+    result, (manifest, _), file = load_result(path), read_manifest(path), path / REPORT
+    if out is not None and os.path.realpath(out) != os.path.realpath(file):
+        places.check_free(out, lambda beginning: MARK in beginning)
+        places.write(out, page(result, Circumstances(manifest.file, manifest.environment)).encode())
         return out
-    file = path / REPORT
     if file.exists() and REPORT not in manifest.files:
         raise FredError(f"{file} is not FRED's: move it elsewhere, or choose another file with --out")
-    _put(file, text)
+    _put(file, page(result, Circumstances(manifest.file, manifest.environment)))
     facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: digest_of(file)}).items()))}
     _put(path / MANIFEST, json.dumps(facts | {"digest": _digest(facts)}, indent=2, allow_nan=False) + "\n")
     return file
