@@ -15,11 +15,12 @@ import pytest
 import fred
 from fred.commands.cli import main
 from fred.errors import FredError
+from fred.files.contents import REPORT as NAME
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
 from fred.report import curves, replay, rows
 from fred.report.answer import answer
-from fred.report.page import NAME, Circumstances, page
+from fred.report.page import Circumstances, page
 from fred.report.writing import as_yaml
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify

@@ -13,11 +13,10 @@ from rich.text import Text
 
 from fred.commands.paired_table import ONE_SEED, named, paired_table
 from fred.errors import FredError
-from fred.files.ownership import ASIDE
+from fred.files.contents import ASIDE, PAIRED, REPORT
 from fred.files.staging import said
 from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
-from fred.report.page import NAME as REPORT
 from fred.results import result
 from fred.results.compare import Compared
 
@@ -267,7 +266,7 @@ def save_comparison(compared: Compared, out: Path) -> None:
             new = Path(folder)
             compared.table().to_csv(new / "comparison.csv", index=False)
             if len(pairs):
-                compared.paired().to_csv(new / "paired.csv", index=False)
+                compared.paired().to_csv(new / PAIRED, index=False)
             for name, draw in pictures.items():
                 draw().save(new / f"{name}.svg")
             for file in sorted(new.iterdir()):

@@ -14,13 +14,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fred.errors import FredError
 from fred.files import inputs, ownership, places, staging
-from fred.files.ownership import MANIFEST
+from fred.files.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
 from fred.outcomes import stored
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
 from fred.report.page import MARK, Circumstances, page
-from fred.report.page import NAME as REPORT
 from fred.results import figures
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
@@ -107,14 +106,14 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
     """
     stored.share(units)
     result = Result(scenario, units)
-    write_json(stage / "summary.json", [each.summary for each in units])
-    result.summary.to_csv(stage / "summary.csv", index=False)
+    write_json(stage / SUMMARY, [each.summary for each in units])
+    result.summary.to_csv(stage / SUMMARY_TABLE, index=False)
     if result.swept:
-        result.sweep.to_csv(stage / "sweep.csv", index=False)
-        result.best.to_csv(stage / "best.csv", index=False)
+        result.sweep.to_csv(stage / SWEEP, index=False)
+        result.best.to_csv(stage / BEST, index=False)
     if result.chosen and len(pairs := result.paired):
-        pairs.to_csv(stage / "paired.csv", index=False)
-    with figures.drawn(result, stage / "figures"):
+        pairs.to_csv(stage / PAIRED, index=False)
+    with figures.drawn(result, stage / FIGURES):
         if about.report:
             text = page(result, Circumstances(about.file, environment.describe()))
             (stage / REPORT).write_text(text, encoding="utf-8")
@@ -151,7 +150,7 @@ def load_result(path: str | Path) -> Result:
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
-    manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
+    manifest, summary = _json(path / MANIFEST), _json(path / SUMMARY)
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
         raise FredError(
             f"{path} has format {manifest['format']!r}; this version reads format {FORMAT}: "

@@ -15,14 +15,13 @@ import pandas as pd
 from fred.components import registry
 from fred.components.component import inputs_of, own_classes
 from fred.errors import FredError
-from fred.files.ownership import MANIFEST
+from fred.files.contents import MANIFEST, REPORT
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
 from fred.outcomes.stored import ABOUT, Stored
 from fred.outcomes.unit import Unit
 from fred.process import environment, remembered
 from fred.process.progress import OfRuns
-from fred.report import page
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running.execution import Following, execute
@@ -89,7 +88,7 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew[unit] = stored.read(scratch / unit.folder, unit.run)
     whole = [anew[unit] for unit in recorded]
-    about = folder.AboutResult(path.resolve().parent, manifest.file, manifest.inline, page.NAME in manifest.files)
+    about = folder.AboutResult(path.resolve().parent, manifest.file, manifest.inline, REPORT in manifest.files)
     folder.complete(scratch, result.scenario, whole, about)
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
