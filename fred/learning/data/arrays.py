@@ -45,7 +45,10 @@ class Arrays(Data):
         absent = [name for name in _NAMES if name not in found]
         if absent:
             raise FredError(f"data `arrays`: {self.file} has no array `{absent[0]}`; expected {', '.join(_NAMES)}")
-        return _dataset(found)
+        try:
+            return _dataset(found)
+        except FredError as error:
+            raise FredError(f"data `arrays`: {self.file}: {error}") from None
 
 
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
@@ -102,7 +105,8 @@ def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
         Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
     )
     if train.answers.dtype.kind == "i":
-        return Dataset(train, evaluation, outputs=1 + int(max(each.answers.max(initial=0) for each in (train, evaluation))))
+        classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # else it is refused
+        return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes))
     return Dataset(train, evaluation, outputs=train.answers.shape[-1])
 
 
