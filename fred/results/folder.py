@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fred.errors import FredError
 from fred.files import inputs, ownership, places, staging
 from fred.files.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
 from fred.outcomes import stored
+from fred.outcomes.reading import Digests
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
@@ -31,6 +32,8 @@ FORMAT = 8  # of the folder, raised when a reader would have to change
 class Manifest(BaseModel):
     """What manifest.json holds: all that is needed to run a result again, and to notice what has changed."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     format: int
     fred: str  # its version
     file: str  # the scenario's, as seen from where the folder lies; empty if there was none
@@ -43,13 +46,6 @@ class Manifest(BaseModel):
     date: str  # when it was complete
     seconds: float  # that its units took, one after the other
     digest: str = ""  # of all of this
-
-
-class Digests(BaseModel):
-    """The identity of a run's timing and of its arithmetic (None: no task)."""
-
-    schedule: str
-    params: str | None
 
 
 class Listed(BaseModel):
@@ -145,7 +141,11 @@ def load_result(path: str | Path) -> Result:
     place = path.resolve()  # outcomes are read later, maybe from another working directory
     of_manifest = f"{path / MANIFEST}: "
     scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
-    return Result(scenario, [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows])
+    units = [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows]
+    for row, unit in zip(rows, units, strict=True):
+        if (row.name, row.seed) != (unit.name, unit.seed):
+            raise FredError(f"{path / row.folder} is not the folder of run `{row.name}` with seed {row.seed}")
+    return Result(scenario, units)
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
@@ -255,8 +255,13 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
+def _no_number(word: str) -> None:
+    """Refuse, with ValueError, what Python takes for JSON's."""
+    raise ValueError(f"{word} is no number of JSON's")
+
+
 def _json(path: Path) -> Any:
     try:
-        return json.loads(inputs.text(path))
+        return json.loads(inputs.text(path), parse_constant=_no_number)
     except (FredError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}") from None
