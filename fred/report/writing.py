@@ -7,6 +7,7 @@ from ruamel.yaml import YAML
 
 from fred.components.input_path import name_alone
 from fred.specification.loading import Scenario
+from fred.specification.text import first_comment
 
 
 def as_yaml(scenario: Scenario, most: int | None = None) -> str:
@@ -33,7 +34,9 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
     whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}
     text, yaml = _Bounded(most), YAML()
     yaml.width, yaml.default_flow_style, yaml.allow_unicode = 110, None, True
-    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.splitlines())
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.split("\n")) if scenario.comment else ""
+    if first_comment(comment) != scenario.comment:  # such as one with an empty line at its end
+        comment, whole = "", {"comment": scenario.comment, **whole}
     try:
         yaml.dump(whole, text)
     except _EnoughError:

@@ -17,6 +17,8 @@ from fred.specification.source import Setting, Source, keys_of, problems, settin
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # kinds of characters: what controls a terminal, or the direction of reading
+_OF_TEXT = "\n\t\u200c\u200d"  # of these, what text needs: joiners of letters, too
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
 
 
@@ -99,8 +101,9 @@ class Scenario(Component):
     @field_validator("title", "comment")
     @classmethod
     def _printable(cls, text: str) -> str:
-        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in text):
-            raise ValueError("expected text that can be printed; it has control characters")
+        for character in text:
+            if unicodedata.category(character) in _UNSEEN and character not in _OF_TEXT:
+                raise ValueError(f"expected text that can be printed; it has the control character U+{ord(character):04X}")
         return text
 
     @field_validator("seeds", "report_seeds")

@@ -7,7 +7,7 @@ from pydantic import AfterValidator
 
 from fred.files.contents import is_taken
 
-_USUAL = re.compile(r"(?![-.]*$)[-.\w]{1,60}")
+_USUAL = re.compile(r"\w[-.\w]{0,59}")  # none that a command line takes for an option
 _LONGEST = 255 - len(".seed-4294967295")  # bytes: of what file systems bear, without what is added where a unit is worked on
 
 
@@ -17,8 +17,10 @@ def is_usual(name: object) -> bool:
 
 
 def _of_a_folder(name: str) -> str:
-    if not name or "/" in name or "\0" in name or is_taken(name):
-        raise ValueError("a run's name is a folder's in the result: not empty, without `/`, no name that is taken there")
+    if not name or "/" in name or not name.isprintable() or is_taken(name):
+        raise ValueError(
+            "a run's name is a folder's in the result: not empty, without `/` and control characters, and none that is taken"
+        )
     length = len(name.encode(errors="surrogatepass"))
     if length > _LONGEST:
         raise ValueError(

@@ -78,14 +78,16 @@ class Source:
                 runs[name] = run
                 continue
             self._choose(specification, name, sweep.best)
-            for values in sweep.points():
+            for number, values in enumerate(sweep.points()):
                 point = name_of(name, values)
                 if point in runs:
                     raise FredError(f"{self.locate(('runs', name, 'sweep'))}: it has two points that are called {point}")
                 self._points[point] = Point(of=name, values=values)
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
-                    _assign(runs[point], keys_of(key), copy.deepcopy(value), f"sweep {key}")
+                    listed = (key,) if isinstance(sweep.over, dict) else (number, key)
+                    where = self.locate(("runs", name, "sweep", "over", *listed))
+                    _assign(runs[point], keys_of(key), copy.deepcopy(value), where)
         return specification | {"runs": runs, "points": self._points} if self._points else specification
 
     def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
@@ -148,7 +150,7 @@ class Source:
             if name not in points and not is_usual(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most, "
-                    "without a `.` at first; `figures` and the names of the result's files are taken"
+                    "without a `-` or `.` at first; `figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
                 raise FredError(
