@@ -63,7 +63,7 @@ def signed(out: Path, unit: str = UNIT) -> None:
 
 
 def places(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where values stand in a JSON document, mappings and lists included."""
+    """Yield the place of every value in a JSON document, also of mappings and lists."""
     yield keys
     for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         yield from places(value[key], (*keys, key))
@@ -159,7 +159,7 @@ def test_whatever_is_changed_in_what_a_folder_says_of_itself_is_refused_or_read(
 @pytest.mark.parametrize("column", dict.fromkeys([*COLUMNS, *SCALES, *Intervals._fields]))
 @pytest.mark.parametrize("way", ["null", "text", "gone", "absurd", "gap"])
 def test_a_column_of_other_things_is_refused(out, capsys, column, way):
-    """In rows, or in what lies beside them; `begin_ns` and `worker` are in both."""
+    """Rows and intervals have columns of their own, and some of the same name."""
     if column in SCALES and way in ("null", "gap", "absurd"):
         return  # any number may be there, and none
     for name in ("schedule", "schedule-intervals"):

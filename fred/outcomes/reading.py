@@ -1,4 +1,4 @@
-"""What is expected of a unit's files where they are read: somebody may have changed them, with all digests that tell of it."""
+"""Checks of a unit's files where they are read: somebody may have changed them together with all digests."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -122,10 +122,10 @@ Row = Annotated[dict[str, Any], GetPydanticSchema(_as_it_was)]
 
 
 def schedule(file: Path, run: Run) -> Schedule:
-    """Return the schedule in a file and the one beside it. Raises ValueError and the like for one that is not this run's.
+    """Return the schedule in a file. Raises ValueError and the like if no such run wrote it.
 
     Args:
-        file: of the rows.
+        file: of the rows; the intervals lie in a file of their own.
         run: whose cluster and protocol say what can be in it.
     """
     found = Schedule.load(file)
@@ -134,11 +134,11 @@ def schedule(file: Path, run: Run) -> Schedule:
 
 
 def metrics(file: Path, run: Run) -> pd.DataFrame:
-    """Return the evaluations in a file. Raises ValueError and the like for what are none of this run's.
+    """Return the evaluations in a file. Raises ValueError and the like if no such run wrote them.
 
     Args:
         file: a table.
-        run: which says what was measured.
+        run: its task and options say which columns there are.
     """
     frame = pd.read_parquet(file)
     norm = ("gradient_norm",) if run.evaluate.measures_gradient_norm else ()
@@ -150,7 +150,7 @@ def metrics(file: Path, run: Run) -> pd.DataFrame:
 
 
 def run_times(file: Path, run: Run) -> pd.DataFrame:
-    """Return the gradients' times in a file. Raises ValueError and the like for what are none of this run's.
+    """Return the gradients' times in a file. Raises ValueError and the like if no such run wrote them.
 
     Args:
         file: a table.

@@ -22,15 +22,15 @@ _THREAD = threading.local()  # the number of an experiment, and its timings
 
 
 def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
-    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others.
+    """Compute units on the workers of a Dask cluster, and fetch their files; other workers take over from a lost one.
 
     Args:
-        units: what is to be computed.
-        stage: the folder in which a result comes to be; workers need not see it.
+        units: the work.
+        stage: the unfinished result folder; workers need not see it.
         progress: told the run, the seed, and 1.0 when it is done.
         address: the scheduler's, such as `tcp://192.0.2.1:8786`.
 
-    Raises FredError if nobody answers there, or workers would not come to the same bits.
+    Raises FredError if no scheduler answers, or workers would compute other bits.
     """
     try:
         import cloudpickle

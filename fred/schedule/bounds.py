@@ -1,4 +1,4 @@
-"""Within which bounds every number of a schedule lies: whoever reads a file need then expect no others."""
+"""Bounds of every number in a schedule, checked where one is read from a file."""
 
 from collections.abc import Mapping
 
@@ -48,7 +48,7 @@ def check_bounds(schedule: Schedule, workers: int, layout: Layout) -> None:
 
 
 def _of_rows(schedule: Schedule) -> _Bounds:
-    """By column, the least and the largest number; clocks count rows at most."""
+    """Return the least and the largest number of each column; a clock counts at most all rows."""
     rows = len(schedule)
     nothing, of_rows, times = NONE, (NONE, rows - 1), (0, schedule.end_ns)
     known = {
