@@ -17,8 +17,8 @@ class FredError(Exception):
     ...     fred.scenario(algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 0}, stop={"updats": 4})
     ... except fred.FredError as error:
     ...     print(error)
-    runs.asgd.cluster.workers: found 0; expected greater than or equal to 1
-    runs.asgd.stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, ...
+    cluster.workers: found 0; expected greater than or equal to 1
+    stop.updats: unknown key `updats`; did you mean `updates`?; expected updates, ...
     """
 
     def __init__(self, *problems: str):

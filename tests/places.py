@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.files import ownership, staging
-from fred.files.ownership import MANIFEST
+from fred.files.contents import MANIFEST
 
 OLD = {"summary.json": "old", "asgd/seed-0/metrics.csv": "old", "ssgd/seed-0/metrics.csv": "old"}
 NEW = {"summary.json": "new", "asgd/seed-0/metrics.csv": "new", "sweep.csv": "new", "b/seed-0/metrics.csv": "new"}

@@ -429,7 +429,7 @@ class TestSaved:
         text += "runs: {one: {protocol: {name: cutoff, rule: {name: dmm, model: model.npz}}}}\n"
         file.with_name("scenario.yaml").write_text(text)
         protocol: Any = load(file.with_name("scenario.yaml")).runs["one"].protocol
-        assert protocol.rule.model == file
+        assert protocol.rule.model == str(file)
 
     def test_what_is_absent_or_of_another_kind_is_refused(self, file):
         for rule, message in (

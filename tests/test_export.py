@@ -440,7 +440,10 @@ class TestCommand:
             (["--run", "timed", "--seed", "1", "--begin", "1e9"], "expected a stretch of virtual time, in s; run `timed` goes"),
             (["--run", "timed", "--seed", "1", "--begin", "0.2", "--end", "0.1"], "--begin 0.2 --end 0.1: expected a stretch"),
             (["--run", "timed", "--seed", "1", "--end", "nan"], "expected a stretch"),
-            (["--run", "timed", "--seed", "1", "--out", "mine"], "mine exists and is no trace of FRED's; choose another"),
+            (
+                ["--run", "timed", "--seed", "1", "--out", "mine"],
+                "mine is there already, and not what this command writes; choose another place with --out, or remove it",
+            ),
             (
                 ["--run", "timed", "--seed", "1", "--out", "mine/new"],
                 "mine is not a folder; choose another place with --out",

@@ -40,7 +40,7 @@ def names_in(folder: str | Path = ".") -> list[str]:
 def model_in(scenario: str) -> Path:
     """The file of the model by which the run `cutoff` chooses."""
     protocol: Any = load(scenario).runs["cutoff"].protocol
-    return protocol.rule.model
+    return Path(protocol.rule.model)
 
 
 def refusal(capsys, *arguments: str) -> str:
@@ -161,7 +161,7 @@ class TestOneOfYourOwn:
         [
             (["mine"], "mine: expected a name that ends with .yaml, such as mine.yaml"),
             (["mine.yaml", "--from", "quikstart"], "did you mean `quickstart`?"),
-            (["/proc/mine.yaml"], "cannot write /proc/mine.yaml"),
+            (["/proc/mine.yaml"], "cannot write /proc/fred.schema.json"),
         ],
     )
     def test_what_cannot_be_written_is_refused(self, folder, capsys, arguments, message):

@@ -342,10 +342,10 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_done(tmp_p
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "fit.json", "folder"]
     (tmp_path / "cluster.yaml").write_text("cluster: {workers: 3}\n")
     assert cli.main(["fit", "example", "--out", str(tmp_path)]) == 2
-    assert "cluster.yaml is not of `fred fit`; choose another folder" in capsys.readouterr().err
+    assert "cluster.yaml is there already, and not what this command writes; choose another place" in capsys.readouterr().err
     assert (tmp_path / "cluster.yaml").read_text() == "cluster: {workers: 3}\n"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "fit.json").write_text("{}")
     assert cli.main(["fit", "example", "--out", str(tmp_path / "mine")]) == 2
-    assert "fit.json is not of `fred fit`; choose another folder" in capsys.readouterr().err
+    assert "fit.json is there already, and not what this command writes; choose another place" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["fit.json"]

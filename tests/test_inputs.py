@@ -72,6 +72,12 @@ class TestArrays:
             ("train_answers", np.array([], int), "expected as many answers as inputs"),
             ("train_inputs", np.zeros((0, 3)), "expected as many answers as inputs"),
             ("train_inputs", X + 1e300, "some numbers are not finite"),
+            ("evaluation_answers", np.full(4, np.inf), r"evaluation data: answers are \[4, 1\] float32"),
+            ("evaluation_answers", np.full(4, np.nan), r"evaluation data: answers are \[4, 1\] float32"),
+            ("evaluation_answers", np.full((4, 2), -np.inf, np.float16), r"evaluation data: answers are \[4, 2\] float32"),
+            ("evaluation_answers", np.full(4, 1e300), r"evaluation data: answers are \[4, 1\] float32"),
+            ("evaluation_answers", np.zeros(4, "c8"), "`evaluation_answers.npy` holds complex64; expected numbers"),
+            ("evaluation_answers", np.full(4, None), "holds object; expected numbers"),
         ],
         ids=str,
     )
@@ -82,6 +88,7 @@ class TestArrays:
             with pytest.raises(FredError, match=message) as error:
                 data.load(0)
         assert one_line(error)
+        assert f"{tmp_path}/" in str(error.value), "which file it is"
 
     def test_a_single_array_and_missing_ones_are_refused(self, tmp_path):
         file = tmp_path / "a.npz"

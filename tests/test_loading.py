@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 import fred
 from fred.errors import FredError
-from fred.specification.loading import load
+from fred.specification.loading import Scenario, load
 from fred.specification.schema import scenario_schema
 from fred.specification.source import merged
 from tests.conftest import ROOT
@@ -153,7 +153,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are taken"),
         ("runs: {best.csv: {}}\n" + START, "scenario.yaml:1: runs.best.csv: .*the names of the result's files are taken"),
         ("runs: {Summary.CSV: {}}\n" + START, "the names of the result's files are taken"),
-        ("runs: {.at-work: {}}\n" + START, "without a `.` at first"),
+        ("runs: {.at-work: {}}\n" + START, "without a `-` or `.` at first"),
         (
             f"runs: {{{'𝒜' * 60}: {{}}}}\n{START}algorithm: {{name: asgd, learning_rate: 1}}",
             "scenario.yaml:1: runs.*this run's name would have 240 bytes, and a folder's can have 239",
@@ -226,6 +226,54 @@ def test_all_errors_are_told_at_once_and_shared_ones_once(tmp_path):
         "runs.a.algorithm.learning_rate",
         "runs.b.algorithm.learning_rate",
     ]
+
+
+SHARED = ("cluster: {workers: 2, compute: {name: trace, file: times.csv}}", "stop: {updates: 5}")
+RUNS = "runs: {" + ", ".join(f"r{k}: {{algorithm: {{name: asgd, learning_rate: 1}}}}" for k in range(55)) + "}"
+
+
+@pytest.mark.parametrize("trace", ["a,b\n1,x\n", "a,b,c\n1,2,3\n2,3,4\n", None])
+def test_a_broken_trace_that_runs_share_is_told_once_with_its_line(tmp_path, monkeypatch, trace):
+    monkeypatch.chdir(tmp_path)
+    if trace:
+        Path("times.csv").write_text(trace)
+    Path("a.yaml").write_text("\n".join((*SHARED, RUNS)))
+    with pytest.raises(FredError, match=r"^a.yaml:1: cluster(.compute)?: [^\n]+$"):
+        load("a.yaml")
+    with pytest.raises(FredError, match=r"^cluster(.compute)?: [^\n]+$"):
+        fred.scenario(YAML(typ="safe").load(Path("a.yaml").read_text()))
+
+
+@pytest.mark.parametrize("name", ["--fresh", "-x", "-", ".", "..", ".a"])
+def test_no_run_is_called_like_an_option_or_a_hidden_file(tmp_path, name):
+    text = f"{SHARED[1]}\ncluster: {{workers: 2}}\nalgorithm: {{name: asgd, learning_rate: 1}}\nruns: {{'{name}': {{}}}}"
+    with pytest.raises(FredError, match=r"scenario.yaml:4: .*: a run's name is .* without a `-` or `.` at first"):
+        load(write(tmp_path, text))
+
+
+CONTROLS = "\x00\x07\x1b\x7f\x85\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202e\u2060\u2066\u2069\ufeff"
+
+
+@pytest.mark.parametrize("key", ["title", "comment"])
+@pytest.mark.parametrize("character", CONTROLS)
+def test_text_that_controls_how_it_is_shown_is_refused(key, character):
+    with pytest.raises(FredError, match=rf"^{key}: .*control character U\+{ord(character):04X}"):
+        fred.scenario(cluster={"workers": 1}, algorithm="asgd", stop={"updates": 1}, **{key: f"a{character}b"})
+
+
+@pytest.mark.parametrize("text", ["naïve – «π» 東京", "a\tb\nc", "नी\u200cला", "👩\u200d🔬", "1\u202f000\u00a0s"])
+def test_text_of_any_language_is_taken(text):
+    settings = {"cluster": {"workers": 1}, "algorithm": {"name": "asgd", "learning_rate": 1}, "stop": {"updates": 1}}
+    assert fred.scenario(settings, title=text, comment=text).title == text
+
+
+@pytest.mark.parametrize("character", CONTROLS)
+def test_names_of_runs_have_no_such_characters_either(character):
+    run = fred.scenario(cluster={"workers": 1}, algorithm={"name": "asgd", "learning_rate": 1}, stop={"updates": 1}).runs[
+        "asgd"
+    ]
+    with pytest.raises(ValueError, match="without `/` and control characters"):
+        Scenario(runs={f"a{character}b": run})
 
 
 @pytest.mark.parametrize(

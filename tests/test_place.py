@@ -12,7 +12,8 @@ import pytest
 
 from fred.errors import FredError
 from fred.files import exchange, staging
-from fred.files.ownership import MANIFEST, REPLACED, UNFINISHED
+from fred.files.contents import MANIFEST
+from fred.files.ownership import REPLACED, UNFINISHED
 from tests.conftest import ROOT
 from tests.places import NEW, OLD, complete, fill, put, tree
 
@@ -230,7 +231,7 @@ _KILLED = '''
 import os, shutil, sys
 from pathlib import Path
 from fred.files import ownership, staging
-from fred.files.ownership import MANIFEST
+from fred.files.contents import MANIFEST
 from tests import places
 
 CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "ctypes.dlsym")

@@ -271,7 +271,7 @@ def test_a_scenario_that_somebody_changed_is_not_overwritten(tmp_path, capsys, m
     out.mkdir()
     (out / "scenario.yaml").write_text("title: mine\n")
     assert main(["plan", "example", "--for", "digits", "--out", str(out)]) == 2
-    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert "is there already, and not what this command writes" in capsys.readouterr().err
     assert (out / "scenario.yaml").read_text() == "title: mine\n"
 
 

@@ -241,7 +241,10 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     assert "here/times/trace.csv does not hold the times that were recorded" in capsys.readouterr().err
     file.unlink()
     assert main(["verify", "out"]) == 2
-    assert "cannot read here/times/trace.csv: No such file" in capsys.readouterr().err
+    assert (
+        "cannot read here/times/trace.csv: No such file or folder, nor a trace.csv in the current folder"
+        in capsys.readouterr().err
+    )
 
 
 def test_runs_without_a_clock_have_no_run_times(tmp_path):

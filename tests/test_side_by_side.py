@@ -1,7 +1,9 @@
 """Several processes, and several machines: the same digests as one; what goes wrong there is told here."""
 
+import concurrent.futures
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -10,9 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import joblib.externals.loky
 import pytest
@@ -169,6 +172,58 @@ def test_no_scheduler_is_told(tmp_path):
     with pytest.raises(FredError, match=r"--dask nowhere: no scheduler answers there"):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask="nowhere")
     assert not list(tmp_path.iterdir())
+
+
+class _Client:
+    """A cluster's client whose scheduler ends as soon as it has been given something to do."""
+
+    workers: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, address: str, timeout: float):
+        logging.getLogger("distributed.client")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def nthreads(self) -> dict[str, int]:
+        return self.workers
+
+    def map(self, function: Any, *columns: Any, key: list[str]) -> list[Future]:
+        logging.getLogger("distributed.client").error("Traceback (most recent call last)")
+        lost: list[Future] = [Future() for _ in key]
+        for future in lost:
+            future.set_exception(RuntimeError(f"{key[0]} cancelled for reason: scheduler-connection-lost."))
+        return lost
+
+
+@pytest.mark.parametrize("workers", [{}, {"tcp://192.0.2.1:7": 1}])
+def test_a_scheduler_that_ends_costs_one_line_and_a_cluster_without_workers_another(
+    tmp_path, monkeypatch, capsys, caplog, workers
+):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed, "Client", _Client)
+    monkeypatch.setattr(distributed, "as_completed", concurrent.futures.as_completed)
+    monkeypatch.setattr(_Client, "workers", workers)
+    with pytest.raises(FredError, match=r"^--dask tcp://192.0.2.1:8786: the scheduler does not answer any more$"):
+        fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask="tcp://192.0.2.1:8786")
+    waiting = "fred: --dask tcp://192.0.2.1:8786: the cluster has no workers yet; waiting for one\n"
+    assert capsys.readouterr().err == ("" if workers else waiting)
+    assert not caplog.records
+    logging.getLogger("distributed.client").error("heard")
+    assert [each.message for each in caplog.records] == ["heard"], "by others afterwards"
+
+
+@pytest.mark.slow
+def test_a_real_scheduler_that_ends_costs_one_line(tmp_path, capfd):
+    code = CLUSTER.replace("sys.stdin.read()", "__import__('time').sleep(3); __import__('os')._exit(1)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.test_side_by_side.CLUSTER", code)
+        with cluster(tmp_path, 0) as address, pytest.raises(FredError, match="the scheduler does not answer any more"):
+            fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
+    assert capfd.readouterr().err == f"fred: --dask {address}: the cluster has no workers yet; waiting for one\n"
 
 
 def test_processes_need_a_folder():

@@ -99,6 +99,15 @@ class TestRuns:
             (("best: loss", "best: target_seconds"), r"sweep.yaml:9: sweep.best: found 'target_seconds'; it needs a target"),
             (("[0.01]}", "[0.01]}, best: seconds"), r"sweep.yaml:14: .*found 'seconds'; another run's sweep says 'loss'"),
             (("[2, 4]", "[2, 2]"), r"two points that are called fasgd,learning_rate=0.01,batch_size=2"),
+            (
+                ("algorithm.learning_rate: {first", "cluster.speeds.3: {first"),
+                r"^\S*/sweep.yaml:8: sweep.over.cluster.speeds.3: `speeds` has no `3`$",
+            ),
+            (("task.batch_size: [2, 4]", "stop.updates.x: [2]"), r"^\S*/sweep.yaml:14: runs.fasgd.sweep.over.stop.updates.x: "),
+            (
+                ("{task.batch_size: [2, 4], algorithm.learning_rate: [0.01]}", "[{stop.seconds: 1},\n  {stop.updates.x: 2}]"),
+                r"^\S*/sweep.yaml:15: runs.fasgd.sweep.over.1.stop.updates.x: `updates` has no `x`$",
+            ),
             (("[2, 4]", "[2, none]"), r"sweep.yaml:14: .*task.*batch_size.*found 'none'"),
             (("algorithm.learning_rate: {first", "algorithm.rate: {first"), r"sweep.yaml:8: .*unknown key `rate`"),
         ],
@@ -107,6 +116,12 @@ class TestRuns:
         file.write_text(TEXT.replace(*change))
         with pytest.raises(FredError, match=message):
             load(file)
+
+
+@pytest.mark.parametrize("over", [{"stop.updates": list(range(1, 10_002))}, [{"stop.updates": n} for n in range(1, 10_002)]])
+def test_too_many_points_are_refused_however_they_are_given(over):
+    with pytest.raises(FredError, match=r"^sweep\S*: it has more than 10,000 points$"):
+        fred.scenario(cluster={"workers": 1}, algorithm={"name": "asgd", "learning_rate": 1}, sweep={"over": over})
 
 
 def sweeps_values(spaced: dict[str, Any]) -> list[float]:
@@ -178,7 +193,7 @@ class TestInPython:
         assert fred.scenario(**document) == fred.scenario(document) == load(file)
 
     def test_mistakes_are_told_with_their_key(self):
-        with pytest.raises(FredError, match=r"^runs.asgd.cluster.workers: found 0; expected"):
+        with pytest.raises(FredError, match=r"^cluster.workers: found 0; expected"):
             fred.scenario(algorithm={"name": "asgd", "learning_rate": 1}, cluster={"workers": 0}, stop={"updates": 1})
         with pytest.raises(FredError, match=r"^algoritm: unknown key `algoritm`; did you mean `algorithm`\?"):
             fred.scenario(algoritm="asgd")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
+from fred.components.input_path import UnreadError
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 
@@ -66,6 +67,8 @@ def check_median(latency: Latency, speed: float) -> None:
     """Refuse, with ValueError, a latency whose usual draw is no duration; rare draws are checked when they come up."""
     try:
         draw = latency.sample(np.array([0.5])) / speed
+    except UnreadError:
+        raise
     except Exception as error:  # in a user's own class
         raise ValueError(f"latency `{registry.name_of('latency', latency)}`: {type(error).__name__}: {error}") from error
     if _WRONG in _whole(draw):

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, model_validator
 
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.traces.columns import CSVFile, listed
 
@@ -25,7 +26,7 @@ class Empirical(Latency):
     """Durations drawn, with replacement, from a list or from one column of a CSV file with a header."""
 
     values: tuple[NonNegative, ...] = Field((), description="the durations, s; or give `csv`", examples=[[0.1, 0.2, 0.2, 0.5]])
-    csv: Path | None = Field(None, description="file with a header line; relative to the scenario file")
+    csv: InputPath | None = Field(None, description="file with a header line; relative to the scenario file")
     column: str = Field("seconds", description="the column of `csv` that holds the durations, s")
 
     @model_validator(mode="before")
@@ -35,7 +36,7 @@ class Empirical(Latency):
             return options
         if options.get("values"):
             raise ValueError("give `values` or `csv`, not both")
-        path = Path((info.context or {}).get("folder", ".")) / str(options["csv"])
+        path = InputPath.of(options["csv"], info).located()
         others = {key: value for key, value in options.items() if key not in ("csv", "column")}
         return {**others, "values": _read_column(path, str(options.get("column", "seconds")))}  # a manifest needs no other file
 

@@ -6,25 +6,32 @@ every row is as likely as any other.
 
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from fred import streams
 from fred.cluster.latency import Latency, Seconds, Uniforms
-from fred.components.component import Count, beside_the_scenario
+from fred.components.component import Count
+from fred.components.input_path import InputPath, UnreadError
 from fred.errors import FredError
 from fred.traces.columns import EXAMPLE
 from fred.traces.reading import Reading
 from fred.traces.trace import Trace
 
 
+class TraceFile(InputPath):
+    """The path of a trace, or the word for the one that comes with FRED."""
+
+    words: ClassVar[tuple[str, ...]] = (EXAMPLE,)
+
+
 class Recorded(Reading, Latency):
     """A recorded trace: the i-th worker's k-th gradient takes what it took the trace's i-th worker in a row of the trace."""
 
-    file: str = Field(
+    file: TraceFile = Field(
         description="CSV or Parquet file of the trace, relative to the scenario file; `example`: one that comes with FRED",
         examples=[EXAMPLE],
     )
@@ -40,24 +47,16 @@ class Recorded(Reading, Latency):
         examples=["cycled"],
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
-        return beside_the_scenario(options, "file", info, EXAMPLE)
-
     @model_validator(mode="after")
     def _as_recorded(self) -> "Recorded":
         if (self.block is None) == (self.rows == "block"):
             raise ValueError("give `block`, its length, with `rows: block`, and only then")
         try:
             trace = self.trace
+        except UnreadError:
+            raise
         except FredError as error:
             raise ValueError(str(error)) from error
-        if self.digest and self.digest != trace.digest:
-            raise ValueError(
-                f"{self.file} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
-                "Bring the old file back, or leave out `digest` to take the new one"
-            )
         if (self.block or 1) > trace.iterations:
             raise ValueError(f"`block` ({self.block}) must not exceed the trace's {trace.iterations} iterations")
         object.__setattr__(self, "digest", trace.digest)  # found out, not changed
@@ -65,10 +64,16 @@ class Recorded(Reading, Latency):
 
     @cached_property
     def trace(self) -> Trace:
-        """What the file holds. Raises FredError."""
+        """What the file holds. Raises FredError, also where that is not what was recorded."""
         options = {name: getattr(self, name) for name in Reading.model_fields}
-        path = Path(self.file)
-        return _read(Reading.model_validate(options), path, *_state(path))
+        path = self.file.located()
+        trace = _read(Reading.model_validate(options), path, *_state(path))
+        if self.digest not in ("", trace.digest):
+            raise FredError(
+                f"{path} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
+                "Bring the old file back, or leave out `digest` to take the new one"
+            )
+        return trace
 
     def check(self, members: int) -> None:
         if self.workers == "refuse" and members != len(self.trace.workers):

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fred.cluster.collectives import one_way
-from fred.components.component import Component, Whole, beside_the_scenario
+from fred.components.component import Component, Whole
+from fred.components.input_path import InputPath
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.files import inputs
@@ -50,17 +51,10 @@ class Regions(Component):
         description="allreduces: a ring whose slowest link is the fastest, or trees in regions and a ring of these",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
-        for key in ("bandwidth", "latency"):
-            options = beside_the_scenario(options, key, info)
-        return options
-
     @field_validator("bandwidth", "latency", mode="before")
     @classmethod
-    def _from_a_file(cls, table: Any) -> Any:
-        return _numbers(Path(table)) if isinstance(table, str) else table
+    def _from_a_file(cls, table: Any, info: ValidationInfo) -> Any:
+        return _numbers(InputPath.of(table, info).located()) if isinstance(table, str | Path) else table
 
     @model_validator(mode="after")
     def _square(self) -> "Regions":

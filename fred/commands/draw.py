@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fred.components import registry
 from fred.errors import FredError
+from fred.files.contents import FIGURES
+from fred.files.places import check_free
 from fred.views.view import AXES, WIDTHS, View
 
 if TYPE_CHECKING:
@@ -110,12 +112,14 @@ def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
         raise FredError(
             f"--out {options.out}: expected a folder; its files are named after figures, and --format says their kind"
         )
-    if options.out.resolve() == (options.folder / "figures").resolve():
+    if options.out.resolve() == (options.folder / FIGURES).resolve():
         raise FredError(f"{options.out} is a part of the result, which `fred verify` checks; choose another folder with --out")
     files = {name: options.out / f"{name}.{options.format}" for name in names}
     there = [file for file in files.values() if file.exists()]
     if there and not options.replace:
         raise FredError(f"{there[0]} is there already; choose another folder with --out, or replace it with --replace")
+    for file in files.values():
+        check_free(file, lambda _: True)
     return files
 
 

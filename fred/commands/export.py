@@ -6,8 +6,7 @@ from pathlib import Path
 from fred.cluster.durations import NANOSECONDS
 from fred.components import registry
 from fred.errors import FredError
-from fred.files.inputs import replaced
-from fred.files.places import check_places
+from fred.files import places
 from fred.outcomes.outcome import Outcome
 from fred.results.folder import load_result
 from fred.results.result import Result
@@ -36,9 +35,9 @@ def run(options: argparse.Namespace) -> int:
     registry.allow_import(options.imports)
     outcome = _chosen(load_result(options.folder), options)
     out = options.out or _beside(options.folder, outcome)
-    _check_free(out)
+    places.check_free(out, lambda beginning: beginning.startswith(HEAD))
     content = trace(_part(outcome, options))
-    _write(content, out)
+    places.write(out, content)
     print(f"{out}: {len(content) / 1e6:.1f} MB; open it with https://ui.perfetto.dev")
     return 0
 
@@ -76,25 +75,3 @@ def _part(outcome: Outcome, options: argparse.Namespace) -> Part:
         )
     times = round(begin * NANOSECONDS), min(round(min(end, last) * NANOSECONDS), schedule.end_ns)
     return Part(schedule, f"{outcome.name}, seed {outcome.seed}", outcome.run.cluster.node_of, *times)
-
-
-def _check_free(path: Path) -> None:
-    """Refuse a place that cannot be written, or where anything but a trace of FRED's lies."""
-    check_places(path)
-    if path.exists() and not (path.is_file() and _is_ours(path)):
-        raise FredError(f"{path} exists and is no trace of FRED's; choose another with --out, or remove it")
-
-
-def _is_ours(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(HEAD)) == HEAD
-
-
-def _write(content: bytes, path: Path) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with replaced(path) as new:
-            new.write_bytes(content)
-    except FredError as error:
-        raise FredError(f"{error}; choose another place with --out") from error

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fred.errors import FredError
-from fred.files.places import check_places
+from fred.files import places
 from fred.fitting import ranking
 from fred.fitting.description import Description
 from fred.fitting.fit import Fitted
@@ -97,13 +96,10 @@ def as_json(fitted: Fitted) -> str:
 
 def check_free(out: Path) -> None:
     """Refuse a folder that cannot be written, or whose files of these names are somebody's own. Raises FredError."""
-    files = [out / name for name in FILES]
-    check_places(*files)
-    if files[0].exists() and files[0].read_bytes().startswith(_FIRST.encode()):
-        return  # written here first, so that the others are of `fred fit` too
-    for file in files:
-        if file.exists():
-            raise FredError(f"{file} is not of `fred fit`; choose another folder with --out, or remove it")
+    block, *others = (out / name for name in FILES)
+    places.check_free(block, lambda beginning: beginning.startswith(_FIRST.encode()))
+    for file in others:  # the block is written first, so where it is of `fred fit`, they are, too
+        places.check_free(file, lambda _: block.exists())
 
 
 def save(fitted: Fitted, out: Path) -> None:
@@ -112,9 +108,8 @@ def save(fitted: Fitted, out: Path) -> None:
 
     cluster, numbers, drawing = (out / name for name in FILES)
     drawn, counted = picture(fitted), as_json(fitted)
-    out.mkdir(parents=True, exist_ok=True)
-    cluster.write_text(fitted.text, encoding="utf-8")  # the first, by which the others are known
-    numbers.write_text(counted + "\n", encoding="utf-8")
+    places.write(cluster, fitted.text.encode())  # the first, by which the others are known
+    places.write(numbers, f"{counted}\n".encode())
     drawn.save(drawing)
 
 

@@ -8,10 +8,10 @@ import argparse
 import filecmp
 import os
 import re
-import shutil
 from pathlib import Path
 
 from fred.errors import FredError
+from fred.files import places
 from fred.specification import shipped
 
 SCHEMA = "fred.schema.json"
@@ -37,14 +37,9 @@ def run(options: argparse.Namespace) -> int:
         if os.path.lexists(place) and not _same(place, copies.get(place)):
             raise FredError(f"{place} exists and is not overwritten; choose another name or folder")
     schema = file.parent / SCHEMA
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        for place, each in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
-            shutil.copyfile(each, place)
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except OSError as error:
-        raise FredError(f"cannot write {file}: {error.strerror or error}; choose another name or folder") from error
+    for place, each in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
+        places.write(place, each.read_bytes())
+    places.write(file, text.encode())
     print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it by {schema}", end="")
     print("" if _same(schema, shipped.SCHEMA) else f", which is of another version of FRED: `fred schema > {schema}` renews it")
     print(f"`fred run {file}` runs it; `fred list` says what it can name")

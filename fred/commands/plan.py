@@ -8,7 +8,7 @@ from fred.commands import plan_for, trace_options
 from fred.commands.plan_table import print_beside, print_plan
 from fred.components import registry
 from fred.errors import FredError
-from fred.files.places import check_places
+from fred.files.places import check_free
 from fred.outcomes.rounds import iterations_of, rounds_of
 from fred.prediction.comparison import chosen_anew
 from fred.prediction.planning import mean_arrivals, plan
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     if plan_for.asked(options):
         return plan_for.run(options)
     if options.out:
-        check_places(options.out)
+        check_free(options.out)
         if options.out.suffix not in (".svg", ".png", ".pdf"):
             raise FredError(
                 f"--out {options.out}: expected a name that ends with .svg, .png or .pdf; or --for TASK, with a folder"
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise FredError(f"{options.trace}: {error}") from error
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         picture(found).save(options.out)
     if options.json:
         print(found.json())

@@ -12,7 +12,7 @@ from fred.cluster.cluster import Cluster
 from fred.commands import trace_options
 from fred.commands.plan_for_table import Answer, as_json, print_answer
 from fred.errors import FredError
-from fred.files.places import check_places
+from fred.files import places
 from fred.outcomes.tables import Tables
 from fred.planning import attribution, question
 from fred.planning.attribution import Attribution
@@ -178,15 +178,8 @@ def _check(options: argparse.Namespace) -> None:
 
 def _write(out: Path, text: str) -> None:
     """The scenario, of which one that somebody changed is not overwritten. Raises FredError."""
-    file = out / _FILE
-    check_places(file)
-    try:
-        if file.exists() and not file.read_text(encoding="utf-8").startswith(f"# {_FIRST}"):
-            raise FredError(f"{file} exists and is not overwritten; choose another folder with --out")
-        out.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FredError(f"cannot write {file}: {error}; choose another folder with --out") from error
+    places.check_free(out / _FILE, lambda beginning: beginning.startswith(f"# {_FIRST}".encode()))
+    places.write(out / _FILE, text.encode())
 
 
 def _lost(result: Tables, cluster: Cluster) -> Attribution | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -12,11 +13,10 @@ from rich.text import Text
 
 from fred.commands.paired_table import ONE_SEED, named, paired_table
 from fred.errors import FredError
-from fred.files.ownership import ASIDE
+from fred.files.contents import ASIDE, PAIRED, REPORT
 from fred.files.staging import said
 from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
-from fred.report.page import NAME as REPORT
 from fred.results import result
 from fred.results.compare import Compared
 
@@ -262,8 +262,12 @@ def save_comparison(compared: Compared, out: Path) -> None:
         pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
     with said(out):
         out.mkdir(parents=True, exist_ok=True)
-        compared.table().to_csv(out / "comparison.csv", index=False)
-        if len(pairs):
-            compared.paired().to_csv(out / "paired.csv", index=False)
-        for name, draw in pictures.items():
-            draw().save(out / f"{name}.svg")
+        with TemporaryDirectory(prefix=".fred-", dir=out) as folder:
+            new = Path(folder)
+            compared.table().to_csv(new / "comparison.csv", index=False)
+            if len(pairs):
+                compared.paired().to_csv(new / PAIRED, index=False)
+            for name, draw in pictures.items():
+                draw().save(new / f"{name}.svg")
+            for file in sorted(new.iterdir()):
+                file.rename(out / file.name)

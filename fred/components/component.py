@@ -1,9 +1,9 @@
 """What every part of a scenario is: a frozen, validated set of options with behaviour, chosen by name from the registry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -16,14 +16,17 @@ from pydantic import (
     SerializationInfo,
     ValidationError,
     ValidationInfo,
+    WrapValidator,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fred.components import own_code, registry
+from fred.components.input_path import InputPath, UnreadError
 from fred.errors import FredError
 
 C = TypeVar("C", bound="Component")
+_MADE: ContextVar[dict[type, Any] | None] = ContextVar("_MADE", default=None)  # by class, the last whose options are right
 Count = Annotated[int, Field(ge=1, lt=2**31)]  # of whatever; no number of things is larger anywhere
 Whole = Annotated[int, Field(ge=0, lt=2**31)]  # such a number, or 0
 
@@ -80,7 +83,10 @@ class Component(BaseModel):
     def _refused(cls, options: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Errors of the user's own code, which is asked while a scenario is checked, are refusals; FRED's faults stay."""
         try:
-            return validate(options)
+            made = validate(options)
+            if (waiting := _MADE.get()) is not None:
+                waiting[cls] = made
+            return made
         except (FredError, ValueError, AssertionError):
             raise
         except Exception as error:
@@ -127,20 +133,6 @@ class Component(BaseModel):
         return cls.model_validate(given)
 
 
-def beside_the_scenario(options: Any, key: str, info: ValidationInfo, *but: str) -> Any:
-    """The options with the path `key` as seen from the scenario's folder, `but` for words that stand for something else.
-
-    Args:
-        options: as they are given, before they are validated.
-        key: of the option that is a path.
-        info: pydantic's, whose context knows the `folder`; without one it is the current folder.
-        but: values of the option that are no paths.
-    """
-    if not isinstance(options, dict) or not isinstance(options.get(key), str | Path) or options[key] in but:
-        return options
-    return {**options, key: str(Path((info.context or {}).get("folder", ".")) / options[key])}
-
-
 def options_of(component: Component) -> dict[str, Any]:
     """All options of `component` by name, parts as they are.
 
@@ -149,6 +141,49 @@ def options_of(component: Component) -> dict[str, Any]:
     {'low': 1.0, 'high': 2.0}
     """
     return {name: getattr(component, name) for name in type(component).model_fields} | (component.model_extra or {})
+
+
+def checked(cls: type[C], validate: Callable[[], C]) -> C:
+    """Return a validated component; in a result, without the checks from the first on that asks for what an input holds.
+
+    Args:
+        cls: the component's class.
+        validate: makes it; the run that the result came of has made all checks.
+    """
+    made: dict[type, C] = {}
+    before = _MADE.set(made)
+    try:
+        return validate()
+    except UnreadError:
+        if cls not in made:
+            raise
+        return made[cls]
+    finally:
+        _MADE.reset(before)
+
+
+def checked_as(cls: type[C]) -> WrapValidator:
+    """Return the annotation by which a component is `checked` that is no `OneOf`.
+
+    Args:
+        cls: its class.
+    """
+    return WrapValidator(lambda value, validate: checked(cls, lambda: validate(value)))
+
+
+def inputs_of(part: Any) -> dict[InputPath, None]:
+    """The paths that a component, or a mapping or tuple of components, names, each once.
+
+    >>> from fred.cluster.cluster import Cluster
+    >>> list(inputs_of(Cluster(workers=8, compute={"name": "trace", "file": "example"})))
+    ['example']
+    """
+    if isinstance(part, InputPath):
+        return {part: None}
+    if isinstance(part, Component):
+        part = options_of(part)
+    parts = part.values() if isinstance(part, Mapping) else part if isinstance(part, tuple | list) else ()
+    return {path: None for each in parts for path in inputs_of(each)}
 
 
 def own_classes(part: Any) -> set[str]:
@@ -201,12 +236,13 @@ class OneOf:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {ONE_OF: self.kind}  # a placeholder: fred.specification.schema puts the reference in its place
 
-    def dump(self, component: Component, briefly: bool = False) -> dict[str, Any]:
+    def dump(self, component: Component, briefly: bool = False, context: Any = None) -> dict[str, Any]:
         """The `component` as a scenario writes it: its options, all of them or (`briefly`) the unusual, beside its name."""
-        return {"name": registry.name_of(self.kind, component), **component.model_dump(exclude_defaults=briefly)}
+        options = component.model_dump(exclude_defaults=briefly, context=context)
+        return {"name": registry.name_of(self.kind, component), **options}
 
     def _serialized(self, component: Component, info: SerializationInfo) -> dict[str, Any]:
-        return self.dump(component, info.exclude_defaults)
+        return self.dump(component, info.exclude_defaults, info.context)
 
     def _validate(self, value: Any, info: ValidationInfo) -> Component:
         if isinstance(value, Component):
@@ -218,7 +254,7 @@ class OneOf:
         options = {key: option for key, option in value.items() if key != "name"}
         try:
             cls = registry.lookup(self.kind, value["name"])
-            return cls.model_validate(options, context=info.context)
+            return checked(cls, lambda: cls.model_validate(options, context=info.context))
         except FredError as error:
             raise PydanticCustomError("component", "{reason}", {"reason": str(error), "key": "name"}) from error
         except ValidationError as error:

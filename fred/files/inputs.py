@@ -123,7 +123,7 @@ def replaced(path: Path) -> Iterator[Path]:
     Args:
         path: the other, in a folder that is there; left as it is where something fails.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new = path.with_name(f".{os.getpid()}.{path.name}")  # with its ending, by which some know what to write
     try:
         yield new
         new.replace(path)

@@ -13,10 +13,9 @@ from typing import Any
 
 from fred.errors import FredError
 from fred.files import inputs
+from fred.files.contents import ASIDE, FIGURES, MANIFEST
 
-MANIFEST = "manifest.json"  # written last, so that a folder with one is complete
 UNFINISHED, REPLACED = MARKS = (".fred-unfinished", ".fred-replaced")  # files that say whose a folder is
-ASIDE = "set-aside"  # folder of a result, or with a number behind it, for somebody's files whose names the result needs
 _SAYING = b"In this folder of FRED's a result comes to be, or is being replaced. What FRED made here, it will remove.\n"
 _FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by which a manifest is known for FRED's
 
@@ -28,6 +27,20 @@ def manifest_of(path: Path) -> dict[str, Any]:
     except (FredError, ValueError, RecursionError):
         return {}
     return manifest if isinstance(manifest, dict) and manifest.keys() >= _FIELDS else {}
+
+
+def has(result: Path, file: Path) -> bool:
+    """Return True if the file is one that FRED wrote into the result in this folder.
+
+    Args:
+        result: a folder, of a result or not.
+        file: of whatever name, there or not.
+    """
+    manifest, place = manifest_of(result), Path(os.path.realpath(file))
+    if not manifest or not place.is_relative_to(os.path.realpath(result)):
+        return False
+    listed, name = manifest.get("files"), place.relative_to(os.path.realpath(result)).as_posix()
+    return name == MANIFEST or (isinstance(listed, dict) and name in listed)
 
 
 def is_marked(folder: Path, mark: str) -> bool:
@@ -146,7 +159,7 @@ def _of_others(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """What of a result folder FRED did not write: files and links that are not listed or not the same, and empty folders."""
     listed = manifest_of(path).get("files")
     written = listed if isinstance(listed, dict) else {}
-    folders = {Path("figures"), *(parent for file in written for parent in Path(file).parents)}
+    folders = {Path(FIGURES), *(parent for file in written for parent in Path(file).parents)}
     for found in sorted(path.rglob("*")):
         name, about = found.relative_to(path), found.lstat()
         if stat.S_ISDIR(about.st_mode):

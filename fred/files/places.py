@@ -1,9 +1,13 @@
 """Where commands write: asked before the work is done, so that hours are not lost to a misspelt folder."""
 
+import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from fred.errors import FredError
+from fred.files import ownership
+from fred.files.inputs import replaced
 
 
 def check_places(*files: Path) -> None:
@@ -30,3 +34,51 @@ def check_places(*files: Path) -> None:
                 pass
         except OSError as error:
             raise FredError(f"cannot write {file}: {error.strerror or error}; choose another place with --out") from error
+
+
+def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: False) -> None:
+    """Refuse a file that could not be written, that FRED did not write as this, or that belongs to a result.
+
+    Raises FredError.
+
+    Args:
+        file: a place that a command will write to.
+        ours: tells by its first bytes a file that the command may replace; default: it replaces none.
+
+    >>> _ = Path("mine.svg").write_text("drawn by hand")
+    >>> check_free(Path("mine.svg"))
+    Traceback (most recent call last):
+    ...
+    fred.errors.FredError: mine.svg is there already, and not what this command writes; choose another place with --out, or ...
+    """
+    check_places(file)
+    result = next((folder for folder in Path(os.path.realpath(file)).parents if ownership.has(folder, file)), None)
+    if result is not None:
+        raise FredError(
+            f"{file} is a part of the result in {result}, which `fred verify` checks; choose another place with --out"
+        )
+    if os.path.lexists(file) and not (file.is_file() and ours(_beginning(file))):
+        raise FredError(
+            f"{file} is there already, and not what this command writes; choose another place with --out, or remove it"
+        )
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write a file whole or not at all, in a folder that is made if need be. Raises FredError.
+
+    Args:
+        file: the place.
+        content: all of it.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(file) as new:
+            new.write_bytes(content)
+    except (OSError, FredError) as error:
+        said = error if isinstance(error, FredError) else f"cannot write {file}: {error.strerror or error}"
+        raise FredError(f"{said}; choose another place") from error
+
+
+def _beginning(file: Path) -> bytes:
+    with file.open("rb") as content:
+        return content.read(1024)

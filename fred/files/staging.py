@@ -9,9 +9,10 @@ from pathlib import Path
 
 from fred.errors import FredError
 from fred.files import ownership
+from fred.files.contents import MANIFEST
 from fred.files.exchange import exchanged
 from fred.files.lock import held, is_still
-from fred.files.ownership import MANIFEST, REPLACED, UNFINISHED, is_marked, manifest_of
+from fred.files.ownership import REPLACED, UNFINISHED, is_marked, manifest_of
 from fred.process import interruption
 
 _OLD = ".fred-old"  # in the new folder: the old one, where two folders cannot exchange their names

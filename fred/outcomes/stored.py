@@ -10,21 +10,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fred.components import own_code
 from fred.errors import FredError
 from fred.files import inputs
+from fred.outcomes import reading
 from fred.outcomes.outcome import Named, Outcome
 from fred.outcomes.unit import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
+FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
 ABOUT = "unit.json"  # written last, so that a folder with one is complete
 SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
@@ -33,12 +35,14 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError,
 class AboutUnit(BaseModel):
     """What unit.json holds."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     identity: str
     name: str
     seed: int
     data: str | None  # digest
-    summary: dict[str, Any]  # the row of summary.json
-    files: dict[str, str]  # SHA-256 of each of the unit's other files
+    summary: reading.Row  # the row of summary.json
+    files: dict[FileName, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # that it took
     late: str = ""  # what the user's code did while it ran that no identity tells
@@ -92,17 +96,17 @@ class Stored:
     @property
     def schedule(self) -> Schedule:
         """Who did what when. Raises FredError for a damaged file, as the others do."""
-        return self._read(SCHEDULE, Schedule.load)
+        return self._read(SCHEDULE, reading.schedule)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """One row per evaluation point."""
-        return self._read("metrics.parquet", pd.read_parquet)
+        return self._read("metrics.parquet", reading.metrics)
 
     @property
     def run_times(self) -> pd.DataFrame:
         """How long each gradient took."""
-        return self._read(RUN_TIMES, pd.read_parquet)
+        return self._read(RUN_TIMES, reading.run_times)
 
     @property
     def initial(self) -> Named:
@@ -122,7 +126,7 @@ class Stored:
     def _params(self, when: str) -> Named:
         if "params.npz" not in self.about.files:
             return {}
-        named = self._read("params.npz", arrays_of)
+        named = self._read("params.npz", reading.params)
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
     def _read(self, name: str, read: Any) -> Any:
@@ -131,7 +135,7 @@ class Stored:
             there = AboutUnit.model_validate_json(inputs.text(self.folder / ABOUT))
             if there.files.get(name) != self.about.files.get(name):
                 raise FredError(f"{self.folder} holds another result now; load it again")
-            return read(self.folder / name)
+            return read(self.folder / name, self.run)
         except _UNREADABLE as error:
             raise FredError(f"cannot read {self.folder / name}: {error}") from error
 
@@ -198,6 +202,8 @@ def read(folder: Path, run: Run) -> Stored:
         raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {where}: {first['msg']}") from None
     except FredError as error:
         raise FredError(f"{folder} is not the folder of a whole run: {error}") from None
+    if (about.summary["name"], about.summary["seed"]) != (about.name, about.seed):
+        raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: `summary` is that of another run")
     if about != about.signed():
         raise FredError(f"{folder / ABOUT} is not what was written (its digest differs); was it changed?")
     return Stored(folder, run, about)
@@ -290,9 +296,3 @@ def write_json(path: Path, content: Any) -> None:
 def now() -> str:
     """Date and time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def arrays_of(file: Path) -> Named:
-    """The arrays of an NPZ file."""
-    with np.load(file, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}

@@ -10,6 +10,7 @@ from typing import Any
 
 from fred.components import own_code, registry
 from fred.components.component import own_classes
+from fred.components.input_path import no_path
 from fred.learning.data.dataset import data_digest
 from fred.process import environment
 from fred.specification.blame import blamed
@@ -67,7 +68,7 @@ class Unit:
     def _identity(self) -> str:
         facts = {
             "name": self.name,
-            "run": self.run.model_dump(mode="json"),
+            "run": self.run.model_dump(mode="json", context={"paths": no_path}),
             "seed": self.seed,
             "inline": self.inline,
             "data": self.data,

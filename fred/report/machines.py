@@ -10,6 +10,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
 from fred.components import registry
 from fred.components.component import Component
+from fred.components.input_path import name_alone
 from fred.specification.shape import Run
 from fred.views.view import COLOURS
 
@@ -148,7 +149,7 @@ def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
 
 
 def _of_network(network: Network) -> str:
-    given = network.model_dump(mode="json", exclude_defaults=True)
+    given = network.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
     return "; ".join(f"{key.replace('_', ' ')} {_value(value)}" for key, value in given.items()) or "messages take no time"
 
 
@@ -163,7 +164,8 @@ def said(part: Component, kind: str) -> str:
     >>> said(Constant(seconds=0.5), "latency")
     'constant (seconds 0.5)'
     """
-    return _value({"name": registry.name_of(kind, part), **part.model_dump(mode="json", exclude_defaults=True)})
+    options = part.model_dump(mode="json", exclude_defaults=True, context={"paths": name_alone})
+    return _value({"name": registry.name_of(kind, part), **options})
 
 
 def _value(value: Any) -> str:

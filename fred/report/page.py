@@ -19,7 +19,7 @@ from fred.report.writing import as_yaml
 from fred.version import __version__
 from fred.views.view import COLOURS, OF_TIME
 
-NAME = "report.html"  # of the file in a result folder
+MARK = b'<meta name="generator" content="FRED">'  # by which a file is known for a page
 _YAML = 30_000  # letters of a scenario
 
 

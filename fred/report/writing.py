@@ -5,11 +5,13 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from fred.components.input_path import name_alone
 from fred.specification.loading import Scenario
+from fred.specification.text import first_comment
 
 
 def as_yaml(scenario: Scenario, most: int | None = None) -> str:
-    """A file's text: read again, it is the same scenario.
+    """Return a file's text: read again beside its inputs, it is the same scenario.
 
     Args:
         scenario: whose comment comes first.
@@ -22,16 +24,19 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
     >>> print(as_yaml(scenario).splitlines()[0])
     # Who?
     """
-    document = scenario.model_dump(mode="json", exclude={"points", "best", "comment"}, exclude_defaults=True)
+    how: dict[str, Any] = {"mode": "json", "context": {"paths": name_alone}}
+    document = scenario.model_dump(**how, exclude={"points", "best", "comment"}, exclude_defaults=True)
     brief = document.pop("runs")
     for name, run in scenario.runs.items():  # an algorithm may have its protocol do otherwise than usual
-        brief[name]["protocol"] = run.model_dump(mode="json", include={"protocol"})["protocol"]
+        brief[name]["protocol"] = run.model_dump(**how, include={"protocol"})["protocol"]
     runs = _swept(scenario, brief)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}
     whole = {**document, **shared, "runs": {name: _rest(own, shared) for name, own in runs.items()}}
     text, yaml = _Bounded(most), YAML()
     yaml.width, yaml.default_flow_style, yaml.allow_unicode = 110, None, True
-    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.splitlines())
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.comment.split("\n")) if scenario.comment else ""
+    if first_comment(comment) != scenario.comment:  # such as one with an empty line at its end
+        comment, whole = "", {"comment": scenario.comment, **whole}
     try:
         yaml.dump(whole, text)
     except _EnoughError:

@@ -90,7 +90,7 @@ def run(
         return Result(scenario, done + _in_memory(_reported(scenario, done, inline), progress))
     staging.check_free(Path(out))
     path = Path(os.path.realpath(out))
-    about = folder.AboutResult(_seen_from(path, file), inline, report)
+    about = folder.AboutResult(path.parent, _seen_from(path, file), inline, report)
     _check_same(path, about)
     plan = _Plan(scenario, units_of(scenario, only, inline), about, number_of_units(scenario, only))
     units, kept, anew = _into(path, plan, _Manner(progress, jobs, dask, fresh))

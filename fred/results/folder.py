@@ -3,23 +3,24 @@
 import hashlib
 import importlib.metadata
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from fred.errors import FredError
-from fred.files import inputs, ownership, staging
-from fred.files.ownership import MANIFEST
+from fred.files import inputs, ownership, places, staging
+from fred.files.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
 from fred.outcomes import stored
+from fred.outcomes.reading import Digests
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
-from fred.report.page import NAME as REPORT
-from fred.report.page import Circumstances, page
+from fred.report.page import MARK, Circumstances, page
 from fred.results import figures
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
@@ -30,6 +31,8 @@ FORMAT = 8  # of the folder, raised when a reader would have to change
 
 class Manifest(BaseModel):
     """What manifest.json holds: all that is needed to run a result again, and to notice what has changed."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     format: int
     fred: str  # its version
@@ -43,13 +46,6 @@ class Manifest(BaseModel):
     date: str  # when it was complete
     seconds: float  # that its units took, one after the other
     digest: str = ""  # of all of this
-
-
-class Digests(BaseModel):
-    """The identity of a run's timing and of its arithmetic (None: no task)."""
-
-    schedule: str
-    params: str | None
 
 
 class Listed(BaseModel):
@@ -69,6 +65,7 @@ class Listed(BaseModel):
 class AboutResult:
     """What is known of a result beside its runs."""
 
+    beside: Path  # the folder in which it lies, or will
     file: str = ""  # of the scenario
     inline: bool = False
     report: bool = True  # whether it has a page
@@ -90,7 +87,7 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
             (stage / unit.folder).mkdir(parents=True)
             stored.write(outcome, unit, stage / unit.folder, time.monotonic())
             done.append(stored.read(stage / unit.folder, outcome.run))
-        complete(stage, result.scenario, done, AboutResult("", inline))
+        complete(stage, result.scenario, done, AboutResult(Path(os.path.realpath(path)).parent, inline=inline))
         staging.publish(stage, path)
 
 
@@ -105,14 +102,14 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
     """
     stored.share(units)
     result = Result(scenario, units)
-    write_json(stage / "summary.json", [each.summary for each in units])
-    result.summary.to_csv(stage / "summary.csv", index=False)
+    write_json(stage / SUMMARY, [each.summary for each in units])
+    result.summary.to_csv(stage / SUMMARY_TABLE, index=False)
     if result.swept:
-        result.sweep.to_csv(stage / "sweep.csv", index=False)
-        result.best.to_csv(stage / "best.csv", index=False)
+        result.sweep.to_csv(stage / SWEEP, index=False)
+        result.best.to_csv(stage / BEST, index=False)
     if result.chosen and len(pairs := result.paired):
-        pairs.to_csv(stage / "paired.csv", index=False)
-    with figures.drawn(result, stage / "figures"):
+        pairs.to_csv(stage / PAIRED, index=False)
+    with figures.drawn(result, stage / FIGURES):
         if about.report:
             text = page(result, Circumstances(about.file, environment.describe()))
             (stage / REPORT).write_text(text, encoding="utf-8")
@@ -141,14 +138,19 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     manifest, rows = read_manifest(path)
-    scenario = validated(manifest.scenario, lambda keys: f"{path / MANIFEST}: {'.'.join(map(str, keys))}")
     place = path.resolve()  # outcomes are read later, maybe from another working directory
-    return Result(scenario, [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows])
+    of_manifest = f"{path / MANIFEST}: "
+    scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
+    units = [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows]
+    for row, unit in zip(rows, units, strict=True):
+        if (row.name, row.seed) != (unit.name, unit.seed):
+            raise FredError(f"{path / row.folder} is not the folder of run `{row.name}` with seed {row.seed}")
+    return Result(scenario, units)
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
     """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
-    manifest, summary = _json(path / MANIFEST), _json(path / "summary.json")
+    manifest, summary = _json(path / MANIFEST), _json(path / SUMMARY)
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
         raise FredError(
             f"{path} has format {manifest['format']!r}; this version reads format {FORMAT}: "
@@ -173,21 +175,20 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
 
 
 def add_report(path: Path, out: Path | None = None) -> Path:
-    """Write a result's page; where it is then. Raises FredError.
+    """Write a result's page and return where it is. Raises FredError.
 
     Args:
         path: the result folder, of whose files it becomes one, if it is not to be elsewhere.
-        out: another place for it.
+        out: another place for it, where only another page is replaced.
     """
-    result, (manifest, _) = load_result(path), read_manifest(path)
-    text = page(result, Circumstances(manifest.file, manifest.environment))
-    if out is not None:
-        out.write_text(text, encoding="utf-8")
+    result, (manifest, _), file = load_result(path), read_manifest(path), path / REPORT
+    if out is not None and os.path.realpath(out) != os.path.realpath(file):
+        places.check_free(out, lambda beginning: MARK in beginning)
+        places.write(out, page(result, Circumstances(manifest.file, manifest.environment)).encode())
         return out
-    file = path / REPORT
     if file.exists() and REPORT not in manifest.files:
         raise FredError(f"{file} is not FRED's: move it elsewhere, or choose another file with --out")
-    _put(file, text)
+    _put(file, page(result, Circumstances(manifest.file, manifest.environment)))
     facts = manifest.model_dump() | {"files": dict(sorted((manifest.files | {REPORT: digest_of(file)}).items()))}
     _put(path / MANIFEST, json.dumps(facts | {"digest": _digest(facts)}, indent=2, allow_nan=False) + "\n")
     return file
@@ -216,7 +217,8 @@ def changed(path: Path, manifest: Manifest) -> str:
 
 
 def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> dict[str, Any]:
-    names, resolved = {each.name for each in units}, scenario.model_dump(mode="json")
+    names = {each.name for each in units}
+    resolved = scenario.model_dump(mode="json", context={"paths": lambda path: path.seen_from(about.beside)})
     for part in ("runs", "points"):
         resolved[part] = {name: each for name, each in resolved[part].items() if name in names}
     if scenario.baseline not in names | {point["of"] for point in resolved["points"].values()}:
@@ -253,8 +255,13 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
+def _no_number(word: str) -> None:
+    """Refuse, with ValueError, what Python takes for JSON's."""
+    raise ValueError(f"{word} is no number of JSON's")
+
+
 def _json(path: Path) -> Any:
     try:
-        return json.loads(inputs.text(path))
+        return json.loads(inputs.text(path), parse_constant=_no_number)
     except (FredError, ValueError, RecursionError) as error:
         raise FredError(f"{path.parent} is not a result folder: {error}") from None

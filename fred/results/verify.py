@@ -13,20 +13,21 @@ import numpy as np
 import pandas as pd
 
 from fred.components import registry
-from fred.components.component import own_classes
-from fred.files.ownership import MANIFEST
+from fred.components.component import inputs_of, own_classes
+from fred.errors import FredError
+from fred.files.contents import MANIFEST, REPORT
 from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
 from fred.outcomes.stored import ABOUT, Stored
 from fred.outcomes.unit import Unit
 from fred.process import environment, remembered
 from fred.process.progress import OfRuns
-from fred.report import page
 from fred.results import folder
 from fred.results.folder import Manifest
 from fred.running.execution import Following, execute
 from fred.running.timings import Timings, in_order
 from fred.schedule.schedule import Schedule
+from fred.specification.loading import Scenario, validated_anew
 
 
 class Verdict(IntEnum):
@@ -71,8 +72,9 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
     """Run all, and write it to `scratch`; the verdict, and the first difference."""
     result, anew, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
+    runs = _with_inputs(result.scenario).runs
     remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
-    recorded = {Unit(each.name, each.run, each.seed, manifest.inline): each for each in result.outcomes}
+    recorded = {Unit(each.name, runs[each.name], each.seed, manifest.inline): each for each in result.outcomes}
     for unit in in_order(list(recorded)):
         each, began, told = recorded[unit], time.monotonic(), partial(progress, unit.name, unit.seed)
         outcome = execute(unit.name, unit.run, unit.seed, unit.inline, Following(told), shared)
@@ -86,12 +88,26 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
         stored.write(outcome, unit, scratch / unit.folder, began)
         anew[unit] = stored.read(scratch / unit.folder, unit.run)
     whole = [anew[unit] for unit in recorded]
-    about = folder.AboutResult(manifest.file, manifest.inline, page.NAME in manifest.files)
+    about = folder.AboutResult(path.resolve().parent, manifest.file, manifest.inline, REPORT in manifest.files)
     folder.complete(scratch, result.scenario, whole, about)
     if manifest.written_by != folder.written_by():
         return Verdict.SAME, ""
     difference = _unlike(path, manifest, scratch)
     return (Verdict.DIFFERENT, difference) if difference else (Verdict.SAME, "")
+
+
+def _with_inputs(scenario: Scenario) -> Scenario:
+    """Return a result's scenario, to be run again. Raises FredError where an input is missing, or not what it was."""
+    absent = []
+    for path in inputs_of(scenario):
+        try:
+            path.again().located()
+        except FredError as error:
+            absent.append(str(error))
+    if absent:
+        raise FredError(*absent)
+    checked: Scenario = validated_anew(scenario)
+    return checked
 
 
 def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:

@@ -1,9 +1,12 @@
 """Units on the machines of a Dask cluster."""
 
+import logging
 import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,15 @@ _THREAD = threading.local()  # the number of an experiment, and its timings
 
 
 def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
-    """On the workers of a Dask cluster, whose files come back; a lost worker's units are done anew by others.
+    """Compute units on the workers of a Dask cluster, and fetch their files; other workers take over from a lost one.
 
     Args:
-        units: what is to be computed.
-        stage: the folder in which a result comes to be; workers need not see it.
+        units: the work.
+        stage: the unfinished result folder; workers need not see it.
         progress: told the run, the seed, and 1.0 when it is done.
         address: the scheduler's, such as `tcp://192.0.2.1:8786`.
 
-    Raises FredError if nobody answers there, or workers would not come to the same bits.
+    Raises FredError if no scheduler answers, or workers would compute other bits.
     """
     try:
         import cloudpickle
@@ -39,7 +42,9 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
     except (OSError, ValueError, TypeError) as error:
         raise FredError(f"--dask {address}: no scheduler answers there: {error}") from None
     order = Order.of(units)
-    with client:
+    with _without_its_log(), client:
+        if not client.nthreads():
+            print(f"fred: --dask {address}: the cluster has no workers yet; waiting for one", file=sys.stderr)
         units = timings.in_order(units)
         packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
         keys = [f"fred-{unit.identity}" for unit in units]
@@ -51,11 +56,27 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
             future.release()
 
 
+@contextmanager
+def _without_its_log() -> Iterator[None]:
+    """Dask tells of a lost scheduler with a traceback, and raises it as well, which is told in a line."""
+    own = [each for name, each in logging.root.manager.loggerDict.items() if name.split(".")[0] == "distributed"]
+    loud = [each for each in own if isinstance(each, logging.Logger) and not each.disabled]
+    try:
+        for each in loud:
+            each.disabled = True
+        yield
+    finally:
+        for each in loud:
+            each.disabled = False
+
+
 def _answer(future: Any, address: str) -> dict[str, bytes]:
     """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
     try:
         found = future.result()
     except Exception as error:  # of whatever kind: it was raised elsewhere
+        if "scheduler-connection-lost" in str(error):
+            raise FredError(f"--dask {address}: the scheduler does not answer any more") from error
         said = next(iter(str(error).strip().splitlines()), "no word")
         raise FredError(f"--dask {address}: {type(error).__name__}: {said}") from error
     if isinstance(found, str):

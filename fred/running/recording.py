@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fred.cluster.cluster import Cluster
 from fred.components import own_code, registry
+from fred.components.input_path import no_path
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
@@ -57,8 +58,9 @@ class Timing(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """All of it as JSON has it, from which another process knows it."""
-        protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(mode="json")}
-        return self._asdict() | {"cluster": self.cluster.model_dump(mode="json"), "protocol": protocol}
+        how: dict[str, Any] = {"mode": "json", "context": {"paths": no_path}}
+        protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(**how)}
+        return self._asdict() | {"cluster": self.cluster.model_dump(**how), "protocol": protocol}
 
     def schedule(self, listener: Listener | None = None) -> Schedule:
         """Record it; `listener` is told every row when it is recorded, and asked for statistics."""

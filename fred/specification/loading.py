@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from fred.components import registry
-from fred.components.component import Component, options_of
+from fred.components.component import Component, checked_as, options_of
 from fred.errors import FredError
 from fred.specification import shipped
 from fred.specification.names import Name
@@ -17,6 +17,8 @@ from fred.specification.source import Setting, Source, keys_of, problems, settin
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # kinds of characters: what controls a terminal, or the direction of reading
+_OF_TEXT = "\n\t\u200c\u200d"  # of these, what text needs: joiners of letters, too
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
 
 
@@ -32,7 +34,7 @@ class Scenario(Component):
         "run, and which alone are reported",
         examples=[[11, 12, 13, 14, 15]],
     )
-    runs: dict[Name, Run] = Field(min_length=1, description="the runs, by name")
+    runs: dict[Name, Annotated[Run, checked_as(Run)]] = Field(min_length=1, description="the runs, by name")
     points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
     best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
     baseline: str | None = Field(
@@ -73,7 +75,7 @@ class Scenario(Component):
             if run.has_usual_protocol:
                 del document["runs"][name]["protocol"]  # another algorithm brings its own
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
-        source = Source(None, document, {(): 0}, changes, points=self.points)
+        source = Source(None, document, {}, changes, points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
         return _measurable(validated(changed, source.locate), source)
 
@@ -100,8 +102,9 @@ class Scenario(Component):
     @field_validator("title", "comment")
     @classmethod
     def _printable(cls, text: str) -> str:
-        if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t" for character in text):
-            raise ValueError("expected text that can be printed; it has control characters")
+        for character in text:
+            if unicodedata.category(character) in _UNSEEN and character not in _OF_TEXT:
+                raise ValueError(f"expected text that can be printed; it has the control character U+{ord(character):04X}")
         return text
 
     @field_validator("seeds", "report_seeds")
@@ -162,16 +165,17 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
     return _measurable(validated(source.specification(), source.locate, folder=path.parent), source)
 
 
-def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path()) -> Scenario:
-    """The scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
+def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:
+    """Return the scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
 
     Args:
         specification: mappings, with `runs` by name, of which each says everything that it needs.
         locate: where a key stands, for messages: from the keys that lead to it to words such as `mine.yaml:3: stop.updates`.
         folder: from where relative paths are seen.
+        recorded: whether it is a manifest's, of which no inputs are read.
     """
     try:
-        return Scenario.model_validate(specification, context={"folder": folder})
+        return Scenario.model_validate(specification, context={"folder": folder, "recorded": recorded})
     except ValidationError as error:
         lines = [f"{locate(keys)}: {problem}" for keys, problem in problems(error.errors())]
         raise FredError(*dict.fromkeys(lines)) from None
@@ -219,7 +223,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
     True
     """
     document = {key: _as_in_a_file(value) for key, value in {**(settings or {}), **more}.items()}
-    source = Source(None, document, {(): 0}, [])
+    source = Source(None, document, {}, [])
     return _measurable(validated(source.specification(), source.locate), source)
 
 

@@ -5,24 +5,22 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-_USUAL = re.compile(r"(?![-.]*$)[-.\w]{1,60}")
-_TAKEN = {"figures", "set-aside", "manifest.json", "summary.json", "summary.csv", "sweep.csv", "best.csv"}
+from fred.files.contents import is_taken
+
+_USUAL = re.compile(r"\w[-.\w]{0,59}")  # none that a command line takes for an option
 _LONGEST = 255 - len(".seed-4294967295")  # bytes: of what file systems bear, without what is added where a unit is worked on
 
 
 def is_usual(name: object) -> bool:
     """Whether somebody may call a run so; points of sweeps have other characters and more of them."""
-    return isinstance(name, str) and bool(_USUAL.fullmatch(name)) and not _is_taken(name)
-
-
-def _is_taken(name: str) -> bool:
-    """Also where a file system does not tell capitals from small letters; with a dot begins what FRED does not show."""
-    return name.casefold() in _TAKEN or name.startswith(".")
+    return isinstance(name, str) and bool(_USUAL.fullmatch(name)) and not is_taken(name)
 
 
 def _of_a_folder(name: str) -> str:
-    if not name or "/" in name or "\0" in name or _is_taken(name):
-        raise ValueError("a run's name is a folder's in the result: not empty, without `/`, no name that is taken there")
+    if not name or "/" in name or not name.isprintable() or is_taken(name):
+        raise ValueError(
+            "a run's name is a folder's in the result: not empty, without `/` and control characters, and none that is taken"
+        )
     length = len(name.encode(errors="surrogatepass"))
     if length > _LONGEST:
         raise ValueError(

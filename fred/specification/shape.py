@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Positive
 from fred.components import registry
-from fred.components.component import Component, Count, OneOf
+from fred.components.component import Component, Count, OneOf, checked_as
 from fred.components.limits import LONGEST, MOST_GRADIENTS, MOST_POINTS
 from fred.errors import FredError
 from fred.protocols.protocol import Protocol
@@ -158,7 +158,7 @@ class Run(Component):
     """One run: an algorithm on a cluster, learning a task."""
 
     task: Task | None = Field(None, description="absent: only the timing is simulated")
-    cluster: Cluster
+    cluster: Annotated[Cluster, checked_as(Cluster)]
     algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
     protocol: Annotated[Protocol, OneOf("protocol")] = Field(description="who waits for whom; absent: as the algorithm does")
     stop: Stop

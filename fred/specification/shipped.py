@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fred.components import registry
+from fred.components.input_path import SHIPPED
 from fred.errors import FredError
 
-FOLDER = Path(__file__).parent.parent / "scenarios"  # in a checkout a link to `scenarios/`, which lies beside `fred/`
+FOLDER = SHIPPED
 SCHEMA = FOLDER / "schema.json"
 LOOK_FOR = "# Look for: "  # how their first lines begin
 

@@ -78,14 +78,16 @@ class Source:
                 runs[name] = run
                 continue
             self._choose(specification, name, sweep.best)
-            for values in sweep.points():
+            for number, values in enumerate(sweep.points()):
                 point = name_of(name, values)
                 if point in runs:
                     raise FredError(f"{self.locate(('runs', name, 'sweep'))}: it has two points that are called {point}")
                 self._points[point] = Point(of=name, values=values)
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
-                    _assign(runs[point], keys_of(key), copy.deepcopy(value), f"sweep {key}")
+                    listed = (key,) if isinstance(sweep.over, dict) else (number, key)
+                    where = self.locate(("runs", name, "sweep", "over", *listed))
+                    _assign(runs[point], keys_of(key), copy.deepcopy(value), where)
         return specification | {"runs": runs, "points": self._points} if self._points else specification
 
     def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
@@ -121,7 +123,7 @@ class Source:
             ((self._depth(each), each) for each in candidates), key=lambda found: (found[0] == len(found[1]), found[0])
         )
         if self.path is None:
-            return ".".join(map(str, keys)) or "the scenario"
+            return ".".join(map(str, candidate)) or "the scenario"
         line = self._lines[candidate[:depth]]
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
@@ -130,6 +132,9 @@ class Source:
         return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 
     def _depth(self, keys: Keys) -> int:
+        """How many of these keys lead through what was written."""
+        if self.path is None:
+            return _depth(self.document, keys)
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
 
     def _named_runs(self, points: Container[str]) -> dict[str, Any]:
@@ -145,13 +150,26 @@ class Source:
             if name not in points and not is_usual(name):
                 raise FredError(
                     f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most, "
-                    "without a `.` at first; `figures` and the names of the result's files are taken"
+                    "without a `-` or `.` at first; `figures` and the names of the result's files are taken"
                 )
             if own is not None and not isinstance(own, dict):
                 raise FredError(
                     f"{self.locate(('runs', name))}: found {quoted(own)}; expected settings that this run overrides"
                 )
         return {name: own or {} for name, own in runs.items()}
+
+
+def _depth(document: Any, keys: Keys) -> int:
+    """How many of these keys lead through a document.
+
+    >>> _depth({"cluster": {"speeds": [1.0, 2.0]}}, ("cluster", "speeds", 2))
+    2
+    """
+    for depth, key in enumerate(keys):
+        if not (isinstance(document, dict) and key in document) and not _in_list(document, key):
+            return depth
+        document = document[key]
+    return len(keys)
 
 
 def _overlap(keys: Keys, own: Keys) -> bool:

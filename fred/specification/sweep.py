@@ -140,7 +140,8 @@ class Sweep(Component):
         parts = self.over.values() if isinstance(self.over, dict) else self.over
         if not self.over or any(not isinstance(part, Spaced) and not part for part in parts):
             raise ValueError("expected at least one key, and one value for it")
-        if math.prod(len(self._values(part)) for part in parts) > _MOST and isinstance(self.over, dict):
+        number = math.prod(len(self._values(part)) for part in parts) if isinstance(self.over, dict) else len(self.over)
+        if number > _MOST:
             raise ValueError(f"it has more than {_MOST:,} points")
         return self
 

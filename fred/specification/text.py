@@ -40,8 +40,8 @@ def first_comment(text: str) -> str:
     'Look for: who is first.'
     """
     found = _FIRST_COMMENT.match(text)
-    lines = [line.strip().lstrip("#").strip() for line in found[1].splitlines()] if found else []
-    return "\n".join(line for line in lines if not line.startswith(_FOR_EDITORS)).strip()
+    lines = [line.strip().removeprefix("#").strip() for line in found[1].splitlines()] if found else []
+    return "\n".join(line for line in lines if not line.startswith(_FOR_EDITORS)).strip("\n")
 
 
 def written(document: dict[str, Any], *comments: str) -> str:

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from fred.files.inputs import replaced
 from fred.views.view import COLOURS as COLOURS
 from fred.views.view import OF_TIME as OF_TIME
 from fred.views.view import View
@@ -65,10 +66,10 @@ class Picture(Figure):
     """
 
     def save(self, path: Path) -> None:
-        """Write an SVG, PDF or PNG file (as the name's ending says), the same bytes for the same picture.
+        """Write an SVG, PDF or PNG file, as the name's ending says, the same bytes for the same picture. Raises FredError.
 
         Args:
-            path: the file, in a folder that is there; what it held is replaced.
+            path: the file, in a folder that is there; what it held is replaced by a whole picture.
 
         >>> from pathlib import Path
         >>> with style():
@@ -76,8 +77,8 @@ class Picture(Figure):
         >>> Path("empty.svg").read_text().count("<svg")
         1
         """
-        with style():
-            self.savefig(path, metadata=_UNDATED.get(path.suffix))
+        with style(), replaced(path) as new:
+            self.savefig(new, metadata=_UNDATED.get(path.suffix))
 
     def draw(self, renderer: Any) -> None:
         """Draw; where matplotlib does so before it saves, which is for the layout alone, lay out alone.

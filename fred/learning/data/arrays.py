@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
-from fred.components.component import beside_the_scenario
+from fred.components.input_path import InputPath, UnreadError
 from fred.errors import FredError
 from fred.files import inputs
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -21,21 +21,18 @@ _MOST_CLASSES = 1 << 20  # more are no classes, but something else: identities, 
 class Arrays(Data):
     """Arrays of one's own: whole numbers (and true and false) as answers are classes, others are values to predict."""
 
-    file: str = Field(
+    file: InputPath = Field(
         description=f"NPZ file with {', '.join(_NAMES)}, relative to the scenario file; `fred.arrays` writes one",
         examples=["examples.npz"],
     )
     digest: str = Field("", description="SHA-256 of the file; filled in, so that a manifest tells when it changed")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
-        return beside_the_scenario(options, "file", info)
-
     @model_validator(mode="after")
     def _as_recorded(self) -> "Arrays":
         try:
-            digest = inputs.digest(Path(self.file))
+            digest = inputs.digest(self.file.located())
+        except UnreadError:
+            raise
         except FredError:  # `load` says why
             return self
         if self.digest not in ("", digest):
@@ -44,11 +41,14 @@ class Arrays(Data):
         return self
 
     def load(self, seed: int) -> Dataset:
-        found = inputs.arrays(Path(self.file))
+        found = inputs.arrays(self.file.located())
         absent = [name for name in _NAMES if name not in found]
         if absent:
             raise FredError(f"data `arrays`: {self.file} has no array `{absent[0]}`; expected {', '.join(_NAMES)}")
-        return _dataset(found)
+        try:
+            return _dataset(found)
+        except FredError as error:
+            raise FredError(f"data `arrays`: {self.file}: {error}") from None
 
 
 def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tuple[ArrayLike, ArrayLike]) -> Arrays:
@@ -84,7 +84,7 @@ def arrays(file: str | Path, train: tuple[ArrayLike, ArrayLike], evaluation: tup
     if path.exists() and not _are_examples(path):
         raise FredError(f"{path} is there, and holds something else than examples; expected another name for what is written")
     inputs.write_arrays(path, named)
-    return Arrays(file=str(path.absolute()))
+    return Arrays(file=path)
 
 
 def _are_examples(path: Path) -> bool:
@@ -105,7 +105,8 @@ def _dataset(named: Mapping[str, NDArray[Any]]) -> Dataset:
         Examples(_float(named[f"{part}_inputs"]), _answers(f"{part}_answers", named)) for part in ("train", "evaluation")
     )
     if train.answers.dtype.kind == "i":
-        return Dataset(train, evaluation, outputs=1 + int(max(each.answers.max(initial=0) for each in (train, evaluation))))
+        classes = [each.answers for each in (train, evaluation) if each.answers.dtype.kind == "i"]  # else it is refused
+        return Dataset(train, evaluation, outputs=1 + max(int(each.max(initial=0)) for each in classes))
     return Dataset(train, evaluation, outputs=train.answers.shape[-1])
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from fred.components.component import Count
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -18,7 +19,9 @@ _MD5 = {"data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25"}  # of the unpack
 class CIFAR10(Data):
     """Colour photographs, 32 x 32 x 3 in [0, 1], 10 classes, from whichever `data_batch_*.bin` files are there."""
 
-    directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/cifar10")
+    directory: InputPath | None = Field(
+        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/cifar10"
+    )
     evaluation: Count | None = Field(None, description="evaluate on the first so many images only")
 
     def load(self, seed: int) -> Dataset:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
 
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.files import inputs
 
@@ -15,16 +16,19 @@ Size = Callable[[bytes, Path], int]  # of a file, from its first bytes
 _BEGINNING, _PIECE = 16, 1 << 20  # bytes
 
 
-def folder(given: Path | None, name: str) -> Path:
-    """Where the files of a data set lie: the given folder, else $FRED_DATA/<name>."""
-    if given is not None:
-        return given
-    if not os.environ.get("FRED_DATA"):
+def folder(given: InputPath | None, name: str) -> Path:
+    """Return where the files of a data set lie: the given folder, else $FRED_DATA/<name>. Raises FredError."""
+    if given is None and not os.environ.get("FRED_DATA"):
         raise FredError(
             f"data `{name}`: no folder given; set `directory:` in the scenario, or the variable FRED_DATA to a folder "
             f"that holds `{name}/`"
         )
-    return Path(os.environ["FRED_DATA"]) / name
+    found = Path(os.environ["FRED_DATA"]) / name if given is None else given.located()
+    try:
+        found.is_dir()
+    except OSError as error:
+        raise FredError(f"cannot read {found}: {error.strerror}") from None
+    return found
 
 
 def read(directory: Path, name: str, size: Size, md5: str | None = None) -> bytes:

@@ -5,15 +5,15 @@ counting [Papadimitriou, Jurafsky 2023], and associative recall for looking back
 """
 
 from abc import abstractmethod
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from fred import streams
-from fred.components.component import Count, beside_the_scenario
+from fred.components.component import Count
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.files import inputs
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -256,17 +256,12 @@ class Text(Sequences):
         (b'uvwxy', b'vwxyz')
     """
 
-    file: str = Field(description="any file, relative to the scenario file", examples=["mine.txt"])
+    file: InputPath = Field(description="any file, relative to the scenario file", examples=["mine.txt"])
     context: Count = Field(64, description="bytes in each example")
     evaluation: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of the sequences held out, the last ones")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:
-        return beside_the_scenario(options, "file", info)
-
     def load(self, seed: int) -> Dataset:
-        content = np.frombuffer(inputs.content(Path(self.file)), np.uint8).astype(np.int64)
+        content = np.frombuffer(inputs.content(self.file.located()), np.uint8).astype(np.int64)
         sequences = (len(content) - 1) // self.context
         if sequences < 2:
             raise FredError(

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from fred.components.component import Count, Whole
+from fred.components.input_path import InputPath
 from fred.errors import FredError
 from fred.learning.data import files
 from fred.learning.data.dataset import Data, Dataset, Examples
@@ -23,7 +24,9 @@ _MD5 = {  # of the unpacked files
 class MNIST(Data):
     """Handwritten digits, 28 x 28 grey pixels in [0, 1], 10 classes, from the four IDX files (plain or .gz)."""
 
-    directory: Path | None = Field(None, description="folder of the files; absent: $FRED_DATA/mnist")
+    directory: InputPath | None = Field(
+        None, description="folder of the files, relative to the scenario file; absent: $FRED_DATA/mnist"
+    )
     canonical: bool = Field(True, description="refuse files other than MNIST's own; false admits e.g. Fashion-MNIST")
     validation: Whole = Field(0, description="hold out the last so many training images and evaluate on them instead")
     evaluation: Count | None = Field(None, description="evaluate on the first so many images only")

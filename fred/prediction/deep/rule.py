@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
 from fred.cluster.contention import NodeOf
-from fred.components.component import Count, Whole, beside_the_scenario
+from fred.components.component import Count, Whole
+from fred.components.input_path import InputPath, UnreadError
+from fred.errors import FredError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
@@ -42,7 +44,9 @@ class DeepMarkov(Predictive):
         description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other; absent: of the last two "
         "what training found better",
     )
-    model: Path | None = Field(None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED")
+    model: InputPath | None = Field(
+        None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED"
+    )
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
     warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
@@ -54,26 +58,28 @@ class DeepMarkov(Predictive):
     )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
+    _unread: bool = PrivateAttr(False)  # in a result, which needs neither a model's file nor the FRED that it came with
 
-    @model_validator(mode="before")
-    @classmethod
-    def _identified(cls, options: Any) -> Any:
-        if not isinstance(options, dict) or (not options.get("model") and cls.variant != "shared"):
-            return options
-        path = Path(options.get("model") or saved.SHIPPED)
-        if path == saved.SHIPPED and not path.exists():  # it is just being made
-            return options
-        digest = _loaded(path).digest
-        if options.get("digest") not in (None, digest):
-            raise ValueError(
-                f"{options.get('model') or 'the model that comes with FRED'} is not the recorded one (its digest differs)"
-            )
-        return {**options, "digest": digest}
+    @model_validator(mode="after")
+    def _identified(self, info: ValidationInfo) -> Self:
+        self._unread = bool((info.context or {}).get("recorded"))
+        if self.model is None and (self.variant != "shared" or not saved.SHIPPED.exists()):  # it is just being made
+            return self
+        digest = _loaded(self._file).digest
+        if self.digest not in (None, digest):
+            raise ValueError(f"{self._named} is not the recorded one (its digest differs)")
+        object.__setattr__(self, "digest", digest)  # found out, not changed
+        return self
 
-    @model_validator(mode="before")
-    @classmethod
-    def _beside_the_scenario(cls, options: Any, info: ValidationInfo) -> Any:  # validators run from the last to the first
-        return beside_the_scenario(options, "model", info)
+    @property
+    def _file(self) -> Path:
+        if self._unread:
+            raise UnreadError(f"{self._named} is not read where a result is looked at")
+        return self.model.located() if self.model else saved.SHIPPED
+
+    @property
+    def _named(self) -> str:
+        return self.model or "the model that comes with FRED"
 
     def start(self, node_of: NodeOf) -> Chooser:
         trained = self._trained or self._of_file()
@@ -95,9 +101,9 @@ class DeepMarkov(Predictive):
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
             raise ValueError("needs `model`: train one with `fred train-cutoff`")
-        trained = _loaded(self.model or saved.SHIPPED)
+        trained = _loaded(self._file)
         if self.digest not in (None, trained.digest):
-            raise ValueError(f"{self.model or 'the model that comes with FRED'} has changed since it was named")
+            raise ValueError(f"{self._named} has changed since it was named")
         return trained
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -107,10 +113,13 @@ class DeepMarkov(Predictive):
         return super().model_copy(update={**(update or {}), "digest": None})._with(self._trained)
 
     def doubts(self) -> tuple[str, ...]:
-        held_back = (self._trained or self._of_file()).about.held_back
+        try:
+            held_back = (self._trained or self.model_copy()._of_file()).about.held_back
+        except (FredError, ValueError):  # the model of a result that is looked at is gone
+            return ()
         if held_back is None or held_back.doubt is None:
             return ()
-        return (f"{self.model or 'the model that comes with FRED'}: {held_back.doubt}",)
+        return (f"{self._named}: {held_back.doubt}",)
 
     def of(self, trained: saved.Trained) -> Self:
         """The rule with this model."""
@@ -232,8 +241,9 @@ def _loaded(path: Path) -> saved.Trained:
     """A saved model, read once as long as its file stays the same."""
     try:
         facts = path.stat(), path.with_suffix(".json").stat()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}; `fred train-cutoff` writes such a file") from None
+    except (OSError, ValueError) as error:  # a folder may have no name
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {reason}; `fred train-cutoff` writes such a file") from None
     stamp = tuple(fact for each in facts for fact in (each.st_mtime_ns, each.st_size))
     if path not in _known or _known[path][0] != stamp:
         _known[path] = stamp, saved.load(path)
