@@ -293,8 +293,9 @@ def _protocol_options(
         "group-averaging": {
             **{
                 "group_size": min(workers, draws.one(1, 2, 4)),
-                "period": draws.between(1, 6),
+                "period": draws.one(None, draws.between(1, 6), draws.between(1, 6)),
                 "groups": draws.one("dynamic", "fixed"),
+                "group_waits": draws.one(False, True),
             },
             **draws.one({}, {"group_collective": draws.one(*COLLECTIVES)}),
         },
