@@ -241,7 +241,7 @@ def _protocol_options(
         },
         "gated": {**gates, **cut},
         "dispatcher": {**gates, "selection": _selection(draws, workers)},
-        "fixed-lag": {"lag": draws.between(0, 9), "ramp": draws.one(0, 15)},
+        "fixed-lag": _lag(draws),
         "partial": {
             **{"gradients": draws.between(1, workers), "blocks_percent": draws.one(40, 70, 100)},
             **draws.one({}, {"late_blocks": "keep"}) | draws.one({}, {"push_timeout": 0.05}, {"pull_timeout": 0.05}),
@@ -301,6 +301,12 @@ def _protocol_options(
         },
     }.get(protocol, {})
     return options
+
+
+def _lag(draws: Draws) -> dict[str, Any]:
+    """How old gradients are, always or on average."""
+    lag = draws.between(0, 9)
+    return {"lag": lag, "ramp": draws.one(0, 15), "drawn_from": draws.one(1, draws.between(1, lag + 1))}
 
 
 def _streaming(draws: Draws) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Gates, which save messages [Dean et al. 2012; Odena 2016, eq. 9]: what passes, and what becomes of the rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -11,8 +11,6 @@ from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Simulation
-
-_BLOCK = 64  # draws made at a time
 
 
 class Gates(Protocol):
@@ -71,7 +69,7 @@ class Gate:
 
     def __init__(self, sim: Simulation, purpose: str, worker: int, every: int, c: float, epsilon: float):
         self._sim, self._every, self._c, self._epsilon = sim, every, c, epsilon
-        self._draws = _draws(sim.seed, purpose, worker)
+        self._draws = streams.one_by_one(sim.seed, purpose, worker)
         self._offered = 0  # messages so far
 
     def passes(self) -> bool:
@@ -129,10 +127,3 @@ class Outbox:
         elif message.gradients:
             self._sim.add(message.gradients[-1], cost=cost, block=block)
             self._sim.commit(block=block, weight=1.0 if self._unsent == "sum" else None)
-
-
-def _draws(seed: int, purpose: str, worker: int) -> Iterator[float]:
-    position = 0
-    while True:
-        yield from streams.uniforms(seed, purpose, worker, position, _BLOCK).tolist()
-        position += _BLOCK
