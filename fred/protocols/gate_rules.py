@@ -96,7 +96,7 @@ class Gate(Component):
 
 
 class Periodic(Gate):
-    """Every k-th message passes."""
+    """Lets every k-th message pass."""
 
     unsent: ClassVar[Unsent] = "sum"
 
@@ -107,7 +107,7 @@ class Periodic(Gate):
 
 
 class Statistical(Gate):
-    """A message passes with probability 1 / (1 + c / (v + epsilon)), v the algorithm's statistic: B-FASGD's rule, eq. 9."""
+    """Lets a message pass with probability 1 / (1 + c / (v + epsilon)), v the algorithm's statistic: B-FASGD's rule, eq. 9."""
 
     c: float = Field(gt=0, description="how hard messages are restrained", examples=[0.1])
     epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
