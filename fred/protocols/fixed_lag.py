@@ -68,13 +68,13 @@ class FixedLag(Protocol):
     def _updates(self, sim: Simulation) -> Process:
         models = list[tuple[int, Copy]]()  # who has read them, for updates to come
         foreseen = 0  # updates whose models have been read
-        draws = streams.one_by_one(sim.seed, "lag")
+        oldest, draws = self.drawn_from, streams.one_by_one(sim.seed, "lag")
         for update in count():
             while foreseen - self._lag(foreseen) == update:
                 reader = foreseen % sim.workers
                 models.append((reader, sim.read(reader, sent=False)))
                 foreseen += 1
-            worker, model = models.pop(int(next(draws) * min(self.drawn_from, len(models))))
+            worker, model = models.pop(int(next(draws) * min(oldest, len(models))) if oldest > 1 else 0)
             gradient = sim.compute(worker, model, duration=0)
             yield gradient.finished
             sim.push(gradient, cost=NOTHING)

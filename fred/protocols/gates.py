@@ -121,16 +121,13 @@ class Way:
 
     def _offer(self, number: int, draw: float, copy: Copy) -> Offer:
         sim = self._sim
-        return Offer(
-            self._worker,
-            number,
-            self.withheld,
-            sim.now / NANOSECONDS,
-            sim.record.updates,
-            max(sim.clock(block=block) - copy.at(block) for block in range(sim.blocks)),
-            draw,
-            sim.statistic() if self._needs_values else None,
-        )
+        if sim.blocks == 1:
+            staleness = sim.record.clocks[0] - copy.timestamp
+        else:
+            staleness = max(sim.clock(block=block) - copy.at(block) for block in range(sim.blocks))
+        statistic = sim.statistic() if self._needs_values else None
+        seconds, updates = sim.now / NANOSECONDS, sim.record.updates
+        return Offer(self._worker, number, self.withheld, seconds, updates, staleness, draw, statistic)
 
 
 class Outgoing(NamedTuple):
