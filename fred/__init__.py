@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from fred.prediction.predictive import Predictive as Predictive
     from fred.prediction.predictive import Predictor as Predictor
     from fred.protocols.central import Central as Central
+    from fred.protocols.gate_rules import Gate as Gate
+    from fred.protocols.gate_rules import Offer as Offer
     from fred.protocols.protocol import Protocol as Protocol
     from fred.protocols.selection import Selection as Selection
     from fred.protocols.topology import Topology as Topology
@@ -95,6 +97,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.schedule.layout": ("Layout",),
     "fred.protocols.topology": ("Topology",),
     "fred.protocols.selection": ("Selection",),
+    "fred.protocols.gate_rules": ("Gate", "Offer"),
     "fred.prediction.contract": ("CutoffRule", "Chooser", "Deadline"),
     "fred.prediction.predictive": ("Predictive", "Predictor"),
     # simulated machines

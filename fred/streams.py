@@ -5,6 +5,7 @@ so the same draw costs nothing to repeat, and adding a worker or a plot moves no
 """
 
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -16,6 +17,7 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _LOW = np.uint64(0xFFFFFFFF)
 _WORD = np.uint64(32)
 _LANES = 4  # 32-bit words per counter
+_FEWEST, _MOST = 64, 1024  # draws that are made together where they are taken one by one
 
 
 def philox(key: tuple[int, int], *counter: ArrayLike) -> NDArray[np.uint64]:
@@ -111,3 +113,22 @@ def uniforms(seed: int, purpose: str, entity: ArrayLike, start: int, count: int)
     mantissa = (block[..., 0::2] >> np.uint64(6)) << np.uint64(26) | block[..., 1::2] >> np.uint64(6)  # 52 bits
     draws = ((mantissa.astype(np.float64) + 0.5) * 2.0**-52).reshape(*entity.shape, -1)
     return draws[..., start - 2 * first :][..., :count]
+
+
+def one_by_one(seed: int, purpose: str, entity: int = 0) -> Iterator[float]:
+    """Yield an entity's draws, strictly inside (0, 1), without end.
+
+    Args:
+        seed: of the run.
+        purpose: of the stream.
+        entity: whose draws.
+
+        >>> from itertools import islice
+        >>> from fred import streams
+        >>> list(islice(streams.one_by_one(0, "example"), 5)) == streams.uniforms(0, "example", 0, 0, 5).tolist()
+        True
+    """
+    position, count = 0, _FEWEST
+    while True:
+        yield from uniforms(seed, purpose, entity, position, count).tolist()
+        position, count = position + count, min(2 * count, _MOST)

@@ -11,19 +11,20 @@ from fred.components import registry
 from fred.components.component import Component, options_of
 from fred.specification.loading import Scenario
 from fred.specification.shape import Run
-from tests.random_runs import ALGORITHMS, CLOCKLESS, PROTOCOLS
+from tests.random_runs import ALGORITHMS, CLOCKLESS, GATED, PROTOCOLS
 
 Features = frozenset[str]
 _CLASSES = {kind: {name: registry.lookup(kind, name) for name in registry.REGISTRY[kind]} for kind in ("algorithm", "protocol")}
-_SEVERAL = ("latency", "contention", "fault", "optimizer", "schedule")  # kinds of which a run can have several
+_SEVERAL = ("latency", "contention", "fault", "optimizer", "schedule", "gate")  # kinds of which a run can have several
 _LEARNS = ("task", "data", "model", "stop.target_loss", "evaluate.target_loss", "evaluate.target_error", "gates")
 _TIMED = ("fault", "outage", "crashes", "lost-messages", "stop.seconds", "evaluate.every_seconds")
 _OF_SERVERS = ("outage.servers", "crashes.of")
+_GATES_OF_GRADIENTS = ("gate: statistical", "gate: tests.users:Measured")
 _OTHERWISE = {  # of these one at most
     "speed": ("cluster.groups", "cluster.speeds", "cluster.times"),
     "cadence": ("evaluate.points", "evaluate.every_updates", "evaluate.every_gradients", "evaluate.every_seconds"),
-    "push gate": ("protocol.c_push", "protocol.k_push"),
-    "fetch gate": ("protocol.c_fetch", "protocol.k_fetch"),
+    "push gate": ("protocol.c_push", "protocol.k_push", "protocol.push_gate"),
+    "fetch gate": ("protocol.c_fetch", "protocol.k_fetch", "protocol.fetch_gate"),
 }
 
 
@@ -108,9 +109,10 @@ def _needs(feature: str) -> dict[str, frozenset[Any]]:
     for axis, of in _OTHERWISE.items():
         if option in of:
             needs[axis] = frozenset([option])
-    if option in _LEARNS or owner in _LEARNS or name in ("c_push", "c_fetch"):
+    of_gradients = name in ("c_push", "c_fetch") or owner == "statistical" or feature in _GATES_OF_GRADIENTS
+    if option in _LEARNS or owner in _LEARNS or of_gradients:
         needs["learns"] = frozenset([feature != "task: none"])
-    if name in ("c_push", "c_fetch"):
+    if of_gradients:
         needs["algorithm"] = frozenset(each for each in ALGORITHMS if _CLASSES["algorithm"][each].has_statistic)
     for kind, classes in _CLASSES.items():
         if owner in classes:
@@ -127,6 +129,8 @@ def _protocols(option: str, owner: str) -> frozenset[str] | None:
     """Those that a feature can go with, if it cannot with all."""
     cluster = Cluster(workers=4)
     layouts = {name: cls.model_validate({}).layout(cluster) for name, cls in _CLASSES["protocol"].items()}
+    if option == "gate" or owner in registry.REGISTRY["gate"]:
+        return frozenset(GATED)
     if option in ("cutoff", "selection"):
         return frozenset(["cutoff" if option == "cutoff" else "dispatcher"])
     if option == "topology" or owner in registry.REGISTRY["topology"]:

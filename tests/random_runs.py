@@ -45,30 +45,35 @@ def random_run(seed: int) -> tuple[Run, int]:
     draws = Draws(seed)
     while True:
         try:
-            specification = random_specification(draws, _task(draws))
+            specification = random_specification(draws, _task(draws), own=True)
             run = validated({"runs": {"run": specification}}, str).runs["run"]
             return run, draws.between(0, 2**32 - 1)
         except FredError:
             continue
 
 
-def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str, Any]:
-    """A run, perhaps one that does not fit together; `task`: what it learns."""
+def random_specification(draws: Draws, task: dict[str, Any] | None, own: bool = False) -> dict[str, Any]:
+    """Return a run, perhaps one that does not fit together.
+
+    Args:
+        task: what it learns.
+        own: whether it may name gates of `tests/users.py`.
+    """
     gates = draws.has("gates")
     algorithm = _algorithm(draws, draws.one("b-fasgd", draws.one(*ALGORITHMS)) if gates and task else draws.one(*ALGORITHMS))
-    own = registry.lookup("algorithm", algorithm["name"])
-    protocol = draws.one(*PROTOCOLS) if draws.has("other protocols") else own.protocol
+    server = registry.lookup("algorithm", algorithm["name"])
+    protocol = draws.one(*PROTOCOLS) if draws.has("other protocols") else server.protocol
     protocol = draws.one(protocol, *GATED) if gates else protocol
     workers = draws.one(1, 2, 4, 8, 16) if protocol == "group-averaging" else draws.one(1, 2, 3, 4, 5, 8, 16)
     served = bool(registry.lookup("protocol", protocol).model_validate({}).layout(Cluster(workers=workers)).on_servers)
     cluster = random_cluster(draws, workers, served, protocol not in CLOCKLESS)
-    held = own.has_statistic and task is not None
+    held = server.has_statistic and task is not None
     run = {
         "cluster": cluster,
         "algorithm": algorithm,
         "protocol": {
             "name": protocol,
-            **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {}, task is not None, held),
+            **_protocol_options(draws, protocol, workers, _gates(draws, held, own) if gates else {}, task is not None, held),
         },
         "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
         "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
@@ -241,7 +246,7 @@ def _protocol_options(
         },
         "gated": {**gates, **cut},
         "dispatcher": {**gates, "selection": _selection(draws, workers)},
-        "fixed-lag": {"lag": draws.between(0, 9), "ramp": draws.one(0, 15)},
+        "fixed-lag": _lag(draws),
         "partial": {
             **{"gradients": draws.between(1, workers), "blocks_percent": draws.one(40, 70, 100)},
             **draws.one({}, {"late_blocks": "keep"}) | draws.one({}, {"push_timeout": 0.05}, {"pull_timeout": 0.05}),
@@ -294,13 +299,20 @@ def _protocol_options(
         "group-averaging": {
             **{
                 "group_size": min(workers, draws.one(1, 2, 4)),
-                "period": draws.between(1, 6),
+                "period": draws.one(None, draws.between(1, 6), draws.between(1, 6)),
                 "groups": draws.one("dynamic", "fixed"),
+                "group_waits": draws.one(False, True),
             },
             **draws.one({}, {"group_collective": draws.one(*COLLECTIVES)}),
         },
     }.get(protocol, {})
     return options
+
+
+def _lag(draws: Draws) -> dict[str, Any]:
+    """How old gradients are, always or on average."""
+    lag = draws.between(0, 9)
+    return {"lag": lag, "ramp": draws.one(0, 15), "drawn_from": draws.one(1, draws.between(1, lag + 1))}
 
 
 def _streaming(draws: Draws) -> dict[str, Any]:
@@ -312,12 +324,20 @@ def _streaming(draws: Draws) -> dict[str, Any]:
     }
 
 
-def _gates(draws: Draws, held: bool) -> dict[str, Any]:
-    """`held`: whether the gradients may say how often messages are sent."""
+def _gates(draws: Draws, held: bool, own: bool) -> dict[str, Any]:
+    """Return options of gates: periods, and what the gradients say where they may (`held`); by short options or by name."""
     every = {"k_push": draws.between(1, 3), "k_fetch": draws.between(1, 3)}
-    unsent = draws.one({}, {"unsent": draws.one("apply-again", "sum", "mean")})
     asked = [{"c_push": 0.2, "c_fetch": draws.one(0.0, 0.3)}, {"c_fetch": 0.3, "k_push": draws.one(1, 2)}] if held else []
-    return {**draws.one(every, *asked), **unsent, **draws.one({}, {"stamp": "published"})}
+    named = {f"{way}_gate": _gate(draws, held, own) for way in draws.some("push", "fetch")}
+    unsent = draws.one({}, {"unsent": draws.one("apply-again", "sum", "mean")})
+    return {**draws.one(every, *asked, named), **unsent, **draws.one({}, {"stamp": "published"})}
+
+
+def _gate(draws: Draws, held: bool, own: bool) -> Any:
+    gates: list[Any] = [{"name": "periodic", "k": draws.between(1, 4)}]
+    gates += [{"name": "statistical", "c": draws.one(0.05, 0.3)}] if held else []
+    gates += ["tests.users:Choosy"] if own else []
+    return draws.one(*gates, *(["tests.users:Measured"] if own and held else []))
 
 
 def _selection(draws: Draws, workers: int) -> Any:

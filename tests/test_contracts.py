@@ -18,11 +18,13 @@ from fred.components import registry
 from fred.components.component import Component, OneOf
 from fred.errors import FredError
 from fred.learning.server import Server
+from fred.outcomes.measures import summarise
+from fred.protocols.gate_rules import Offer
 from fred.running.execution import execute
 from fred.specification.shape import Run
 from tests import house
 from tests.conftest import ROOT
-from tests.worlds import TASK, make_run
+from tests.worlds import TASK, make_run, same
 from tests.writing import docstring_of
 
 ENTRIES = [(kind, name) for kind, table in registry.REGISTRY.items() for name in table]
@@ -111,6 +113,29 @@ def test_protocols_run_with_any_number_of_workers(name):
         run = make_run("asgd", protocol=name, cluster={"workers": workers}, task=TASK if workers == 1 else None)
         counts = execute("run", run, 0).schedule.counts()
         assert counts["gradients"] >= 60
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY["gate"])
+class TestGate:
+    def test_the_offer_and_the_options_decide(self, name):
+        gate = registry.lookup("gate", name).example()
+        offers = [Offer(number % 3, number, draw=number / 40, measured=0.05) for number in range(1, 40)]
+        answers = [gate.passes(offer) for offer in offers]
+        assert {type(answer) for answer in answers} == {bool}
+        assert set(answers) == {True, False}
+        assert [gate.passes(offer) for offer in offers[::-1]] == answers[::-1]
+
+    @pytest.mark.parametrize("way", ["push", "fetch"])
+    @pytest.mark.parametrize("protocol", ["gated", "dispatcher"])
+    def test_it_saves_messages_of_its_way_and_inline_equals_replay(self, name, protocol, way):
+        gate = {f"{way}_gate": OneOf("gate").dump(registry.lookup("gate", name).example())}
+        run = algorithm_run("b-fasgd", protocol={"name": protocol, **gate}, stop={"updates": 60})
+        replayed, inline = (execute("run", run, 0, each) for each in (False, True))
+        assert same(replayed, inline)
+        counted = summarise(replayed)["copies"]
+        other = {"push": "fetches", "fetch": "pushes"}[way]
+        assert 0 < counted[{"push": "pushes", "fetch": "fetches"}[way]] < 0.9 * counted["potential"]
+        assert counted[other] > 0
 
 
 @pytest.mark.parametrize("name", [name for name in registry.REGISTRY["model"] if name != "quadratic"])  # which is its own loss

@@ -31,6 +31,7 @@ SECOND = {"name": "constant", "seconds": 1.0}
 WITH_CLOCK = sorted(name for name in registry.REGISTRY["protocol"] if registry.lookup("protocol", name).has_clock)
 TO_WORK = 150.0  # s, after the last fault: more than anybody needs for a round, unless times have heavy tails
 LIGHT_TAILED = CLUSTERS.filter(lambda machines: "pareto" not in machines.model_dump_json())
+ONE_GROUP = GroupAveraging(group_size=4, group_waits=True, period=None, group_collective="ring")
 
 outages = st.builds(
     lambda workers, begin, length: {"name": "outage", "workers": workers, "begin": begin, "end": begin + length},
@@ -144,7 +145,7 @@ class TestReviewed:
         assert all(sorted(each[:-1].tolist()) == [0, 1, 2, 3] for each in rounds[:-1])
 
     @pytest.mark.parametrize(
-        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1)]
+        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1), ONE_GROUP]
     )
     def test_links_that_become_slow_later_slow_collectives_from_then_on(self, protocol):
         slow = {"regime": {"name": "job", "nodes": [0], "slowdown": 10.0, "begin": 10.0}}
@@ -204,7 +205,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
     RING = {"latency": {"name": "constant", "seconds": 0.25}}  # four workers' allreduce: 1.5 s
 
     @pytest.mark.parametrize(
-        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1)]
+        "protocol", [Allreduce(), LocalSteps(period=1), Eager(period=1), Cutoff(), GroupAveraging(period=1), ONE_GROUP]
     )
     @settings(max_examples=15)
     @given(
@@ -311,6 +312,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
             ),
             ("streaming", {"elastic": True}),
             ("quorum", {"fragments": 3}),
+            ("group-averaging", {"group_waits": True, "period": None}),
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )

@@ -124,6 +124,7 @@ SYSTEMS: dict[str, tuple[int, dict]] = {  # algorithm -> number of workers and o
     "sgp": (6, {"protocol": {"name": "gossip", "topology": {"name": "exponential", "neighbours": 2}}}),
     "d-psgd": (5, {"protocol": {"name": "gossip", "weights": "metropolis", "order": "mix-first"}}),
     "wagma-sgd": (8, {"protocol": {"name": "group-averaging", "group_size": 4, "period": 5}}),
+    "wagma-sgd, waiting": (8, {"protocol": {"group_size": 4, "group_waits": True, "period": None}}),
 }
 
 

@@ -40,7 +40,9 @@ def within(value):
         if isinstance(value, list):
             (value,) = value
             continue
-        inner = [each for key, each in value.items() if key in ("rule", "topology", "selection") or "name" not in value]
+        inner = [
+            each for key, each in value.items() if key in ("rule", "topology", "selection", "fetch_gate") or "name" not in value
+        ]
         if not inner:
             return value
         (value,) = inner

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred import batch_indices, streams
 from fred.cluster.cluster import Cluster
 from fred.commands.printing import print_summary
 from fred.errors import FredError
@@ -30,7 +31,7 @@ from fred.specification.loading import validated
 from fred.timing.links import Links
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
-from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, by_plain, largest_relative_error
+from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, by_plain, gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
 
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}
@@ -263,6 +264,44 @@ class TestFixedLag:
         for column in ("worker", "step", "timestamp", "staleness"):
             found, expected = (each[column][each.rows(Verb.PUSH)].tolist() for each in (lagged, plain))
             assert found == expected
+
+    @pytest.mark.parametrize("oldest", [1, 4, 21])
+    def test_lags_that_vary_have_the_mean_and_the_distribution_that_is_said(self, oldest):
+        stale = of_gradients(record(FixedLag(lag=20, drawn_from=oldest), Cluster(workers=1), gradients=21_000))[1000:]
+        assert stale.mean() == pytest.approx(20, abs=0.2)
+        assert stale.std() == pytest.approx(np.sqrt(oldest * (oldest - 1)), rel=0.05)
+        for k in range(6):
+            assert (stale == 21 - oldest + k).mean() == pytest.approx((1 - 1 / oldest) ** k / oldest, abs=0.01)
+
+    @pytest.mark.parametrize(("ramp", "workers"), [(0, 1), (30, 1), (0, 3)])
+    def test_old_gradients_by_a_queue_in_numpy(self, ramp, workers):
+        """In every update a queue of models loses one of its four oldest ones, at which a gradient is computed."""
+        protocol = {"name": "fixed-lag", "lag": 9, "drawn_from": 4, "ramp": ramp}
+        run = make_run("asgd", protocol=protocol, cluster={"workers": workers}, stop={"updates": 100})
+        outcome, inline = (execute("run", run, 5, each) for each in (False, True))
+        assert same(outcome, inline)
+        assert run.task is not None
+        data = run.task.data.load(5).train
+        params = {name: array.astype(float) for name, array in outcome.initial.items()}
+        draws = streams.uniforms(5, "lag", 0, 0, 100)
+        queue, read, steps, ages = list[tuple[int, int, dict]](), 0, [0] * workers, []
+        for update in range(100):
+            while read - min(9, 9 * read // max(ramp, 1), read) <= update:  # when a constant lag would have it read
+                queue.append((read % workers, update, params))
+                read += 1
+            worker, born, old = queue.pop(int(draws[update] * min(4, len(queue))))
+            indices = batch_indices(5, worker, steps[worker], batch_size=4, examples=len(data))
+            grads = gradient(old, data.inputs[indices], data.answers[indices])
+            params = {name: values - 0.1 * grads[name] for name, values in params.items()}
+            steps[worker] += 1
+            ages.append(update - born)
+        assert outcome.schedule["staleness"][outcome.schedule.rows(Verb.PUSH)].tolist() == ages
+        assert len(set(ages)) > 8
+        assert largest_relative_error(outcome.final, params) < 1e-4
+
+    def test_no_more_gradients_can_be_drawn_from_than_wait(self):
+        with pytest.raises(FredError, match=r"`drawn_from` \(6\) must not exceed `lag` \+ 1 \(5\)"):
+            make_run(protocol={"name": "fixed-lag", "lag": 4, "drawn_from": 6})
 
 
 class TestSSPCache:

@@ -1,4 +1,4 @@
-"""Models, and a protocol, as users write them, which know nothing of what FRED does to keep their bits the same."""
+"""Models, a protocol and gates, as users write them, which know nothing of what FRED does to keep their bits the same."""
 
 import random
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from fred import Cluster, Copy, FlaxModel, Gradient, Layout, Model, Params, Process, Protocol, Simulation
+from fred import Cluster, Copy, FlaxModel, Gate, Gradient, Layout, Model, Offer, Params, Process, Protocol, Simulation
 
 
 class PlainConvolution(Model):
@@ -152,3 +152,28 @@ class Recurrent(Model):
 
         state, _ = lax.scan(step, jnp.zeros((len(inputs), self.width)), inputs[..., 0].swapaxes(0, 1))
         return state @ params["out"]
+
+
+class Choosy(Gate):
+    """Passes what is old, what comes after many that did not pass, and some of worker 0's messages."""
+
+    oldest: int = 5
+    longest: int = 3
+
+    def passes(self, offer: Offer) -> bool:
+        lucky = offer.worker == 0 and offer.draw < 0.5
+        return lucky or offer.staleness > self.oldest or offer.withheld >= self.longest
+
+
+class Measured(Gate):
+    """Odena's eq. 9, written by somebody who does not know that FRED has it."""
+
+    c: float = 0.2
+
+    @property
+    def needs_values(self) -> bool:
+        return True
+
+    def passes(self, offer: Offer) -> bool:
+        v = offer.statistic + 1e-4
+        return offer.draw < 1 / (1 + self.c / v)

@@ -23,6 +23,7 @@ KINDS = {  # kind -> its plural; what it says; where a scenario has it, {} stand
     "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
     "topology": ("Topologies", "who are whose neighbours", "protocol: {name: gossip, topology: {}}"),
     "selection": ("Selection rules", "which worker comes next", "protocol: {name: dispatcher, selection: {}}"),
+    "gate": ("Gates", "which messages between workers and servers pass", "protocol: {name: gated, fetch_gate: {}}"),
     "contention": ("Contention", "what slows workers down for a while", "cluster: {contention: [{}]}"),
     "fault": ("Faults", "who is away when, and which messages are lost", "cluster: {faults: [{}]}"),
     "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),

@@ -172,6 +172,10 @@ REGISTRY: dict[str, dict[str, str]] = {
         "softmax": "fred.protocols.selection:Softmax",
         "shifting": "fred.protocols.selection:Shifting",
     },
+    "gate": {
+        "periodic": "fred.protocols.gate_rules:Periodic",
+        "statistical": "fred.protocols.gate_rules:Statistical",
+    },
     "contention": {
         "markov-switching": "fred.cluster.contention:MarkovSwitching",
         "job": "fred.cluster.contention:Job",
@@ -238,6 +242,7 @@ BASES = {  # what a user's own class must be a kind of
     "cutoff": "fred.prediction.contract:CutoffRule",
     "topology": "fred.protocols.topology:Topology",
     "selection": "fred.protocols.selection:Selection",
+    "gate": "fred.protocols.gate_rules:Gate",
     "contention": "fred.cluster.contention:Contention",
     "fault": "fred.cluster.faults:Fault",
     "latency": "fred.cluster.latency:Latency",

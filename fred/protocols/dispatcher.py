@@ -29,8 +29,8 @@ from fred.timing.simulation import Process, Simulation
 class Dispatcher(Gates):
     """One worker after another is selected, pushes the gradient at its copy of the parameters, and gets a new copy.
 
-    Compute times and the network of the cluster are not used: only the order of events is meant. What is pushed and fetched
-    passes through the gates of `gated`, all open unless told otherwise.
+    Compute times and the network of the cluster are not used: only the order of events is meant. Pushes and fetches
+    pass through the gates of `gated`, which are open by default.
     """
 
     has_clock = False
@@ -45,16 +45,17 @@ class Dispatcher(Gates):
 
     def _dispatch(self, sim: Simulation) -> Process:
         workers, models = range(sim.workers), dict[int, Copy]()
-        gates, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
+        ways, outboxes = [self.fetches(sim, worker) for worker in workers], [self.pushes(sim, worker) for worker in workers]
 
         def fetch(worker: int) -> None:
-            passes = gates[worker].passes()
-            models[worker] = sim.read(worker) if passes else self.unfetched(sim, models[worker])
+            model = models.get(worker)
+            passes = ways[worker].passes(model)
+            models[worker] = sim.read(worker) if passes or model is None else self.unfetched(sim, model)
 
         for worker in workers:
             fetch(worker)
         for worker in self.selection.choices(sim.seed, sim.workers):
             gradient = sim.compute(worker, models[worker], duration=0)
             yield gradient.finished
-            outboxes[worker].update(outboxes[worker].put(gradient, outboxes[worker].sends()))
+            outboxes[worker].update(outboxes[worker].put(gradient, outboxes[worker].sends(gradient)))
             fetch(worker)

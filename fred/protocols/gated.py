@@ -23,19 +23,22 @@ from typing import ClassVar
 
 from fred.cluster.cluster import Cluster
 from fred.protocols.central import Central
-from fred.protocols.gates import Gate, Gates, Outbox
+from fred.protocols.gates import Gates, Outbox, Way
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 
 class Gated(Gates, Central):
-    """As asynchronous, but what workers push and fetch passes through gates.
+    """As asynchronous, but pushes and fetches pass through gates.
 
-    The first message of a worker always passes; then every k-th, or each with probability 1 / (1 + c / (v + epsilon)), v a
-    statistic of the server's state. A fetch that does not pass leaves the worker with the parameters it has; their gradient's
-    timestamp is that of these parameters or, as in the paper's published code, of those that it has not fetched (`stamp`).
-    For a gradient that does not, the server applies the worker's last one again, with its old timestamp; or it is kept, and the
-    next message is the sum, or the mean, of all that were (`unsent`). What does not pass takes no time on the network.
+    The first message of a worker always passes, then those that its gate lets pass. `periodic` gates let every k-th pass
+    (`k_push`, `k_fetch`), `statistical` gates each with probability 1 / (1 + c / (v + epsilon)), v a statistic of the server's
+    state (`c_push`, `c_fetch`). Other gates are classes of the user's own, named in `push_gate` and `fetch_gate`.
+
+    A worker whose fetch does not pass goes on with its old parameters. Its gradient has their timestamp or, as in the paper's
+    published code, that of the parameters that it has not fetched (`stamp`). In place of a gradient that does not pass, the
+    server applies the worker's last one again, with its old timestamp. Or the worker stores it, and the next message is the
+    sum, or the mean, of all stored ones (`unsent`). A message that does not pass takes no time on the network.
     """
 
     faults: ClassVar[str] = "Who is back reads the newest model, and what it had not sent is lost; nobody waits."
@@ -48,21 +51,20 @@ class Gated(Gates, Central):
             gates = self.fetches(sim, worker), self.pushes(sim, worker)
             sim.work(worker, partial(self._work, sim, worker, *gates))
 
-    def _work(self, sim: Simulation, worker: int, fetches: Gate, outbox: Outbox) -> Process:
+    def _work(self, sim: Simulation, worker: int, fetches: Way, outbox: Outbox) -> Process:
         def update(_: Gradient, block: int) -> None:
             outbox.update(message, block)
 
         outbox.begin_anew()
         model: Copy | None = None
         while True:
-            passes = fetches.passes()
-            if passes or model is None:
+            if fetches.passes(model) or model is None:
                 model = yield from self.fetch(sim, worker)
             else:
                 model = self.unfetched(sim, model)
             gradient = yield from self.compute(sim, worker, model)
             model = gradient.copy
-            sends = outbox.sends()
+            sends = outbox.sends(gradient)
             if not sends:
                 yield gradient.finished
             message = outbox.put(gradient, sends)

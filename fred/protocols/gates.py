@@ -1,30 +1,41 @@
-"""Gates, which save messages [Dean et al. 2012; Odena 2016, eq. 9]: what passes, and what becomes of the rest."""
+"""Workers that push and fetch through gates, which saves messages [Dean et al. 2012; Odena 2016, sections 2.3 and 3]."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from fred import streams
+from fred.cluster.durations import NANOSECONDS
 from fred.cluster.network import NOTHING
-from fred.components.component import Count
+from fred.components import registry
+from fred.components.component import Count, OneOf
+from fred.errors import FredError
+from fred.protocols.gate_rules import Gate, Offer, Periodic, Statistical, Unsent
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Simulation
 
-_BLOCK = 64  # draws made at a time
+_MOST_WITHHELD = 100_000  # gradients of a worker in a row: a run that counts gradients would never end
 
 
 class Gates(Protocol):
     """A protocol whose workers push and fetch through gates: `Gated` says what these do."""
 
-    c_push: float = Field(0.0, ge=0, description="how hard pushing is restrained; 0: not at all", examples=[0.01])
-    c_fetch: float = Field(0.0, ge=0, description="how hard fetching is restrained; 0: not at all", examples=[0.1])
-    epsilon: float = Field(1e-4, gt=0, description="added to the statistic")
-    k_push: Count = Field(1, description="every k-th gradient is pushed, instead of `c_push`")
-    k_fetch: Count = Field(1, description="parameters are fetched before every k-th gradient, instead of `c_fetch`")
-    unsent: Literal["apply-again", "sum", "mean"] | None = Field(
-        None, description="what is done for gradients that are not pushed; absent: `sum` for `k_push`, else `apply-again`"
+    push_gate: Annotated[Gate, OneOf("gate")] | None = Field(
+        None, description="which gradients are pushed; absent: as `c_push` or `k_push` says"
+    )
+    fetch_gate: Annotated[Gate, OneOf("gate")] | None = Field(
+        None, description="before which gradients parameters are fetched; absent: as `c_fetch` or `k_fetch` says"
+    )
+    c_push: float = Field(0.0, ge=0, description="c of a `statistical` gate of pushes; 0: none", examples=[0.01])
+    c_fetch: float = Field(0.0, ge=0, description="c of a `statistical` gate of fetches; 0: none", examples=[0.1])
+    epsilon: float = Field(1e-4, gt=0, description="added to the statistic, with `c_push` and `c_fetch`")
+    k_push: Count = Field(1, description="k of a `periodic` gate of pushes; 1: none")
+    k_fetch: Count = Field(1, description="k of a `periodic` gate of fetches; 1: none")
+    unsent: Unsent | None = Field(
+        None, description="what is done for gradients that are not pushed; absent: `sum` for every k-th, else `apply-again`"
     )
 
     stamp: Literal["read", "published"] = Field(
@@ -34,60 +45,93 @@ class Gates(Protocol):
     @model_validator(mode="after")
     def _one_gate_each(self) -> "Gates":
         for way in ("push", "fetch"):
-            if getattr(self, f"c_{way}") and getattr(self, f"k_{way}") > 1:
-                raise ValueError(f"give `c_{way}` or `k_{way}`, not both")
+            names = (f"{way}_gate", f"c_{way}", f"k_{way}")
+            given = [f"`{name}`" for name in names if getattr(self, name) != type(self).model_fields[name].default]
+            if len(given) > 1:
+                raise ValueError(f"give {' or '.join(given)}, not both")
         return self
 
     @property
     def needs_values(self) -> bool:
-        """Where messages pass as the gradients ask for."""
-        return bool(self.c_push or self.c_fetch)
+        """Return True if a gate asks for what the gradients say."""
+        return any(gate is not None and gate.needs_values for gate in (self._push_gate, self._fetch_gate))
 
-    def fetches(self, sim: Simulation, worker: int) -> "Gate":
-        """The gate of a worker's fetches."""
-        return Gate(sim, "fetch gate", worker, self.k_fetch, self.c_fetch, self.epsilon)
+    def fetches(self, sim: Simulation, worker: int) -> "Way":
+        """Return the way of a worker's fetches."""
+        return Way(sim, "fetch gate", worker, self._fetch_gate)
 
     def unfetched(self, sim: Simulation, copy: Copy) -> Copy:
-        """What a worker goes on with when a fetch has not passed."""
+        """Return the copy that a worker goes on with when a fetch has not passed."""
         return sim.stamp(copy) if self.stamp == "published" else copy
 
     def pushes(self, sim: Simulation, worker: int) -> "Outbox":
-        """What a worker's gradients go through."""
-        gate = Gate(sim, "push gate", worker, self.k_push, self.c_push, self.epsilon)
-        return Outbox(sim, gate, self._unsent)
+        """Return the way of a worker's gradients, and the place of those that are not sent."""
+        return Outbox(sim, Way(sim, "push gate", worker, self._push_gate), self._unsent)
 
     @property
     def sends_sums(self) -> bool:
         return self._unsent != "apply-again"
 
     @property
-    def _unsent(self) -> str:
-        """What is done for gradients that are not pushed."""
-        return self.unsent or ("sum" if self.k_push > 1 else "apply-again")
+    def _push_gate(self) -> Gate | None:
+        return self.push_gate or _gate(self.c_push, self.epsilon, self.k_push)
+
+    @property
+    def _fetch_gate(self) -> Gate | None:
+        return self.fetch_gate or _gate(self.c_fetch, self.epsilon, self.k_fetch)
+
+    @property
+    def _unsent(self) -> Unsent:
+        """Return the way to treat gradients that are not pushed."""
+        return self.unsent or (self._push_gate or Gate).unsent
 
 
-class Gate:
-    """Whether a worker's next message passes; the first always does."""
+def _gate(c: float, epsilon: float, k: int) -> Gate | None:
+    """Return the gate that the protocol's own options stand for."""
+    if c:
+        return Statistical(c=c, epsilon=epsilon)
+    return Periodic(k=k) if k > 1 else None
 
-    def __init__(self, sim: Simulation, purpose: str, worker: int, every: int, c: float, epsilon: float):
-        self._sim, self._every, self._c, self._epsilon = sim, every, c, epsilon
-        self._draws = _draws(sim.seed, purpose, worker)
+
+class Way:
+    """The way of a worker's pushes, or of its fetches; all pass where there is no gate."""
+
+    def __init__(self, sim: Simulation, purpose: str, worker: int, gate: Gate | None):
+        self._sim, self._worker, self._gate = sim, worker, gate
+        self._needs_values = gate is not None and gate.needs_values
+        self._draws = streams.one_by_one(sim.seed, purpose, worker)
         self._offered = 0  # messages so far
+        self.withheld = 0  # since the last one that passed
 
-    def passes(self) -> bool:
-        """The answer for one more message."""
+    def passes(self, copy: Copy | None) -> bool:
+        """Return True if one more message passes; a worker's first does, and a fetch of a worker that has no copy."""
         number, self._offered = self._offered, self._offered + 1
-        if number == 0 or not self._c:
-            return number % self._every == 0
-        return next(self._draws) < 1 / (1 + self._c / (self._sim.statistic() + self._epsilon))
+        if self._gate is None or number == 0:
+            return True
+        draw = next(self._draws)  # also where the gate is not asked, so that later messages have the draws of their numbers
+        passes = copy is None or self._gate.passes(self._offer(number, draw, copy))
+        if not isinstance(passes, (bool, np.bool_)):
+            raise FredError(f"gate `{registry.name_of('gate', self._gate)}` answers {passes!r}; expected True or False")
+        self.withheld = 0 if passes else self.withheld + 1
+        return bool(passes)
 
     def begin_anew(self) -> None:
-        """The next message passes."""
-        self._offered = 0
+        """Let the next message pass."""
+        self._offered = self.withheld = 0
+
+    def _offer(self, number: int, draw: float, copy: Copy) -> Offer:
+        sim = self._sim
+        if sim.blocks == 1:
+            staleness = sim.record.clocks[0] - copy.timestamp
+        else:
+            staleness = max(sim.clock(block=block) - copy.at(block) for block in range(sim.blocks))
+        statistic = sim.statistic() if self._needs_values else None
+        seconds, updates = sim.now / NANOSECONDS, sim.record.updates
+        return Offer(self._worker, number, self.withheld, seconds, updates, staleness, draw, statistic)
 
 
 class Outgoing(NamedTuple):
-    """What a server updates with when a worker has computed one more gradient."""
+    """The gradients of a server's update when a worker has computed one more."""
 
     gradients: Sequence[Gradient]  # none: with nothing
     sent: bool
@@ -96,21 +140,26 @@ class Outgoing(NamedTuple):
 class Outbox:
     """A worker's gradients on their way out: sent, kept for later, or replaced by the last that was sent."""
 
-    def __init__(self, sim: Simulation, gate: Gate, unsent: str):
-        self._sim, self._gate, self._unsent = sim, gate, unsent
+    def __init__(self, sim: Simulation, way: Way, unsent: Unsent):
+        self._sim, self._way, self._unsent = sim, way, unsent
         self._kept: list[Gradient] = []  # the last one sent, or those not yet sent
 
     def begin_anew(self) -> None:
-        """The worker has crashed, and what it kept is lost; its next message passes, as its first one did."""
+        """Forget all, as the worker has crashed; its next message passes, as its first one did."""
         self._kept = []
-        self._gate.begin_anew()
+        self._way.begin_anew()
 
-    def sends(self) -> bool:
-        """Whether the worker's next gradient is sent."""
-        return self._gate.passes()
+    def sends(self, gradient: Gradient) -> bool:
+        """Return True if the worker's next gradient is sent. Raises FredError if very many before it were not."""
+        if self._way.withheld >= _MOST_WITHHELD:
+            raise FredError(
+                f"the gate of pushes passed none of worker {gradient.worker}'s last {_MOST_WITHHELD:,} gradients; expected a "
+                "gate that opens again"
+            )
+        return self._way.passes(gradient.copy)
 
     def put(self, gradient: Gradient, sends: bool) -> Outgoing:
-        """What comes of a worker's next gradient; one that is not sent must be finished."""
+        """Return what becomes of a worker's next gradient; one that is not sent must be finished."""
         again = self._unsent == "apply-again"
         if again and not sends:
             self._sim.drop(gradient, cost=NOTHING)
@@ -120,7 +169,7 @@ class Outbox:
         return Outgoing(gradients if sends else (), sends)
 
     def update(self, message: Outgoing, block: int = 0) -> None:
-        """A server's update with a message that has arrived."""
+        """Update a server with a message that has arrived."""
         cost = None if message.sent else NOTHING
         for earlier in message.gradients[:-1]:
             self._sim.add(earlier, cost=NOTHING, block=block)
@@ -129,10 +178,3 @@ class Outbox:
         elif message.gradients:
             self._sim.add(message.gradients[-1], cost=cost, block=block)
             self._sim.commit(block=block, weight=1.0 if self._unsent == "sum" else None)
-
-
-def _draws(seed: int, purpose: str, worker: int) -> Iterator[float]:
-    position = 0
-    while True:
-        yield from streams.uniforms(seed, purpose, worker, position, _BLOCK).tolist()
-        position += _BLOCK

@@ -22,8 +22,6 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.elementary import exp
 from fred.components.component import Component
 
-_BLOCK = 1024  # uniform draws made at a time
-
 
 class Selection(Component):
     """Draws one worker after another.
@@ -64,7 +62,7 @@ class Uniform(Selection):
     """Every worker is equally likely each time."""
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
-        for u in _draws(seed):
+        for u in streams.one_by_one(seed, "dispatch"):
             yield int(u * workers)
 
 
@@ -79,7 +77,7 @@ class Softmax(Selection):
 
     def choices(self, seed: int, workers: int) -> Iterator[int]:
         priorities = np.array(self.priorities or [0.0] * workers)
-        for u in _draws(seed):
+        for u in streams.one_by_one(seed, "dispatch"):
             cumulative = np.cumsum(exp(priorities - priorities.max()))
             worker = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
             yield worker
@@ -99,10 +97,3 @@ class Shifting(Softmax):
 
     def _selected(self, priorities: np.ndarray, worker: int) -> None:
         priorities[worker] += self.change
-
-
-def _draws(seed: int) -> Iterator[float]:
-    position = 0
-    while True:
-        yield from streams.uniforms(seed, "dispatch", 0, position, _BLOCK).tolist()
-        position += _BLOCK
