@@ -89,9 +89,8 @@ _REFUSED: dict[str, dict[str, tuple[Any, ...]]] = {  # all but these values
         "jax_transfer_guard_host_to_device": (None, "allow"),
     },
 }
-_RECORDED: dict[
-    str, dict[str, tuple[Any, ...]]
-] = {  # any value: one that is not listed is recorded with the numeric environment
+# any value: one that is not listed is recorded with the numeric environment
+_RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
     "numbers' types and precision": {
         "jax_default_matmul_precision": (None,),
         "jax_enable_x64": (False,),

@@ -1,4 +1,4 @@
-"""Group averaging, wait-avoiding or not [Li et al. 2021, algorithms 1-2, section 4; docs/errata.md, items 8, 11, 15 and 41].
+"""Group averaging, wait-avoiding or not [Li et al. 2021, algorithms 1-2, section 4; docs/errata.md, items 8, 11, 15 and 45].
 
 Example: a minute in which eight workers take 0.5 s for a gradient on average.
     >>> import fred
