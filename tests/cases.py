@@ -89,6 +89,7 @@ ALGORITHMS: dict[str, Told] = {
     "async-mesh, add-back": _case(algorithm={"parts": 3, "average_changes": False, "ahead": 0.75}, protocol={"delay": 3}),
     "loscar": _case(algorithm={"parts": 3}, stop={"gradients": 200}),
     "des-loc": _case(algorithm={"first_every": 2, "second_every": 3}, protocol={"period": 3}),
+    "des-loc, of differences": _case(protocol={"name": "elastic", "period": 3}),
     "easgd": _case(reached.differences, protocol={"period": 3, "elasticity": 0.3}),
     "downpour": _case(reached.differences, protocol={"n_push": 2, "n_fetch": 3}),
     "bmuf": _case(protocol={"period": 5}),
@@ -232,7 +233,7 @@ PROTOCOLS: dict[str, Told] = {
     "eager": _case(reached.rounds_vary, protocol={"start_by": "majority", "period": 4}),
     "gossip": _case(protocol={"topology": "exponential", "overlap": 2}, cluster={"workers": 5}),
     "gossip, mixed first": _case(protocol={"topology": "star", "weights": "metropolis", "order": "mix-first", "exchanges": 2}),
-    "choco": _case(reached.differences, protocol={"topology": "star", "consensus": 0.5}),
+    "choco": _case(reached.differences, protocol={"topology": "ring", "consensus": 0.5}),
     "pairwise": _case(cluster={"workers": 5}),
     "group-averaging": _case(protocol={"group_size": 2, "period": 3}),
 }

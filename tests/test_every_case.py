@@ -22,7 +22,7 @@ from fred.running.problem import Problem
 from tests.cases import CASES, SEED, TABLES, Case
 from tests.plain import PLAIN, recomputed
 from tests.plain.base import Plain
-from tests.recompute import largest_relative_error
+from tests.recompute import largest_relative_error, measured
 from tests.worlds import same
 
 
@@ -114,9 +114,20 @@ class TestEveryCase:
         )
         plain = PLAIN[algorithm]
         tolerance = max(plain.tolerance, case.tolerance)
-        params, servers = recomputed(found)
+        params, models, servers = recomputed(found)
         assert largest_relative_error(found.final, params) < tolerance
         assert any(server.reached for server in servers), "the run does not reach all of the rule"
+        self.check_what_is_measured(found, params, models)
         if plain is not Plain and plain.own_steps:
-            other, _ = recomputed(found, Plain)
+            other = recomputed(found, Plain).params
             assert largest_relative_error(found.final, other) > 100 * tolerance, "plain steps have the same result"
+
+    def check_what_is_measured(self, found, params, models):
+        last, evaluation = found.metrics.iloc[-1], found.run.task.data.load(found.seed).evaluation
+        loss, error = measured(params, evaluation.inputs, evaluation.answers)
+        assert last["loss"] == pytest.approx(loss, rel=1e-3)
+        assert last["error"] == pytest.approx(error, abs=0.015), "but for one answer of a hundred"
+        if len(models) > 1:
+            mean = {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
+            apart = [sum(((model[k] - mean[k]) ** 2).sum() for k in mean) for model in models]
+            assert last["disagreement"] == pytest.approx(np.sqrt(np.mean(apart)), rel=1e-3, abs=1e-5)

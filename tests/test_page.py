@@ -282,7 +282,6 @@ class TestReplay:
 
 
 class TestTheScenario:
-    @pytest.mark.one_in(3)
     @pytest.mark.parametrize("file", sorted((ROOT / "scenarios").rglob("*.yaml")), ids=lambda file: file.stem)
     def test_it_is_written_so_that_it_is_read_again(self, file, tmp_path, monkeypatch):
         monkeypatch.chdir(ROOT)

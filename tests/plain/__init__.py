@@ -27,6 +27,7 @@ class Recomputed(NamedTuple):
     """The result of a recomputation."""
 
     params: dict  # of the model that is evaluated
+    models: list[dict]  # of the replicas of which it is the mean
     servers: list  # of each block of each replica
 
 
@@ -56,7 +57,8 @@ def recomputed(outcome: Outcome, plain: type[Plain] | None = None) -> Recomputed
     final = recompute(frame, servers, data.inputs, data.answers, minibatch, plain.model, send, differ)
     whole = [cut.join(final[at : at + blocks], initial) if blocks > 1 else final[at] for at in range(0, len(final), blocks)]
     answers = [whole[replica] for replica in layout.answer]
-    return Recomputed(plain.model({k: np.mean([each[k] for each in answers], axis=0) for k in answers[0]}), servers)
+    mean = {k: np.mean([each[k] for each in answers], axis=0) for k in answers[0]}
+    return Recomputed(plain.model(mean), [plain.model(each) for each in answers], servers)
 
 
 def _senders(outcome: Outcome, plain: type[Plain], local: bool) -> tuple[Any, Any]:

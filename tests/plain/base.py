@@ -70,11 +70,6 @@ class PlainRounds(Plain):
         self.params = {k: p - total[k] for k, p in self.params.items()}
 
 
-def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
-    """Return a message together with the parameters that it was computed at."""
-    return message | {f"read {k}": p for k, p in params.items()}
-
-
 def with_its_worker(worker: int, params: dict, message: dict) -> dict:
     """Return a message together with the number of the worker that sends it."""
     return message | {"worker": worker}

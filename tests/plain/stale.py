@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.plain.base import Given, Plain, with_its_worker, with_what_was_read
+from tests.plain.base import Given, Plain, with_its_worker
+from tests.recompute import with_what_was_read
 
 
 class PlainWeighed(Plain):
