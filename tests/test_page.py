@@ -53,6 +53,14 @@ def pages() -> dict[str, str]:
     return {}
 
 
+LONG = ("many workers", "learned", "many runs")  # made of the same parts as the others
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LONG])
+def test_a_page_is_the_same_text_each_time(kind, pages):
+    assert written(made(kind)) == page_of(kind, pages)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryKind:
     def test_it_has_a_page_with_all_its_parts_that_loads_nothing(self, kind, pages):
@@ -69,11 +77,6 @@ class TestEveryKind:
         assert data["curves"]["runs"]
         assert bool(data["replays"]) == (kind != "no clock")
         assert bool(data["sweep"]) == (kind == "sweep")
-
-    def test_it_is_the_same_text_each_time(self, kind, pages):
-        if kind in ("many workers", "learned", "many runs"):
-            pytest.skip("long, and made of the same parts as the others")
-        assert written(made(kind)) == page_of(kind, pages)
 
 
 ANSWERS = {
