@@ -1,5 +1,5 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
-# make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not).
+# make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not), and its tests.
 # make images: the pictures in docs/images that FRED draws, anew.
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
@@ -42,6 +42,7 @@ slow: $(TEST)
 
 docs: $(DOCS)
 	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html docs docs/_build/html
+	$(BIN)/python -m pytest -m "slow or not slow" tests/test_site.py
 
 images: $(RUNTIME)
 	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart

@@ -5,7 +5,6 @@ JAX writes an entry of its cache once; who reads it while it is being written fi
 
 import contextlib
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,20 +22,6 @@ settings.load_profile("fred")
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
-
-
-_SETS: Counter[str] = Counter()  # of parameters, seen so far, of each test
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Of a test that is marked `one_in(n)` every n-th set of parameters is quick; the others are slow."""
-    mark = item.get_closest_marker("one_in")
-    if mark is None:
-        return
-    test = item.nodeid.split("[")[0]
-    if _SETS[test] % mark.args[0]:
-        item.add_marker(pytest.mark.slow)
-    _SETS[test] += 1
 
 
 @pytest.fixture

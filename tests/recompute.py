@@ -12,6 +12,18 @@ from fred import batch_indices
 from fred.outcomes.outcome import Outcome
 
 
+def measured(params: dict, inputs: np.ndarray, answers: np.ndarray) -> tuple[float, float]:
+    """Return the mean cross-entropy of a network, as `gradient` has it, and the share of wrong answers."""
+    if "weights" in params:
+        params = {f"layer0/{name}": values for name, values in params.items()}
+    z = inputs.reshape(len(inputs), -1).astype(float)
+    for i in range(len(params) // 2):
+        z = (np.maximum(z, 0) if i else z) @ params[f"layer{i}/weights"] + params[f"layer{i}/biases"]
+    z = z - z.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), answers]
+    return float(losses.mean()), float((z.argmax(axis=1) != answers).mean())
+
+
 def gradient(params: dict, inputs: np.ndarray, answers: np.ndarray) -> dict:
     """Gradient of the mean cross-entropy of a ReLU network with layers `layer0`, `layer1`, ..., or one alone, in double precision."""
     if "weights" in params:
@@ -58,14 +70,6 @@ class PlainSGD:
         self.params = {k: keep * own + weight * mixed[k] for k, own in self.params.items()}
 
 
-class PlainMoved(PlainSGD):
-    """Rounds are differences, which are subtracted."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        rate = 1.0 if count else self.rate
-        self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
-
-
 class PlainEqual(PlainSGD):
     """One server's equal part of every array."""
 
@@ -88,13 +92,6 @@ class PlainEqual(PlainSGD):
         return {k: np.concatenate([shard[k] for shard in shards])[: p.size].reshape(p.shape) for k, p in like.items()}
 
 
-class PlainShard(PlainEqual):
-    """Steps are as long as gradients took part [PSP-SGD, algorithm 1, line 13]."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.params = {k: p - self.rate * max(count, 1) * grads[k] for k, p in self.params.items()}
-
-
 class PlainLayers(PlainSGD):
     """One server's layers."""
 
@@ -112,38 +109,6 @@ class PlainLayers(PlainSGD):
     def join(shards: list, like: dict) -> dict:
         """All layers."""
         return {k: p for shard in shards for k, p in shard.items()}
-
-
-class PlainPush(PlainSGD):
-    """Push-sum: parameters beside a weight `w` that is mixed but not learned."""
-
-    def __init__(self, params: dict, rate: float):
-        super().__init__(params | {"w": np.float64(1.0)}, rate)
-
-    @staticmethod
-    def model(params: dict) -> dict:
-        return {k: p / params["w"] for k, p in params.items() if k != "w"}
-
-
-class PlainFASGD(PlainSGD):
-    """Odena 2016, eqs. 4-8, with v an average of the standard deviation."""
-
-    def __init__(self, params: dict, rate: float, gamma: float, beta: float, epsilon: float, v0: float):
-        super().__init__(params, rate)
-        self.gamma, self.beta, self.epsilon = gamma, beta, epsilon
-        self.n = {k: np.zeros_like(p) for k, p in params.items()}
-        self.b = {k: np.zeros_like(p) for k, p in params.items()}
-        self.v = {k: np.full_like(p, v0) for k, p in params.items()}
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        params = {}
-        for k, g in grads.items():
-            self.n[k] = self.gamma * self.n[k] + (1 - self.gamma) * g**2
-            self.b[k] = self.gamma * self.b[k] + (1 - self.gamma) * g
-            deviation = np.sqrt(self.n[k] - self.b[k] ** 2 + self.epsilon)
-            self.v[k] = self.beta * self.v[k] + (1 - self.beta) * deviation
-            params[k] = self.params[k] - self.rate / (self.v[k] * max(staleness, 1)) * g
-        self.params = params
 
 
 def recompute(
@@ -174,7 +139,7 @@ def recompute(
     def message_of(row) -> dict:
         key = (row.worker, row.step) if row.step >= 0 else ("difference", row.worker, row.source, row.mailbox)
         if key not in sent and row.step < 0:
-            before, after = read(row.source), read(row.mailbox)
+            before, after = model(read(row.source)), model(read(row.mailbox))
             sent[key] = (differ or send)(row.worker, before, {k: before[k] - after[k] for k in before})
         elif key not in sent:
             indices, params = minibatch(*key), model(read(row.mailbox))
@@ -231,5 +196,5 @@ def largest_relative_error(params: dict, reference: dict) -> float:
 
 
 def with_what_was_read(worker: int, params: dict, message: dict) -> dict:
-    """A message, and what it was computed at."""
+    """Return a message together with the parameters that it was computed at."""
     return message | {f"read {k}": p for k, p in params.items()}

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fred import batch_indices
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
-from tests.recompute import PlainSGD, largest_relative_error, recompute
-from tests.worlds import CLUSTERS, COMPUTE, make_run, same
+from tests.worlds import CLUSTERS, COMPUTE, make_run
 
 UNEQUAL = {"workers": 3, "speeds": [1.0, 0.6, 0.3], "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
@@ -68,28 +66,6 @@ class TestSame:
         rennala = outcome("rennala", {"name": "fresh-batch", "batch": 4}, cluster)
         assert ata.params_digest == rennala.params_digest
         assert ata.schedule.end_ns == rennala.schedule.end_ns
-
-    @pytest.mark.parametrize(("name", "protocol"), [("mindflayer", LIMITED), ("ata", LEARNING)])
-    def test_replayed_and_computed_inline_are_the_same(self, name, protocol):
-        assert same(outcome(name, protocol), outcome(name, protocol, inline=True))
-
-
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize(("name", "protocol"), [("mindflayer", LIMITED), ("ata", LEARNING)])
-def test_they_are_what_their_schedules_say(name, protocol, inline):
-    found = outcome(name, protocol, UNEQUAL | {"network": NETWORK}, inline)
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    assert found.run.task is not None
-    data = found.run.task.data.load(3).train
-    (params,) = recompute(
-        found.schedule.frame(),
-        [PlainSGD(initial, 0.1)],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
-    )
-    assert largest_relative_error(found.final, params) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
 
 
 class TestMindFlayer:

@@ -19,7 +19,7 @@ from fred.learning.servers.delays import ClippedASGD
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
-from tests.recompute import PlainSGD, largest_relative_error, recompute, with_what_was_read
+from tests.recompute import largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
 UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
@@ -146,105 +146,6 @@ class TestDelays:
 def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:
     run = make_run("asgd", cluster=cluster.model_dump(), protocol=protocol, stop={"updates": 40}, task=None)
     return execute("run", run, seed).schedule
-
-
-class PlainAdaptive(PlainSGD):
-    """Steps as much shorter as a gradient is staler than there are workers."""
-
-    def __init__(self, params: dict, workers: int, beyond: str):
-        by = {"n / tau": lambda tau: workers / tau, "1 / tau": lambda tau: 1 / tau, "0": lambda tau: 0.0}[beyond]
-        super().__init__(params, 0.1, lambda tau: 1.0 if tau <= workers else by(tau))
-
-
-class PlainClipped(PlainSGD):
-    """No gradient is longer than 0.5."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        length = np.sqrt(sum((g**2).sum() for g in grads.values()))
-        self.clipped = getattr(self, "clipped", 0) + (length > 0.5)
-        super().update({k: min(1.0, 0.5 / length) * g for k, g in grads.items()}, staleness)
-
-
-class PlainCompensated(PlainSGD):
-    """g + lambda g g (w - w_read), lambda divided by the root of a moving average where there is one."""
-
-    def __init__(self, params: dict, adaptive: bool):
-        super().__init__(params, 0.1)
-        self.squares = dict.fromkeys(params, 0.0) if adaptive else None
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        factor: Any = dict.fromkeys(self.params, 0.4)
-        if self.squares is not None:
-            self.squares = {k: 0.95 * m + 0.05 * grads[k] ** 2 for k, m in self.squares.items()}
-            factor = {k: 0.4 / np.sqrt(m + 1e-7) for k, m in self.squares.items()}
-        self.params = {
-            k: w - self.rate * (grads[k] + factor[k] * grads[k] ** 2 * (w - grads[f"read {k}"])) for k, w in self.params.items()
-        }
-
-
-class PlainPicky(PlainSGD):
-    """Nothing is learned from farther away than 0.3."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        distance = np.sqrt(sum(((w - grads[f"read {k}"]) ** 2).sum() for k, w in self.params.items()))
-        self.unused = getattr(self, "unused", 0) + (distance > 0.3)
-        if distance <= 0.3:
-            super().update({k: grads[k] for k in self.params}, staleness)
-
-
-PLAIN: dict[str, tuple[dict[str, Any], Any]] = {
-    **{
-        f"delay-adaptive, {beyond}": ({"beyond": beyond}, lambda p, beyond=beyond: PlainAdaptive(p, 5, beyond))
-        for beyond in ("n / tau", "1 / tau", "0")
-    },
-    "clipped-asgd": ({"length": 0.5}, PlainClipped),
-    "dc-asgd": ({"compensation": 0.4}, lambda p: PlainCompensated(p, False)),
-    "dc-asgd, adaptive": ({"compensation": 0.4, "adaptive": True}, lambda p: PlainCompensated(p, True)),
-    "picky-sgd": ({"distance": 0.3}, PlainPicky),
-}
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("name", PLAIN)
-def test_servers_are_what_they_say(name, inline):
-    options, plain = PLAIN[name]
-    found = outcome({"name": name.split(",")[0], **options}, inline=inline, stop={"updates": 150})
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    server = plain(initial) if plain not in (PlainClipped, PlainPicky) else plain(initial, 0.1)
-    assert found.run.task is not None
-    data = found.run.task.data.load(3).train
-    (params,) = recompute(
-        found.schedule.frame(),
-        [server],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
-        send=with_what_was_read if name.startswith(("dc", "picky")) else lambda worker, params, message: message,
-    )
-    assert largest_relative_error(found.final, params) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
-    assert found.schedule["staleness"].max() > 5, "nothing was hard about it"
-    assert 0 < getattr(server, "clipped", getattr(server, "unused", 1)) < 150
-
-
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("name", ["rennala", "malenia", "ringmaster", "k-async", "k-batch-async"])
-def test_protocols_are_what_their_schedules_say(name, inline):
-    protocol = {"k-async": {"gradients": 3, "afterwards": "wait"}, "k-batch-async": {"gradients": 3}}.get(name, {})
-    found = outcome(name, protocol, UNEQUAL | {"network": NETWORK}, inline, stop={"gradients": 150})
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    assert found.run.task is not None
-    data = found.run.task.data.load(3).train
-    (params,) = recompute(
-        found.schedule.frame(),
-        [PlainSGD(initial, 0.1)],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
-    )
-    assert largest_relative_error(found.final, params) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
 
 
 @pytest.mark.parametrize(

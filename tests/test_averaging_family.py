@@ -15,7 +15,7 @@ from fred.outcomes.outcome import Outcome
 from fred.protocols.straggler_tolerant import StragglerTolerant
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb
-from tests.recompute import PlainMoved, PlainSGD, by_plain, gradient, largest_relative_error
+from tests.recompute import gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of
 
 WORKERS = 4
@@ -83,113 +83,6 @@ class TestSame:
         adacomm, local = outcome("adacomm", {"period": 5, "adapt_every": 60}), outcome("local-sgd", {"period": 5})
         assert adacomm.schedule.digest() == local.schedule.digest()
         assert adacomm.params_digest == local.params_digest
-
-
-class PlainFADAS(PlainSGD):
-    """AMSGrad of differences, with a rate that follows the stalest."""
-
-    def __init__(self, params: dict, rate: float):
-        super().__init__(params, rate)
-        self.first, self.second, self.largest = (dict.fromkeys(params, 0.0) for _ in range(3))
-        self.ages: list[int] = []
-        self.shortened = 0
-
-    def contribution(self, message: dict, staleness: int) -> dict:
-        self.ages.append(staleness)
-        return message
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        if not count:
-            super().update(grads, staleness)
-            return
-        stalest, self.ages = max(self.ages), []
-        rate = 0.4 if stalest <= 2 else min(0.4, 1 / stalest)
-        self.shortened += rate < 0.4
-        self.first = {k: 0.9 * m + 0.1 * grads[k] for k, m in self.first.items()}
-        self.second = {k: 0.99 * v + 0.01 * grads[k] ** 2 for k, v in self.second.items()}
-        self.largest = {k: np.maximum(u, self.second[k]) for k, u in self.largest.items()}
-        self.params = {k: p - rate * self.first[k] / (np.sqrt(self.largest[k]) + 1e-8) for k, p in self.params.items()}
-
-
-class PlainOuter(PlainSGD):
-    """An average is where the outer optimizer's gradient, x_0 less it, leads."""
-
-    def __init__(self, params: dict, rate: float):
-        super().__init__(params, rate)
-        self.before, self.momentum = params, dict.fromkeys(params, 0.0)
-
-    def meet(self, mixed: dict, keep: float, weight: float) -> None:
-        super().meet(mixed, keep, weight)
-        self.params = {k: self.before[k] - self.outer(k, self.before[k] - p) for k, p in self.params.items()}
-        self.before = self.params
-
-    def outer(self, k: str, difference: Any) -> Any:
-        """BMUF's step, with momentum 1 - 1 / 4."""
-        self.momentum[k] = 0.75 * self.momentum[k] + difference
-        return self.momentum[k]
-
-
-class PlainNesterov(PlainOuter):
-    """SNOO's."""
-
-    def outer(self, k: str, difference: Any) -> Any:
-        self.momentum[k] = 0.5 * self.momentum[k] + difference
-        return 0.7 * (difference + 0.5 * self.momentum[k])
-
-
-class PlainNoLoCo(PlainOuter):
-    """The paper's rule with its two messages: the pair's mean change, and where the pair began on average."""
-
-    def outer(self, k: str, difference: Any) -> Any:
-        self.momentum[k] = 0.5 * self.momentum[k] - 0.7 * difference  # eta (mean d + mean q - q), of q - (mean d + mean q)
-        return -self.momentum[k]
-
-
-class PlainSlowMo(PlainOuter):
-    """Slow momentum under a rate that decays with every update of the worker."""
-
-    updates = 0
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.rate = RATE * 0.5 ** (self.updates / 10)
-        self.updates += 1
-        super().update(grads, staleness)
-
-    def outer(self, k: str, difference: Any) -> Any:
-        self.momentum[k] = 0.4 * self.momentum[k] + difference / self.rate
-        return 0.8 * self.rate * self.momentum[k]
-
-
-DECAY = {"schedule": {"name": "exponential_decay", "decay_rate": 0.5, "transition_steps": 10}}
-PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
-    "easgd": ({}, {"period": 3, "elasticity": 0.3}, PlainMoved),
-    "downpour": ({}, {"n_push": 2, "n_fetch": 3}, PlainMoved),
-    "fadas": ({"outer_rate": 0.4, "patience": 2}, {"buffer": 2, "period": 2}, PlainFADAS),
-    "bmuf": ({}, {"period": 5}, PlainOuter),
-    "slowmo": ({"slow_momentum": 0.4, "slow_rate": 0.8, **DECAY}, {"period": 5}, PlainSlowMo),
-    "snoo": ({}, {"period": 5}, PlainNesterov),
-    "noloco": ({}, {"period": 5}, PlainNoLoCo),
-    "swarm-sgd": ({}, {"period": 5}, PlainSGD),
-    "stsyn": ({}, {"period": 3, "enough": 2}, PlainSGD),
-    "adacomm": ({}, {"period": 9, "adapt_every": 0.5}, PlainSGD),
-}
-
-
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("name", PLAIN)
-def test_servers_are_what_they_say(name, inline):
-    options, protocol, plain = PLAIN[name]
-    found = outcome({"name": name, **options}, protocol, UNEQUAL | {"network": NETWORK}, inline)
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    servers = [plain(initial, RATE) for _ in range(found.schedule.replicas)]
-    finals = by_plain(found, servers)
-    answer = finals[-1] if found.schedule.replicas > WORKERS else mean(finals)
-    assert largest_relative_error(found.final, answer) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
-    assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]
-    if name == "fadas":
-        assert 0 < servers[-1].shortened < (found.schedule["replica"][found.schedule.rows(Verb.COMMIT)] == WORKERS).sum()
 
 
 class ActedOut:

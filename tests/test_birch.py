@@ -19,7 +19,6 @@ def measured(algorithm: Any, protocol: Any = None, **options: Any) -> Any:
     return execute("run", run, 3).summary["staleness_in_gradients"]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("algorithm", "protocol", "known"),
     [

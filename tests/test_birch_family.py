@@ -8,8 +8,8 @@ import pytest
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
-from tests.recompute import PlainMoved, PlainSGD, by_plain, largest_relative_error
-from tests.worlds import make_run, same
+from tests.recompute import largest_relative_error
+from tests.worlds import make_run
 
 UNEQUAL = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}}
@@ -48,12 +48,6 @@ class TestSame:
         ssgd = outcome({"name": "ssgd", "learning_rate": 4 * RATE}, None, EQUAL, stop={"seconds": 5.25})
         assert largest_relative_error(found.final, ssgd.final) < 1e-5
         assert at(found, Verb.COMMIT) == at(ssgd, Verb.COMMIT, replica=0)
-
-    @pytest.mark.one_in(4)
-    @pytest.mark.parametrize("name", ["async-local", "async-batch", "birch-local", "cycle"])
-    def test_inline_is_replay(self, name):
-        replayed, inline = (outcome(name, inline=each, stop={"gradients": 60}) for each in (False, True))
-        assert same(replayed, inline)
 
 
 class TestWhen:
@@ -112,30 +106,3 @@ class TestWhen:
             rows = rows[of_slow[rows] & (found.schedule["replica"][rows] == server)]
             assert sorted(set((found.schedule["time_ns"][rows] / 1e9).tolist())) == times
         assert len(taken) == len(dropped) == 2
-
-
-class PlainSums(PlainSGD):
-    """A round's sum is a gradient."""
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.params = {k: p - self.rate * grads[k] for k, p in self.params.items()}
-
-
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize(
-    ("name", "options", "plain"),
-    [
-        ("async-local", {"steps": 3, "bound": 9}, PlainMoved),
-        ("async-batch", {"steps": 3, "bound": 9}, PlainSums),
-        ("birch-local", {"total": 7}, PlainMoved),
-        ("cycle", {"group_size": 2}, PlainMoved),
-    ],
-)
-def test_they_are_what_numpy_says(name, options, plain, inline):
-    algorithm = {"name": name, "learning_rate": RATE / 2}
-    found = outcome(algorithm, options, UNEQUAL | {"network": NETWORK}, inline)
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    finals = by_plain(found, [plain(initial, RATE / 2) for _ in range(found.schedule.replicas)])
-    assert largest_relative_error(found.final, finals[-1]) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
-    assert found.metrics["loss"].iloc[-1] < 0.8 * found.metrics["loss"].iloc[0]

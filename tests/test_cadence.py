@@ -119,7 +119,6 @@ def some(name: str, cluster: Cluster, seed: int) -> Protocol:
     return fitting(name, cluster)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
 @settings(max_examples=8)
@@ -168,7 +167,6 @@ def watched(
     return schedule, witness.looks
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
 @settings(max_examples=8)
@@ -193,7 +191,6 @@ def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
     return number > 0 and round(number * cadence.spacing * 1e9) == schedule.end_ns == last
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
 @settings(max_examples=5)

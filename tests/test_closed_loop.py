@@ -46,7 +46,6 @@ class _Watched(Chooser):
 EXAMPLES = {name: registry.lookup("cutoff", name).example() for name in registry.REGISTRY["cutoff"] if name[:3] != "dmm"}
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("rule", [*EXAMPLES.values(), *RULES.values()], ids=[*EXAMPLES, *(f"{name}'s" for name in RULES)])
 def test_it_drives_a_rule_as_the_protocol_does_to_the_last_bit(rule):
     seen: list[tuple[np.ndarray, Choice]] = []

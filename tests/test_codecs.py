@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from fred import batch_indices, streams
 from fred.components import registry
 from fred.errors import FredError
 from fred.learning.codecs.codec import Codec
 from fred.outcomes.outcome import Outcome
-from fred.running.execution import Checkpoint, Following, execute
+from fred.running.execution import execute
 from fred.running.problem import Problem
 from fred.schedule.schedule import Verb
-from tests.coding import Array, Feedback, only_largest, rounded
-from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.plain.codecs import Array, only_largest, rounded
+from tests.recompute import largest_relative_error
 from tests.worlds import LAYERS, make_run, same
 
 CODECS: dict[str, dict[str, Any]] = {
@@ -185,7 +184,6 @@ class TestValues:
         ]
         np.testing.assert_allclose(found[1], np.concatenate(parts), rtol=1e-4, atol=1e-4 * np.abs(vector).max())
 
-    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("name", CODECS)
     def test_zeros_are_zeros(self, name):
         for found in arrived(made(name, **CODECS[name]), np.zeros((5, 3)), np.zeros(7)):
@@ -234,7 +232,6 @@ class TestUnbiased:
 class TestSame:
     """To the last bit."""
 
-    @pytest.mark.one_in(6)
     @pytest.mark.parametrize(
         ("exact", "algorithm"),
         [
@@ -254,92 +251,6 @@ class TestSame:
         coded, plain = outcome({"name": "float", "format": "float32"}, "allreduce-sgd"), outcome(None, "allreduce-sgd")
         assert coded.schedule.digest() == plain.schedule.digest()
         assert largest_relative_error(coded.final, plain.final) < 1e-5
-
-    @pytest.mark.one_in(4)
-    @pytest.mark.parametrize(
-        "name", [name if name in ("qsgd", "power-sgd") else pytest.param(name, marks=pytest.mark.slow) for name in CODECS]
-    )
-    def test_inline_is_replay(self, name):
-        codec = {"name": name, **CODECS[name], "error_feedback": 0.9}
-        assert same(outcome(codec, task=LAYERS), outcome(codec, task=LAYERS, inline=True))
-
-    @pytest.mark.parametrize("inline", [False, True])
-    def test_what_is_remembered_goes_on_from_a_checkpoint(self, inline):
-        codec = {"name": "qsgd", "error_feedback": True}
-        run = make_run({"name": "asgd", "learning_rate": 0.1, "codec": codec}, cluster=CLUSTER)
-        checkpoints: list[Checkpoint] = []
-        whole = execute("run", run, 3, inline, Following(save=checkpoints.append))
-        rest = execute("run", run, 3, inline, Following(resumed=checkpoints[1]))
-        assert same(rest, whole)
-
-    def test_draws_follow_the_seed(self):
-        runs = [make_run({"name": "asgd", "learning_rate": 0.1, "codec": "qsgd"}) for _ in range(2)]
-        first, again, other = (execute("run", run, seed) for run, seed in zip([*runs, runs[0]], (0, 0, 1), strict=True))
-        assert first.params_digest == again.params_digest != other.params_digest
-
-
-def by_signs(worker: int, count: int, whole: dict) -> dict:
-    return {k: np.where(v < 0, -1, 1) * np.abs(v).mean() for k, v in whole.items()}
-
-
-def by_size(worker: int, count: int, whole: dict) -> dict:
-    return {k: only_largest(v.ravel(), max(1, round(0.3 * v.size))).reshape(v.shape) for k, v in whole.items()}
-
-
-def by_chance(worker: int, count: int, whole: dict) -> dict:
-    """As the stream says, which jax goes on from; arrays in the order of their names."""
-    words = jnp.asarray(streams.words(3, "codec", worker, np.arange(2)).astype(np.uint32))
-    key, sent = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), count), {}
-    for number, k in enumerate(sorted(whole)):
-        ranks = np.asarray(jax.random.uniform(jax.random.fold_in(key, number), (1, whole[k].size)))[0]
-        chosen = np.argsort(-ranks)[: max(1, round(0.3 * whole[k].size))]
-        sent[k] = np.where(np.isin(np.arange(whole[k].size), chosen).reshape(whole[k].shape), whole[k], 0)
-    return sent
-
-
-@pytest.mark.one_in(6)
-@pytest.mark.parametrize(
-    ("codec", "coded", "decay"),
-    [
-        ({"name": "sign", "error_feedback": True}, by_signs, 1.0),
-        ({"name": "top-k", "share": 0.3, "error_feedback": 0.75}, by_size, 0.75),
-        pytest.param({"name": "top-k", "share": 0.3}, by_size, 0.0, marks=pytest.mark.slow),
-        ({"name": "random-k", "share": 0.3, "unbiased": False, "error_feedback": True}, by_chance, 1.0),
-    ],
-    ids=["sign", "decayed", "forgotten", "random"],
-)
-@pytest.mark.parametrize("algorithm", ["asgd", pytest.param("allreduce-sgd", marks=pytest.mark.slow), "easgd"])
-def test_what_workers_remember_follows_from_the_schedule(codec, coded, decay, algorithm):
-    """Also where local steps, which are not sent, lie in between: those of EASGD."""
-    found = outcome(codec, algorithm)
-    feedback = Feedback(coded, decay)
-    local = algorithm == "easgd"
-
-    def send(worker: int, params: dict, message: dict) -> dict:
-        return feedback(worker, params, message)
-
-    class Plain(PlainSGD):
-        def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-            rate = 1.0 if local and count else self.rate
-            self.params = {k: p - rate * grads[k] for k, p in self.params.items()}
-
-    assert found.run.task is not None
-    data = found.run.task.data.load(3).train
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    servers = [Plain(initial, 0.125) for _ in range(found.schedule.replicas)]
-    frame = found.schedule.frame()
-    finals = recompute(
-        frame,
-        servers,
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
-        send=(lambda worker, params, message: message) if local else send,
-        differ=send,
-    )
-    assert largest_relative_error(found.final, finals[-1]) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
-    assert min(feedback.count.values()) > 3
 
 
 class TestTraffic:

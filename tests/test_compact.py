@@ -176,7 +176,6 @@ CASES = {
 }
 
 
-@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("model", "batch", "classifies"), CASES.values(), ids=CASES)
 def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch, classifies):
     draw = np.random.default_rng(0)

@@ -58,7 +58,6 @@ def ran(optimizer: list[dict[str, Any]], inline: bool = False) -> Computed:
     return execute("asgd", scenario(*optimizer).runs["asgd"], 0, inline=inline)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in ("muon", "dog") else pytest.mark.slow) for name in ACCEPTED]
 )

@@ -60,7 +60,6 @@ def pairs() -> Iterator[Any]:
         yield pytest.param(name, optimizer, marks=() if i == j % 5 else pytest.mark.slow, id=f"{name}-{optimizer}")
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "optimizer"), list(pairs()))
 def test_inline_equals_replay(name, optimizer):
     run = make_run({"name": name, "learning_rate": 0.02, "optimizer": optimizer})
@@ -92,7 +91,6 @@ def test_inline_equals_replay_under_every_protocol_and_sampling(protocol, stop, 
     assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("model", [{"name": "cnn", "channels": [4], "hidden": 8}, {"name": "softmax"}])
 def test_inline_equals_replay_for_every_model(model):
     task = {"data": "digits", "model": model, "batch_size": 4}

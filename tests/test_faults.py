@@ -281,7 +281,6 @@ class TestWhoIsAwayWhenAnAverageIsMade:
         times = [np.unique(each["time_ns"][each.rows(Verb.SYNC)]).tolist() for each in (local, alone)]
         assert times[0] == times[1] and len(times[0]) > 20
 
-    @pytest.mark.one_in(3)
     @pytest.mark.parametrize(
         ("name", "options"),
         [
@@ -346,7 +345,6 @@ class TestStandstillAmongRandomCrashes:
         schedule = record(Gossip(exchanges=2), machines, seconds=50)
         assert 0 < schedule["time_ns"].max() < 10 * NANOSECONDS, "its neighbours, and theirs, wait for it"
 
-    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("name", WITH_CLOCK)
     def test_no_protocol_is_taken_for_one_that_stands_still(self, name, monkeypatch):
         monkeypatch.setattr("fred.timing.world._MANY_EVENTS", 1)
@@ -362,7 +360,6 @@ def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
     return np.stack([schedule["begin_ns"][rows], schedule["end_ns"][rows]], axis=1)
 
 
-@pytest.mark.one_in(10)
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=8, deadline=None)
 @given(machines=LIGHT_TAILED, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
@@ -384,7 +381,6 @@ def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
         assert last > over * NANOSECONDS, f"worker {worker} did nothing after the last fault"
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=8, deadline=None)
 @given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))

@@ -25,7 +25,6 @@ def norm(arrays: dict[str, Any]) -> float:
     return float(np.sqrt(sum(np.square(array).sum() for array in arrays.values())))
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("model", ["softmax", {"name": "mlp", "hidden": [5]}])
 def test_it_is_that_of_all_evaluation_examples(model, inline):

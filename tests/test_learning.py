@@ -95,7 +95,6 @@ def test_a_task_with_l2_goes_to_the_minimum_that_newton_finds():
     np.testing.assert_allclose(found["biases"], [-line[3], line[3]], atol=1e-4)
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
 def test_convolution_by_patches_is_a_convolution(kernel):
     model = CNN(channels=(3,), kernel=kernel, hidden=4)

@@ -226,7 +226,6 @@ CASES: dict[str, tuple[str, dict[str, str], str, str]] = {  # module to import; 
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been_done(folder, case):
     module, files, changing, path = CASES[case]

@@ -123,7 +123,6 @@ class TestDropout:
         rounds = {"name": "ssgd", "learning_rate": RATE}
         assert same(run(model(), algorithm=rounds), run(model(), inline=True, algorithm=rounds))
 
-    @pytest.mark.one_in(6)
     @pytest.mark.parametrize(
         "how",
         [
@@ -170,7 +169,6 @@ class TestDropout:
         masks = [jax.random.bernoulli(jax.random.wrap_key_data(jnp.asarray(key)), 0.5, (64,)) for key in keys[:40]]
         assert np.isclose(np.mean(masks), 0.5, atol=0.05)
 
-    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("algorithm", ["asgd", "ssgd"])
     def test_without_dropout_the_run_is_that_of_a_model_that_knows_none(self, algorithm):
         class Plain(fred.Model):
@@ -182,7 +180,6 @@ class TestDropout:
         runs = [run(model, algorithm=how) for model in (Plain(), Dropped(rate=0.0), Undropped())]
         assert same(runs[0], runs[1]) and same(runs[0], runs[2])
 
-    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("model", MODELS[1:])
     def test_what_is_evaluated_draws_nothing_and_training_does(self, model):
         params, inputs = model().init(jax.random.key(0), (5,), 3), jnp.ones((8, 5))
@@ -256,7 +253,6 @@ class Normalised(fred.NNXModel):
 
 
 class TestBatchNormalisation:
-    @pytest.mark.one_in(6)
     @pytest.mark.parametrize("algorithm", ["ssgd", "d-psgd"])
     def test_inline_and_replayed_runs_have_the_same_bits(self, algorithm):
         how = {"name": algorithm, "learning_rate": RATE}

@@ -56,6 +56,14 @@ def pages() -> dict[str, str]:
     return {}
 
 
+LONG = ("many workers", "learned", "many runs")  # made of the same parts as the others
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LONG])
+def test_a_page_is_the_same_text_each_time(kind, pages):
+    assert written(made(kind)) == page_of(kind, pages)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryKind:
     def test_it_has_a_page_with_all_its_parts_that_loads_nothing(self, kind, pages):
@@ -72,11 +80,6 @@ class TestEveryKind:
         assert data["curves"]["runs"]
         assert bool(data["replays"]) == (kind != "no clock")
         assert bool(data["sweep"]) == (kind == "sweep")
-
-    def test_it_is_the_same_text_each_time(self, kind, pages):
-        if kind in ("many workers", "learned", "many runs"):
-            pytest.skip("long, and made of the same parts as the others")
-        assert written(made(kind)) == page_of(kind, pages)
 
 
 ANSWERS = {
@@ -285,7 +288,6 @@ class TestReplay:
 
 
 class TestTheScenario:
-    @pytest.mark.one_in(3)
     @pytest.mark.parametrize("file", sorted((ROOT / "scenarios").rglob("*.yaml")), ids=lambda file: file.stem)
     def test_it_is_written_so_that_it_is_read_again(self, file, tmp_path, monkeypatch):
         monkeypatch.chdir(ROOT)

@@ -1,27 +1,19 @@
 """The report in a real browser: nothing is complained of or asked for, and what can be touched reacts."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import fred
+from tests import browsers
 from tests.pages import KINDS, page_of
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"needs one of the browsers {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with browsers.browser() as one:
         yield one
-        one.close()
 
 
 @pytest.fixture(scope="module")

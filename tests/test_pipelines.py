@@ -5,12 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fred import batch_indices
 from fred.learning.optimizer import Transformation
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
-from tests.recompute import PlainSGD, largest_relative_error, recompute
-from tests.worlds import make_run, same
+from tests.worlds import make_run
 
 LAG, RATE, UPDATES = 4, 0.1, 60
 
@@ -24,57 +22,6 @@ def outcome(name: str, inline: bool = False, lag: int = LAG, **options: Any) -> 
 @pytest.mark.parametrize(("name", "options"), [("extrapolated", {"ahead": 0.0}), ("pipemare", {"warm_up": 0})])
 def test_without_what_they_add_they_are_plain(name, options, lag):
     assert outcome(name, lag=lag, **options).params_digest == outcome("asgd", lag=lag).params_digest
-
-
-@pytest.mark.parametrize(("name", "options"), [("extrapolated", {"ahead": 1.0}), ("pipemare", {"warm_up": 40})])
-def test_inline_is_replayed(name, options):
-    assert same(outcome(name, True, **options), outcome(name, **options))
-
-
-class PlainExtrapolated(PlainSGD):
-    """w - u - ahead (u - u before)."""
-
-    before: Any = None
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        steps = {k: self.rate * g for k, g in grads.items()}
-        before, self.before = self.before or steps, steps
-        self.params = {k: w - steps[k] - 2.0 * (steps[k] - before[k]) for k, w in self.params.items()}
-
-
-class PlainPipeMare(PlainSGD):
-    """Steps divided by a power of the age that falls from 1 to 0 in 40 updates."""
-
-    updates = 0
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.scale = lambda tau: max(tau, 1) ** -max(0.0, 1 - self.updates / 40)
-        super().update(grads, staleness)
-        self.updates += 1
-
-
-PLAIN: dict[str, tuple[dict[str, Any], Any]] = {
-    "extrapolated": ({"ahead": 2.0}, PlainExtrapolated),
-    "pipemare": ({"warm_up": 40}, PlainPipeMare),
-}
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_servers_are_what_they_say(name):
-    options, plain = PLAIN[name]
-    found = outcome(name, **options)
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    assert found.run.task is not None
-    data, size = found.run.task.data.load(3).train, found.run.task.batch_size
-    (params,) = recompute(
-        found.schedule.frame(),
-        [plain(initial, RATE)],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=size, examples=len(data)),
-    )
-    assert largest_relative_error(found.final, params) < 1e-4
-    assert largest_relative_error(found.final, outcome("asgd").final) > 0.01, "it is not plain"
 
 
 def test_steps_that_only_grow_are_foreseen():

@@ -17,7 +17,9 @@ from fred.learning.server import Server
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.running.problem import Problem, _judged
-from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, by_plain, largest_relative_error
+from tests.plain.averages import PlainPush
+from tests.plain.base import Given
+from tests.recompute import PlainEqual, by_plain, largest_relative_error
 from tests.worlds import COMPUTE, TASK, make_run, same
 
 
@@ -147,8 +149,8 @@ def test_rounds_with_scaling_decay_by_processed_data_clipping_and_average_are_wh
 class PlainDecayingPush(PlainPush):
     """Steps with g + 0.1 z at x, z = x / w; the rate is a tenth from the 10th update on; x and w are averaged."""
 
-    def __init__(self, params: dict, rate: float):
-        super().__init__(params, rate)
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
         self.updates, self.average = 0, self.params
 
     def update(self, grads: dict, staleness: int, count: int = 0) -> None:
@@ -177,7 +179,7 @@ def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_ch
     run = make_run(algorithm, protocol=protocol, stop={"gradients": 80})
     replayed, inline = (execute("run", run, 3, each) for each in (False, True))
     assert same(replayed, inline)
-    servers = [PlainDecayingPush(initial_of(replayed), 0.1) for _ in range(4)]
+    servers = [PlainDecayingPush(initial_of(replayed), Given(run, 3)) for _ in range(4)]
     final = by_plain(replayed, servers, PlainPush.model)
     assert max(abs(each["w"] - 1) for each in final) > 0.1
     mean = {k: np.mean([server.average[k] for server in servers], axis=0) for k in final[0]}
@@ -199,49 +201,6 @@ def test_an_average_that_forgets_at_once_is_the_parameters(algorithm, protocol):
         for options in ({}, {"average": 0.0})
     )
     assert same(plain, averaged)
-
-
-class PlainWeighed(PlainSGD):
-    """Each gradient of a round by a weight that follows its own staleness."""
-
-    def contribution(self, message: dict, staleness: int) -> dict:
-        return {k: self.scale(staleness) * m for k, m in message.items()}
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.params = {k: p - self.rate * grads[k] for k, p in self.params.items()}
-
-
-class PlainWeighedFASGD(PlainFASGD):
-    """v is that of a round's mean gradient; the step is made with that of the gradients by their own staleness."""
-
-    def contribution(self, message: dict, staleness: int) -> dict:
-        return message | {f"weighed {k}": m / max(staleness, 1) for k, m in message.items()}
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        before = self.params
-        super().update({k: grads[k] for k in before}, 1)
-        self.params = {k: p - self.rate / self.v[k] * grads[f"weighed {k}"] for k, p in before.items()}
-
-
-WEIGHED = {
-    "sasgd": lambda initial: PlainWeighed(initial, 0.1, lambda staleness: 1 / max(staleness, 1)),
-    "exponential": lambda initial: PlainWeighed(initial, 0.1, lambda staleness: 0.9**staleness),
-    "fasgd": lambda initial: PlainWeighedFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0),
-}
-
-
-@pytest.mark.parametrize("algorithm", WEIGHED)
-def test_in_a_round_each_gradient_is_weighed_by_its_own_staleness(algorithm):
-    cluster = {"workers": 7, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.8}}
-    run = make_run(algorithm, protocol={"name": "softsync", "n": 2}, cluster=cluster, stop={"gradients": 90})
-    replayed, inline = (execute("run", run, 3, each) for each in (False, True))
-    assert same(replayed, inline)
-    stale = replayed.schedule["staleness"][replayed.schedule.ledger.uses]
-    assert len(set(stale.tolist())) > 3
-    (params,) = by_plain(replayed, [WEIGHED[algorithm](initial_of(replayed))])
-    assert largest_relative_error(replayed.final, params) < 1e-4
-    (unweighed,) = by_plain(replayed, [PlainSGD(initial_of(replayed), 0.1)])
-    assert largest_relative_error(replayed.final, unweighed) > 1e-2
 
 
 def test_a_round_of_one_fresh_gradient_is_that_gradient():

@@ -1,7 +1,6 @@
 """Runs recomputed by an independent NumPy program from the recorded schedule alone."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from fred.results import experiment, folder
 from fred.running.execution import execute
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run
-from tests.recompute import PlainEqual, PlainFASGD, PlainPush, PlainSGD, PlainShard, by_plain, largest_relative_error, recompute
+from tests.plain import PLAIN
+from tests.plain.base import Given
+from tests.recompute import PlainEqual, PlainSGD, by_plain, largest_relative_error, recompute
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 
 
@@ -35,9 +36,7 @@ def test_result_folder_is_enough_to_recompute_a_run(tmp_path, algorithm):
             {k.split("/", 1)[1]: stored[k] for k in stored.files if k.startswith(w)} for w in ("initial", "final")
         )
     initial = {k: v.astype(float) for k, v in initial.items()}
-    server = PlainSGD(initial, 0.5, lambda staleness: 1 / max(staleness, 1))
-    if algorithm == "fasgd":
-        server = PlainFASGD(initial, 0.05, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)
+    server = PLAIN[algorithm](initial, Given(result_.outcome(algorithm, 5).run, 5))
     with np.load(Path(fred.__file__).parent / "learning/data/digits.npz") as digits:
         inputs, answers = digits["images"][:-360] / 16, digits["answers"][:-360]
     schedule = pd.read_parquet(files / "schedule.parquet")
@@ -111,64 +110,6 @@ def test_whatever_a_protocol_does_hooks_are_called_alike_inline_and_replayed(alg
     peers, blocks = [(False, 3), (True, 2)][number - 1]
     run = anything(number, peers, blocks, 3, {"name": f"tests.successors:{algorithm}", "learning_rate": 0.1})
     assert same(*(execute("run", run, 1, each) for each in (False, True)))
-
-
-NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
-SYSTEMS: dict[str, tuple[int, dict]] = {  # algorithm -> number of workers and options that make it show what is hard about it
-    "b-fasgd": (5, {"protocol": {"name": "gated", "c_push": 0.2, "c_fetch": 0.4}}),
-    "psp-sgd": (5, {"protocol": {"name": "partial", "gradients": 3, "blocks_percent": 60, "push_timeout": 0.01}}),
-    "ad-psgd": (5, {}),
-    "local-sgd": (5, {"protocol": {"period": 3, "start_after": 2}}),
-    "eager-sgd": (5, {"protocol": {"start_by": "solo", "period": 9}}),
-    "sgp, overlapped": (6, {"protocol": {"topology": "exponential", "overlap": 2}}),
-    "sgp": (6, {"protocol": {"name": "gossip", "topology": {"name": "exponential", "neighbours": 2}}}),
-    "d-psgd": (5, {"protocol": {"name": "gossip", "weights": "metropolis", "order": "mix-first"}}),
-    "wagma-sgd": (8, {"protocol": {"name": "group-averaging", "group_size": 4, "period": 5}}),
-    "wagma-sgd, waiting": (8, {"protocol": {"group_size": 4, "group_waits": True, "period": None}}),
-}
-
-
-@pytest.mark.one_in(6)
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_systems_are_what_their_schedules_say(name, inline):
-    workers, options = SYSTEMS[name]
-    name = name.split(",")[0]
-    cluster = {"workers": workers, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}
-    cluster |= {"servers": 3} if name == "psp-sgd" else {}
-    run = make_run(name, cluster=cluster, stop={"gradients": 150}, **options)
-    outcome = execute("run", run, 2, inline)
-    initial = {k: v.astype(float) for k, v in outcome.initial.items()}
-    servers: dict[str, Callable[[], list]] = {
-        "b-fasgd": lambda: [PlainFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)],
-        "psp-sgd": lambda: [PlainShard(initial, 0.1, number, 3) for number in range(3)],
-        "sgp": lambda: [PlainPush(initial, 0.1) for _ in range(workers)],
-        "eager-sgd": lambda: [PlainSGD(initial, 0.1)],
-    }
-    assert run.task is not None
-    data = run.task.data.load(2).train
-    final = recompute(
-        outcome.schedule.frame(),
-        servers.get(name, lambda: [PlainSGD(initial, 0.1) for _ in range(workers)])(),
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(2, worker, step, batch_size=4, examples=len(data)),
-        model=PlainPush.model if name == "sgp" else dict,
-    )
-    if name == "psp-sgd":
-        params = PlainShard.join(final, initial)
-    else:
-        params = {k: np.mean([replica[k] for replica in final], axis=0) for k in final[0]}
-        params = PlainPush.model(params) if name == "sgp" else params
-        models = [PlainPush.model(replica) if name == "sgp" else replica for replica in final]
-        mean = {k: np.mean([model[k] for model in models], axis=0) for k in params}
-        apart = [sum(((model[k] - mean[k]) ** 2).sum() for k in params) for model in models]
-        if len(final) > 1:
-            assert outcome.metrics["disagreement"].iloc[-1] == pytest.approx(np.sqrt(np.mean(apart)), rel=1e-3)
-    assert largest_relative_error(outcome.final, params) < 1e-4
-    assert largest_relative_error(outcome.final, initial) > 0.1
-    stale = outcome.schedule["staleness"]
-    assert stale.max() > 0 or name in ("sgp", "wagma-sgd", "local-sgd"), "nothing was hard about it"
 
 
 def test_the_recomputation_notices_a_wrong_minibatch():

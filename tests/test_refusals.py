@@ -233,7 +233,6 @@ class Sends(Protocol):
         sim.push(gradient)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("verb", ["pull", "send", "transfer", "allreduce", "publish"])
 @pytest.mark.parametrize("network", [None, {"bandwidth": 1e6}], ids=["at-once", "network"])

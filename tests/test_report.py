@@ -331,7 +331,6 @@ class TestVerify:
         assert verdict == verify.Verdict.DIFFERENT
         assert said.startswith("learned/seed-6: the summary's `loss` differs: recorded 0.001, now ")
 
-    @pytest.mark.one_in(4)
     @pytest.mark.parametrize(
         "name",
         [

@@ -31,7 +31,8 @@ from fred.specification.loading import validated
 from fred.timing.links import Links
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
-from tests.recompute import PlainFASGD, PlainLayers, PlainSGD, by_plain, gradient, largest_relative_error
+from tests.plain import recomputed
+from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
 
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}
@@ -131,9 +132,7 @@ class TestServersWithClocksOfTheirOwn:
         run = make_run(algorithm, task=worlds.LAYERS, protocol={**protocol, **LAYERS}, cluster=cluster, stop={"gradients": 100})
         replayed, inline = (execute("run", run, 2, each) for each in (False, True))
         assert same(replayed, inline)
-        initial = {name: array.astype(float) for name, array in replayed.initial.items()}
-        parts = by_plain(replayed, [PlainLayers(initial, 0.1, block, 2) for block in range(2)])
-        assert largest_relative_error(replayed.final, PlainLayers.join(parts, initial)) < 1e-4
+        assert largest_relative_error(replayed.final, recomputed(replayed).params) < 1e-4
         assert np.ptp(by_block(replayed.schedule)["mean"]) > 0.3
         assert [each["block"] for each in summarise(replayed)["staleness_by_block"]] == [0, 1]
 
@@ -236,10 +235,7 @@ class TestPeriods:
     )
     def test_what_servers_do_is_what_their_schedule_says(self, algorithm, options):
         outcome = execute("run", make_run(algorithm, protocol=options, stop={"gradients": 100}), 4)
-        initial = {name: array.astype(float) for name, array in outcome.initial.items()}
-        fasgd = PlainFASGD(initial, 0.1, gamma=0.9, beta=0.9, epsilon=1e-4, v0=1.0)
-        (final,) = by_plain(outcome, [PlainSGD(initial, 0.1) if algorithm == "asgd" else fasgd])
-        assert largest_relative_error(outcome.final, final) < 1e-4
+        assert largest_relative_error(outcome.final, recomputed(outcome).params) < 1e-4
         counted = summarise(outcome)["copies"]
         assert 0 < counted["pushes"] < counted["potential"] > counted["fetches"] > 0
 

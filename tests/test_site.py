@@ -2,7 +2,6 @@
 
 import re
 import runpy
-import shutil
 from functools import cache
 from os.path import normpath
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 import fred
 from fred.components import registry
+from tests import browsers
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
@@ -19,7 +19,6 @@ GENERATED = {*registry.REGISTRY, "command-line", "optimizers", "python"}  # page
 PAGES = sorted(path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 WRITTEN = [page for page in PAGES if page != "pypi" and page.removeprefix("reference/") not in GENERATED]
 BUILT = DOCS / "_build" / "html"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def text(page: str) -> str:
@@ -81,16 +80,10 @@ def test_the_pages_of_the_command_line_and_of_python_are_complete(monkeypatch):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"needs one of the browsers {', '.join(BROWSERS)}")
     if not (BUILT / "index.html").is_file():
-        pytest.skip("needs the site: `make docs`")
-    with playwright.sync_playwright() as started:
-        one = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        pytest.skip("needs the site: `make docs`, which runs this file")
+    with browsers.browser() as one:
         yield one
-        one.close()
 
 
 @pytest.mark.slow

@@ -171,7 +171,6 @@ class TestGossip:
         five = {"workers": 5, "compute": COMPUTE}
         assert close(outcome("sgp", protocol=ring, cluster=five), outcome("d-psgd", protocol=ring, cluster=five))
 
-    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
         task, workers = {**LAYERS, "replicas_start": "apart"}, 5
@@ -352,7 +351,6 @@ def ends() -> Iterator[Any]:
         yield pytest.param(name, options, stop, evaluate, marks=marks, id=f"{name}-{stop}-{evaluate}")
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "options", "stop", "evaluate"), list(ends()))
 def test_wherever_a_run_ends_inline_and_replay_end_there_and_have_measured_it(name, options, stop, evaluate):
     """Runs end in the midst of what happens at one moment, on a multiple of the spacing, or between two points."""

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fred import batch_indices
 from fred.components import registry
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
-from tests.recompute import PlainSGD, largest_relative_error, recompute
+from tests.recompute import largest_relative_error
 from tests.worlds import COMPUTE, make_run, same
 
 UNEQUAL = {"workers": 5, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}
@@ -29,65 +28,6 @@ def outcome(algorithm: str, protocol: Any = None, cluster: Any = UNEQUAL, inline
     return execute("run", make_run(described, protocol=protocol, cluster=cluster, **options), 3, inline)
 
 
-class PlainTable(PlainSGD):
-    """Steps with the mean of all workers' last gradients, found anew each time."""
-
-    def __init__(self, params: dict, workers: int):
-        super().__init__(params, 0.1)
-        self.workers, self.last, self.steps = workers, dict[int, dict](), 0
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        self.last[grads["worker"]] = grads
-        if len(self.last) == self.workers:
-            self.steps += 1
-            super().update({k: sum(g[k] for g in self.last.values()) / self.workers for k in self.params}, staleness)
-
-
-class PlainRingleader(PlainSGD):
-    """Two tables of lists of gradients, as the paper has it; means are found anew each time."""
-
-    def __init__(self, params: dict, workers: int):
-        super().__init__(params, 0.1)
-        self.workers, self.steps, self.had_turn = workers, 0, set[int]()
-        self.table: list[list[dict]] = [[] for _ in range(workers)]
-        self.next: list[list[dict]] = [[] for _ in range(workers)]
-
-    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
-        worker = grads["worker"]
-        (self.next if worker in self.had_turn else self.table)[worker].append(grads)
-        if worker in self.had_turn or not all(self.table):
-            return
-        means = {k: sum(sum(g[k] for g in own) / len(own) for own in self.table) / self.workers for k in self.params}
-        super().update(means, staleness)
-        self.steps += 1
-        self.had_turn.add(worker)
-        if len(self.had_turn) == self.workers:
-            self.table, self.next, self.had_turn = self.next, [[] for _ in range(self.workers)], set()
-
-
-@pytest.mark.parametrize("inline", [False, True])
-@pytest.mark.parametrize("network", [None, NETWORK])
-@pytest.mark.parametrize(("name", "plain"), [("ia2sgd", PlainTable), ("ringleader", PlainRingleader)])
-def test_tables_are_what_they_say(name, plain, network, inline):
-    cluster = UNEQUAL | ({"network": network} if network else {})
-    found = outcome(name, None, cluster, inline, stop={"updates": 150})
-    initial = {k: v.astype(float) for k, v in found.initial.items()}
-    server = plain(initial, 5)
-    assert found.run.task is not None
-    data = found.run.task.data.load(3).train
-    (params,) = recompute(
-        found.schedule.frame(),
-        [server],
-        data.inputs,
-        data.answers,
-        lambda worker, step: batch_indices(3, worker, step, batch_size=4, examples=len(data)),
-        send=lambda worker, params, message: message | {"worker": worker},
-    )
-    assert largest_relative_error(found.final, params) < 1e-4
-    assert largest_relative_error(found.final, initial) > 0.1
-    assert 20 < server.steps < 150, "some arrivals step, and some do not"
-
-
 def test_of_one_worker_both_are_asgd():
     """IA2SGD but for the last digit: its mean changes by differences."""
     cluster = {"workers": 1, "compute": COMPUTE}
@@ -95,11 +35,6 @@ def test_of_one_worker_both_are_asgd():
     assert same(leader, asgd)
     assert table.schedule.digest() == asgd.schedule.digest()
     assert largest_relative_error(table.final, asgd.final) < 1e-5
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_replayed_and_computed_inline_are_the_same(name):
-    assert same(outcome(name), outcome(name, inline=True))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -214,7 +214,6 @@ class TestPlace:
 
 
 class TestCheckpoints:
-    @pytest.mark.one_in(2)
     @pytest.mark.parametrize(
         "options",
         [

@@ -1,0 +1,194 @@
+"""Algorithms whose workers average models of their own, perhaps in part, late, or with momentum."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fred import streams
+from tests.plain.base import Given, Plain
+
+
+class PlainOuter(Plain):
+    """An average is where the outer optimizer's gradient, x_0 less it, leads."""
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.before, self.momentum = params, dict.fromkeys(params, 0.0)
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        super().meet(mixed, keep, weight)
+        self.params = {k: self.before[k] - self.outer(k, self.before[k] - p) for k, p in self.params.items()}
+        self.before = self.params
+
+    def outer(self, k: str, difference: Any) -> Any:
+        """Return the outer step of an array."""
+        raise NotImplementedError
+
+
+class PlainBMUF(PlainOuter):
+    """Momentum of what a block of steps has changed, by default of 1 - 1 / workers."""
+
+    def outer(self, k: str, difference: Any) -> Any:
+        momentum = 1 - 1 / self.given.workers if self.its.block_momentum is None else self.its.block_momentum
+        change = self.its.block_rate * difference
+        self.momentum[k] = momentum * self.momentum[k] + change
+        return change + momentum * self.momentum[k] if self.its.nesterov else self.momentum[k]
+
+
+class PlainNoLoCo(PlainOuter):
+    """The paper's rule with its two messages: the pair's mean change, and where the pair began on average."""
+
+    def outer(self, k: str, difference: Any) -> Any:
+        change = -self.its.block_rate * difference  # eta (mean d + mean q - q), of q - (mean d + mean q)
+        self.momentum[k] = self.its.block_momentum * self.momentum[k] + change
+        return -self.momentum[k]
+
+
+class PlainSNOO(PlainOuter):
+    """SGD with Nesterov momentum."""
+
+    def outer(self, k: str, difference: Any) -> Any:
+        self.momentum[k] = self.its.outer_momentum * self.momentum[k] + difference
+        return self.its.outer_rate * (difference + self.its.outer_momentum * self.momentum[k])
+
+
+class PlainSlowMo(PlainOuter):
+    """Slow momentum in units of gradients; the rate may decay with every update of the worker."""
+
+    updates = 0
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        decay = self.its.schedule[0].given if self.its.schedule else {"decay_rate": 1.0, "transition_steps": 1}
+        self.rate = self.its.learning_rate * decay["decay_rate"] ** (self.updates / decay["transition_steps"])
+        self.updates += 1
+        super().update(grads, staleness)
+
+    def outer(self, k: str, difference: Any) -> Any:
+        self.momentum[k] = self.its.slow_momentum * self.momentum[k] + difference / self.rate
+        return self.its.slow_rate * self.rate * self.momentum[k]
+
+
+class PlainMasked(Plain):
+    """Averages of masked coordinates: SPARTA."""
+
+    fresh, ahead = False, 0.0
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.averages = self.updates = 0
+        self.drift: dict[str, Any] = dict.fromkeys(params, 0.0)
+
+    def mask(self, k: str) -> np.ndarray:
+        """Draw the coordinates of the next average from the stream; arrays are numbered in the order of their names."""
+        words = jnp.asarray(streams.words(self.given.seed, "algorithm", 0, np.arange(2)).astype(np.uint32))
+        division, part = (self.averages, 0) if self.fresh else divmod(self.averages, self.its.parts)
+        key = jax.random.fold_in(jax.random.wrap_key_data(words, impl="threefry2x32"), division)
+        own, values = jax.random.fold_in(key, sorted(self.params).index(k)), self.params[k]
+        draws = np.asarray(jax.random.uniform(own, (values.size,)))
+        return (np.argsort(np.argsort(draws)) % self.its.parts == part).reshape(values.shape)
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        if not count:
+            self.updates += 1
+            super().update(grads, staleness)
+            return
+        self.drift = {k: np.where(self.mask(k), self.change(self.drift[k], g), self.drift[k]) for k, g in grads.items()}
+
+    def change(self, drift: Any, new: np.ndarray) -> np.ndarray:
+        """Return the new drift, given the change while the mean was on its way."""
+        return new
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        assert (keep, weight) == (0.0, 1.0)
+        merged = {k: mixed[k] - self.ahead * self.drift[k] for k in mixed}
+        self.params = {k: np.where(self.mask(k), merged[k], own) for k, own in self.params.items()}
+        self.averages += 1
+
+    @property
+    def reached(self) -> bool:
+        return self.averages >= 7
+
+
+class PlainMesh(PlainMasked):
+    """AsyncMesh: late means are moved on by the last change, or by the moving average of changes."""
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.ahead = self.its.ahead
+
+    def change(self, drift: Any, new: np.ndarray) -> np.ndarray:
+        if not self.its.average_changes:
+            return new
+        beta = 0.99 - 0.49 * (1 + math.cos(math.pi * min(1, self.updates / 1000))) / 2
+        return np.asarray(beta * drift + (1 - beta) * new)
+
+
+class PlainFresh(PlainMasked):
+    """LOSCAR: every average has a new mask, and the change since is added."""
+
+    fresh = True
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.ahead = self.its.ahead
+
+
+class PlainDESLOC(Plain):
+    """Adam, whose moments `m` and `v` are averaged more rarely than the parameters."""
+
+    tolerance = 1e-4  # epsilon is a large part of small gradients
+
+    def __init__(self, params: dict, given: Given):
+        moments = {f"{moment} {k}": np.zeros_like(p) for moment in "mv" for k, p in params.items()}
+        super().__init__(params | moments, given)
+        self.steps = self.averages = 0
+
+    @staticmethod
+    def model(params: dict) -> dict:
+        return {k: p for k, p in params.items() if " " not in k}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.steps += 1
+        for k, g in grads.items():
+            m = 0.9 * self.params[f"m {k}"] + 0.1 * g
+            v = 0.999 * self.params[f"v {k}"] + 0.001 * g**2
+            step = m / (1 - 0.9**self.steps) / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+            self.params = self.params | {k: self.params[k] - self.rate * step, f"m {k}": m, f"v {k}": v}
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        before, self.averages = self.params, self.averages + 1
+        super().meet(mixed, keep, weight)
+        every = {"m": self.its.first_every, "v": self.its.second_every}
+        kept = [moment for moment, number in every.items() if self.averages % number]
+        self.params = self.params | {k: p for k, p in before.items() if k.split()[0] in kept and " " in k}
+
+    @property
+    def reached(self) -> bool:
+        return self.averages > max(self.its.first_every, self.its.second_every)
+
+
+class PlainPush(Plain):
+    """Push-sum: parameters and a weight `w` that is mixed but not learned."""
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params | {"w": np.float64(1.0)}, given)
+
+    @staticmethod
+    def model(params: dict) -> dict:
+        return {k: p / params["w"] for k, p in params.items() if k != "w"}
+
+
+PLAIN = {
+    "bmuf": PlainBMUF,
+    "slowmo": PlainSlowMo,
+    "snoo": PlainSNOO,
+    "noloco": PlainNoLoCo,
+    "sparta": PlainMasked,
+    "async-mesh": PlainMesh,
+    "loscar": PlainFresh,
+    "des-loc": PlainDESLOC,
+    "sgp": PlainPush,
+}

@@ -1,0 +1,133 @@
+"""DiLoCo and its kin: rounds of pseudo-gradients are outer steps."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.plain.base import Given, PlainRounds
+from tests.plain.rounds import Muon
+
+
+class PlainDiLoCo(PlainRounds):
+    """Outer steps with Nesterov momentum."""
+
+    rounds = 0
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.mu = self.its.outer[0].given["momentum"]
+        self.momentum = dict.fromkeys(params, 0.0)
+
+    def of_round(self, total: dict) -> None:
+        self.rounds += 1
+        self.momentum = {k: self.mu * m + total[k] for k, m in self.momentum.items()}
+        steps = {k: self.its.outer_rate * (total[k] + self.mu * self.momentum[k]) for k in self.params}
+        self.params = {k: p - steps[k] for k, p in self.params.items()}
+
+    @property
+    def reached(self) -> bool:
+        return self.rounds > 3
+
+
+class PlainMuLoCo(PlainDiLoCo):
+    """Local steps are Muon's."""
+
+    tolerance = 1e-4
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.muon = Muon(params)
+
+    def local_step(self, grads: dict) -> None:
+        super().local_step(self.muon.steps(grads))
+
+
+class PlainDecoupled(PlainDiLoCo):
+    """Lengths and directions are averaged apart."""
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        lengths = {k: np.linalg.norm(d) for k, d in message.items()}
+        return {f"length {k}": each for k, each in lengths.items()} | {f"way {k}": d / lengths[k] for k, d in message.items()}
+
+    def of_round(self, total: dict) -> None:
+        ways = {k: total[f"way {k}"] for k in self.params}
+        super().of_round({k: total[f"length {k}"] * way / np.linalg.norm(way) for k, way in ways.items()})
+
+
+class PlainPALSGD(PlainDiLoCo):
+    """A pull keeps everything, and goes some of the way."""
+
+    pulls = 0
+
+    def meet(self, mixed: dict, keep: float, weight: float) -> None:
+        self.pulls += keep > 0
+        share = self.its.strength * self.rate * weight if keep else 1.0
+        self.params = {k: p - share * (p - mixed[k]) for k, p in self.params.items()}
+
+    @property
+    def reached(self) -> bool:
+        return self.pulls > 0
+
+
+class PlainEDiT(PlainDiLoCo):
+    """Weights by length, outliers, moving averages, clipping: line by line."""
+
+    left_out = 0
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.differences: list[dict] = []
+        self.mean: dict[str, Any] = {}
+        self.variance: dict[str, Any] = {}
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        self.differences.append(message)  # in the order of workers
+        return message
+
+    def of_round(self, total: dict) -> None:
+        super().of_round({k: self.joined(k, [each[k] for each in self.differences]) for k in self.params})
+        self.differences = []
+
+    def joined(self, k: str, differences: list) -> Any:
+        """Return the weighted mean of an array's pseudo-gradients, clipped."""
+        its, alpha = self.its, self.its.decay
+        lengths = np.array([np.linalg.norm(each) for each in differences])
+        mean, variance = self.mean.get(k, lengths), self.variance.get(k, np.zeros(len(lengths)))
+        kept = (self.rounds < its.warm_up) | (lengths - mean <= its.deviations * np.sqrt(variance))
+        self.left_out += int((~kept).sum())
+        new = mean + alpha * (lengths - mean)
+        self.variance[k] = np.where(kept, (1 - alpha) * (variance + alpha * (lengths - mean) * (lengths - new)), variance)
+        self.mean[k] = np.where(kept, new, mean)
+        weights = np.exp(-lengths / its.temperature) * kept
+        total = sum(w * each for w, each in zip(weights / max(weights.sum(), 1e-300), differences, strict=True))
+        return total * min(1.0, its.longest / max(float(np.linalg.norm(total)), 1e-300))
+
+    @property
+    def reached(self) -> bool:
+        return self.left_out > 0
+
+
+class PlainSparse(PlainRounds):
+    """A share of what workers send is subtracted."""
+
+    def of_round(self, total: dict) -> None:
+        super().of_round({k: self.its.outer_rate * t for k, t in total.items()})
+
+
+class PlainSigns(PlainRounds):
+    """DeMo: steps of one length in every direction."""
+
+    def of_round(self, total: dict) -> None:
+        self.local_step({k: np.sign(t) for k, t in total.items()})
+
+
+PLAIN = {
+    **dict.fromkeys(("diloco", "streaming-diloco", "eager-diloco"), PlainDiLoCo),
+    "muloco": PlainMuLoCo,
+    "decoupled-diloco": PlainDecoupled,
+    "palsgd": PlainPALSGD,
+    "edit": PlainEDiT,
+    "sparseloco": PlainSparse,
+    "demo": PlainSigns,
+    "choco-sgd": PlainRounds,
+}

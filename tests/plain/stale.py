@@ -1,0 +1,205 @@
+"""Algorithms that answer the staleness of single gradients."""
+
+from typing import Any
+
+import numpy as np
+
+from tests.plain.base import Given, Plain, with_its_worker
+from tests.recompute import with_what_was_read
+
+
+class PlainWeighed(Plain):
+    """Gradients that weigh by their own staleness, alone or in a round."""
+
+    def weight(self, staleness: int) -> float:
+        """Return the factor of a gradient's step."""
+        raise NotImplementedError
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        return {k: self.weight(staleness) * m for k, m in message.items()}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        step = self.rate * (1.0 if count else self.weight(staleness))
+        self.params = {k: p - step * grads[k] for k, p in self.params.items()}
+
+
+class PlainSASGD(PlainWeighed):
+    """Odena 2016, eqs. 1-2."""
+
+    def weight(self, staleness: int) -> float:
+        return 1 / (staleness + 1 if self.its.divisor == "tau + 1" else max(staleness, 1))
+
+
+class PlainExponential(PlainWeighed):
+    """Chan & Lane 2014."""
+
+    def weight(self, staleness: int) -> float:
+        return self.its.rho**staleness
+
+
+class PlainFASGD(Plain):
+    """Odena 2016, eqs. 4-8, in each of its variants; in a round v follows the mean, and each gradient has its own divisor."""
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.n, self.b, self.m = ({k: np.zeros_like(p) for k, p in params.items()} for _ in range(3))
+        self.v = {k: np.full_like(p, self.its.v0) for k, p in params.items()}
+
+    def divisor(self, staleness: int) -> int:
+        """Return what the staleness divides a step by."""
+        later = self.its.variant == "published-code" or self.its.divisor == "tau + 1"
+        return staleness + 1 if later else max(staleness, 1)
+
+    def contribution(self, message: dict, staleness: int) -> dict:
+        return message | {f"weighed {k}": m / self.divisor(staleness) for k, m in message.items()}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        params = {}
+        for k, p in self.params.items():
+            weighed = grads[f"weighed {k}"] if count else grads[k] / self.divisor(staleness)
+            params[k] = p - self.rate * weighed / self.deviation(k, grads[k])
+        self.params = params
+
+    def deviation(self, k: str, g: Any) -> Any:
+        """Return what the step of an array is divided by, which has seen this gradient."""
+        gamma, beta = self.its.gamma, self.its.beta
+        if self.its.variant == "published-code":
+            self.m[k] = beta * self.m[k] + (1 - beta) * np.abs(g)
+            return self.m[k] + 0.001
+        self.n[k] = gamma * self.n[k] + (1 - gamma) * g**2
+        self.b[k] = gamma * self.b[k] + (1 - gamma) * g
+        deviation = np.sqrt(self.n[k] - self.b[k] ** 2 + self.its.epsilon)
+        self.v[k] = beta * self.v[k] + (1 - beta) * (1 / deviation if self.its.variant == "literal" else deviation)
+        return self.v[k]
+
+
+class PlainDelayAdaptive(PlainWeighed):
+    """Steps that are shorter where a gradient is staler than there are workers."""
+
+    def weight(self, staleness: int) -> float:
+        n = self.given.workers
+        return 1.0 if staleness <= n else {"n / tau": n / staleness, "1 / tau": 1 / staleness, "0": 0.0}[self.its.beyond]
+
+
+class PlainClipped(Plain):
+    """Gradients shortened to a given length."""
+
+    clipped = updates = 0
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        length = np.sqrt(sum((g**2).sum() for g in grads.values()))
+        self.clipped, self.updates = self.clipped + (length > self.its.length), self.updates + 1
+        super().update({k: min(1.0, self.its.length / length) * g for k, g in grads.items()}, staleness)
+
+    @property
+    def reached(self) -> bool:
+        return 0 < self.clipped < self.updates
+
+
+class PlainCompensated(Plain):
+    """g + lambda g g (w - w_read), lambda divided by the root of a moving average where it is adaptive."""
+
+    sent = staticmethod(with_what_was_read)
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.squares = dict.fromkeys(params, 0.0)
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        factor: Any = dict.fromkeys(self.params, self.its.compensation)
+        if self.its.adaptive:
+            m = self.its.decay
+            self.squares = {k: m * s + (1 - m) * grads[k] ** 2 for k, s in self.squares.items()}
+            factor = {k: self.its.compensation / np.sqrt(s + 1e-7) for k, s in self.squares.items()}
+        self.params = {
+            k: w - self.rate * (grads[k] + factor[k] * grads[k] ** 2 * (w - grads[f"read {k}"])) for k, w in self.params.items()
+        }
+
+
+class PlainPicky(Plain):
+    """Gradients that are used only near the parameters that they were computed at."""
+
+    unused = used = 0
+    sent = staticmethod(with_what_was_read)
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        distance = np.sqrt(sum(((w - grads[f"read {k}"]) ** 2).sum() for k, w in self.params.items()))
+        if distance <= self.its.distance:
+            self.used += 1
+            super().update({k: grads[k] for k in self.params}, staleness)
+        else:
+            self.unused += 1
+
+    @property
+    def reached(self) -> bool:
+        return self.used > 0 and self.unused > 0
+
+
+class PlainTable(Plain):
+    """Steps with the mean of all workers' last gradients."""
+
+    steps = waited = 0
+    sent = staticmethod(with_its_worker)
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.last: dict[int, dict] = {}
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        self.last[grads["worker"]] = grads
+        if len(self.last) < self.given.workers:
+            self.waited += 1
+            return
+        self.steps += 1
+        super().update({k: sum(g[k] for g in self.last.values()) / self.given.workers for k in self.params}, staleness)
+
+    @property
+    def reached(self) -> bool:
+        return self.steps > 20 and self.waited > 0
+
+
+class PlainRingleader(Plain):
+    """Two tables of lists of gradients, as in the paper."""
+
+    steps = waited = 0
+    sent = staticmethod(with_its_worker)
+
+    def __init__(self, params: dict, given: Given):
+        super().__init__(params, given)
+        self.had_turn: set[int] = set()
+        self.table, self.next = self.empty(), self.empty()
+
+    def empty(self) -> list[list[dict]]:
+        """Return a table without gradients."""
+        return [[] for _ in range(self.given.workers)]
+
+    def update(self, grads: dict, staleness: int, count: int = 0) -> None:
+        worker, workers = grads["worker"], self.given.workers
+        (self.next if worker in self.had_turn else self.table)[worker].append(grads)
+        if worker in self.had_turn or not all(self.table):
+            self.waited += 1
+            return
+        means = {k: sum(sum(g[k] for g in own) / len(own) for own in self.table) / workers for k in self.params}
+        super().update(means, staleness)
+        self.steps += 1
+        self.had_turn.add(worker)
+        if len(self.had_turn) == workers:
+            self.table, self.next, self.had_turn = self.next, self.empty(), set()
+
+    @property
+    def reached(self) -> bool:
+        return self.steps > 20 and self.waited > 0
+
+
+PLAIN = {
+    "sasgd": PlainSASGD,
+    "exponential": PlainExponential,
+    "fasgd": PlainFASGD,
+    "b-fasgd": PlainFASGD,
+    "delay-adaptive": PlainDelayAdaptive,
+    "clipped-asgd": PlainClipped,
+    "dc-asgd": PlainCompensated,
+    "picky-sgd": PlainPicky,
+    "ia2sgd": PlainTable,
+    "ringleader": PlainRingleader,
+}
