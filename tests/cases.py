@@ -107,7 +107,9 @@ ALGORITHMS: dict[str, Told] = {
     "fadas": _case(reached.differences, algorithm={"outer_rate": 0.4, "patience": 2}, protocol={"buffer": 2, "period": 2}),
     "diloco": _case(protocol={"period": 5}),
     "diloco, by time": _case(protocol={"every": 0.7}),
-    "diloco, paced": _case(protocol={"period": 8, "paced": True, "pace_seconds": 0.15}, cluster={"speeds": [1, 1, 0.5, 0.3]}),
+    "diloco, paced": _case(
+        protocol={"period": 4, "paced": True}, cluster={"speeds": [1, 1, 0.5, 0.3]}, stop={"gradients": 200}
+    ),
     "muloco": _case(algorithm={"learning_rate": 0.02}, protocol={"period": 5}, task=LAYERS),
     "streaming-diloco": _case(reached.cut, protocol={"period": 4, "fragments": 2, "delay": 1, "mixing": 0.25}),
     "eager-diloco": _case(protocol={"period": 5}),

@@ -122,7 +122,7 @@ class TestGate:
     @pytest.mark.parametrize("protocol", ["gated", "dispatcher"])
     def test_it_saves_messages_of_its_way_and_inline_equals_replay(self, name, protocol, way):
         gate = {f"{way}_gate": OneOf("gate").dump(registry.lookup("gate", name).example())}
-        run = algorithm_run("b-fasgd", protocol={"name": protocol, **gate}, stop={"updates": 60})
+        run = make_run("b-fasgd", protocol={"name": protocol, **gate}, stop={"updates": 60})
         replayed, inline = (execute("run", run, 0, each) for each in (False, True))
         assert same(replayed, inline)
         counted = summarise(replayed)["copies"]

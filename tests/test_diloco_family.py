@@ -16,7 +16,7 @@ from fred.protocols.outer_steps import Streaming
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
 from tests.recompute import largest_relative_error
-from tests.worlds import LAYERS, make_run
+from tests.worlds import LAYERS, make_run, same
 
 WORKERS = 4
 UNEQUAL = {"workers": WORKERS, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}}

@@ -258,7 +258,7 @@ CONTROLS = "\x00\x07\x1b\x7f\x85\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a
 @pytest.mark.parametrize("character", CONTROLS)
 def test_text_that_controls_how_it_is_shown_is_refused(key, character):
     with pytest.raises(FredError, match=rf"^{key}: .*control character U\+{ord(character):04X}"):
-        fred.scenario(cluster={"workers": 1}, algorithm="asgd", stop={"updates": 1}, **{key: f"a{character}b"})
+        fred.scenario({key: f"a{character}b"}, cluster={"workers": 1}, algorithm="asgd", stop={"updates": 1})
 
 
 @pytest.mark.parametrize("text", ["naïve – «π» 東京", "a\tb\nc", "नी\u200cला", "👩\u200d🔬", "1\u202f000\u00a0s"])

@@ -279,7 +279,6 @@ UNSAID = {  # files, of which scale.txt changes; what is said
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", UNSAID)
 def test_what_nobody_can_tell_is_computed_again(folder, case):
     files, reason = UNSAID[case]

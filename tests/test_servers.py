@@ -32,7 +32,7 @@ from fred.timing.links import Links
 from fred.timing.simulation import Process, Simulation
 from tests import worlds
 from tests.plain import recomputed
-from tests.recompute import PlainSGD, by_plain, gradient, largest_relative_error
+from tests.recompute import gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, same
 
 LAYERS: dict[str, Any] = {"clocks": "each", "cut": "layers", "overlap": True}
