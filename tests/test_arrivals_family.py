@@ -60,6 +60,13 @@ class TestClocks:
         alone = outcome("easgd", EACH | {"period": 2, "grace": 0.5}, constant(1.0, 10.0), stop={"seconds": 7.5})
         assert moved(alone) == [2.0, 4.0, 6.0]
 
+    def test_grace_gives_back_the_wait_and_no_time_of_messages(self):
+        """One worker, 0.25 s each way: it fetches, steps twice, sends, and so on, as without grace."""
+        cluster = constant(1.0) | {"network": {"latency": {"name": "constant", "seconds": 0.25}}}
+        found = outcome("easgd", EACH | {"period": 2, "grace": 0.5}, cluster, stop={"seconds": 11.0})
+        assert moved(found) == [2.5, 5.0, 7.5, 10.0]
+        assert moved(found) == moved(outcome("easgd", EACH | {"period": 2}, cluster, stop={"seconds": 11.0}))
+
     def test_steps_are_as_many_as_a_worker_is_fast(self):
         found = outcome("easgd", EACH | {"period": 8, "paced": True}, constant(1.0, 2.0, 3.0), stop={"seconds": 33.5})
         schedule, rows = found.schedule, found.schedule.rows(Verb.ADD)

@@ -164,12 +164,12 @@ class Buffered(_Centred, Paced):
             sim.work(worker, partial(self._turns, sim, worker, steps, arrived, company))
 
     def _turns(self, sim: Simulation, worker: int, steps: int, arrived: "count[int]", company: "_Company | None") -> Process:
-        since = 0
+        waited = 0
         while True:
             before: Copy = yield from self._fetch(sim, worker)
             for step in range(steps):
                 if step == 0 and company:
-                    yield from self._step_since(sim, worker, sim.now - since)
+                    yield from self._step_begun(sim, worker, waited)
                 else:
                     yield from self._step(sim, worker, sim.own(worker))
             difference = sim.difference(worker, before, sim.own(worker))
@@ -178,12 +178,12 @@ class Buffered(_Centred, Paced):
             if next(arrived) % self.buffer == 0:
                 sim.commit(sim.workers)
             if company:
-                since = yield from company.join(worker)
+                waited = yield from company.join(worker)
 
-    def _step_since(self, sim: Simulation, worker: int, begun: int) -> Process:
-        """An update that began so long ago, ns, as far as that is less than it takes."""
+    def _step_begun(self, sim: Simulation, worker: int, done: int) -> Process:
+        """Make an update of which so much is done, ns, as far as that is less than it takes."""
         duration = sim.duration(worker)
-        gradient = sim.begin(worker, sim.own(worker), duration, min(begun, duration))
+        gradient = sim.begin(worker, sim.own(worker), duration, min(done, duration))
         yield gradient.end - sim.now
         sim.push(gradient, worker, NOTHING)
 
@@ -197,13 +197,13 @@ class _Company:
         self._last = 0  # when somebody came, ns
 
     def join(self, worker: int) -> Process:
-        """A worker has come; ends when nobody more can, and returns when the last one came, ns."""
+        """Wait until nobody more can come; return how long ago the last one came, ns."""
         self._last = self._sim.now
         if self._complete is None:
             self._complete = self._sim.env.event()
             self._sim.later(self._grace, self._end)
         yield from self._sim.wait(worker, self._complete, "others to start with")
-        return self._last
+        return self._sim.now - self._last
 
     def _end(self) -> None:
         complete, self._complete = self._complete, None
