@@ -300,13 +300,16 @@ def test_every_option_that_is_a_path_is_known_here():
         assert any(isinstance(each, type) and issubclass(each, InputPath) for each in kinds), (cls, option)
 
 
-@pytest.mark.parametrize(("cls", "option"), WITH_PATHS)
-def test_what_is_no_path_is_refused(cls, option):
-    for value in NO_PATHS[: None if cls.model_fields[option].is_required() else -1]:  # the last one is None
-        refuses_a_path(cls, option, value)
-
-
-def refuses_a_path(cls, option, value):
+@pytest.mark.parametrize(
+    ("cls", "option", "value"),
+    [
+        (cls, option, value)
+        for cls, option in WITH_PATHS
+        for value in NO_PATHS
+        if value is not None or cls.model_fields[option].is_required()
+    ],
+)
+def test_what_is_no_path_is_refused(cls, option, value):
     with pytest.raises(ValueError, match="path of a file or folder"):
         cls.model_validate({option: value})
 
