@@ -121,7 +121,7 @@ def some(name: str, cluster: Cluster, seed: int) -> Protocol:
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(
     cluster=CLUSTERS,
     seed=st.integers(0, 99),
@@ -169,7 +169,7 @@ def watched(
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(cluster=CLUSTERS, seed=st.integers(0, 99), spacing=SPACINGS)
 def test_looks_while_rows_come_are_at_the_points_of_the_finished_schedule(protocol, unit, cluster, seed, spacing):
     cadence = spaced(unit, spacing)
@@ -193,7 +193,7 @@ def passed_at_the_end(cadence: Cadence, schedule: Schedule) -> bool:
 
 @pytest.mark.parametrize("protocol", EVERY_PROTOCOL)
 @pytest.mark.parametrize("unit", UNITS)
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(cluster=CLUSTERS, seed=st.integers(0, 99), spacing=SPACINGS, enough=st.integers(1, 4))
 def test_a_look_that_is_enough_ends_the_recording_there(protocol, unit, cluster, seed, spacing, enough):
     cadence = spaced(unit, spacing)

@@ -121,6 +121,7 @@ class TestExactly:
             seen = density(jnp.asarray(z, jnp.float32)[:, None, None])
             assert float(seen) == pytest.approx(chain.joint(z), rel=1e-5)
 
+    @pytest.mark.slow
     def test_the_guide_is_scored_too(self):
         """The one-sample ELBO is log p(x, z) - log q(z) of the guide's own sample."""
         chain = Chain()
@@ -153,6 +154,7 @@ class TestExactly:
         assert bounds.mean() < exact
         assert special.logsumexp(bounds) - np.log(len(bounds)) == pytest.approx(exact, abs=0.05)
 
+    @pytest.mark.slow
     def test_dropped_workers_are_imputed_from_what_the_others_say_of_them(self):
         """The mean of a first round's completions against importance sampling written out."""
         chain = Chain(1)

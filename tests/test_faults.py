@@ -315,7 +315,7 @@ class TestWhoIsAwayWhenAnAverageIsMade:
             *(("gossip", options) for options in ({"order": "mix-first"}, {"overlap": 2}, {"exchanges": 3})),
         ],
     )
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=5, deadline=None)
     @given(machines=CLUSTERS, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
     def test_it_reads_sends_and_takes_nothing_meanwhile(self, name, options, machines, faults, seed):
         machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
@@ -361,7 +361,7 @@ def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", WITH_CLOCK)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(machines=LIGHT_TAILED, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))
 def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
     machines = machines.model_copy(update={"faults": Cluster(workers=1, faults=faults).faults})
@@ -382,7 +382,7 @@ def test_after_the_last_fault_everybody_goes_on(name, machines, faults, seed):
 
 
 @pytest.mark.parametrize("name", WITH_CLOCK)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(machines=CLUSTERS, begin=st.floats(0, 3), seed=st.integers(0, 99))
 def test_nobody_waits_in_silence_for_one_who_has_left(name, machines, begin, seed):
     leaves = Cluster(workers=1, faults=[{"name": "outage", "workers": [0], "begin": begin}]).faults

@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
 RATES = {"over": {"algorithm.learning_rate": [0.01, 0.1]}, "best": "loss"}
 
 
-@pytest.fixture(scope="module", params=["runs", "sweep", "peers"])
+@pytest.fixture(scope="module", params=["runs", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sweep", "peers"))])
 def result(request: pytest.FixtureRequest) -> Result:
     own: dict[str, Any]
     if request.param == "runs":

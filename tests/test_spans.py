@@ -1,6 +1,7 @@
 """The account of what each worker does when: worked out by hand, and looked up moment by moment in random runs."""
 
 import contextlib
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,7 @@ def test_each_moment_of_random_clusters_is_of_one_kind(cluster, name, seed):
     check_time(schedule, list(schedule), shares(spans(schedule)))
 
 
+@cache
 def random_timing(seed: int) -> Outcome:
     """What became of a valid run without a task."""
     draws = Draws(seed)
