@@ -143,6 +143,8 @@ def metrics(file: Path, run: Run) -> pd.DataFrame:
     frame = pd.read_parquet(file)
     norm = ("gradient_norm",) if run.evaluate.measures_gradient_norm else ()
     _check(frame, _COUNTS, ("virtual_seconds", *(_MEASURED if run.task else ()), *norm))
+    if frame.empty:
+        raise ValueError("it has no rows")
     seconds = frame["virtual_seconds"]
     if run.protocol.has_clock and not (np.isfinite(seconds).all() and (np.diff(seconds, prepend=0.0) >= 0).all()):
         raise ValueError("column `virtual_seconds` does not hold times in order")
@@ -178,5 +180,3 @@ def _check(frame: pd.DataFrame, counts: tuple[str, ...], numbers: tuple[str, ...
             raise ValueError(f"column `{name}` holds {kind}; expected {'int64' if name in counts else 'numbers'}")
         if name in counts and not frame[name].between(0, _MOST).all():
             raise ValueError(f"column `{name}` does not hold counts")
-    if frame.empty:
-        raise ValueError("it has no rows")

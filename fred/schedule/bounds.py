@@ -58,7 +58,7 @@ def _of_rows(schedule: Schedule) -> _Bounds:
         "block": (0, schedule.blocks - 1),
         "mailbox": of_rows,
         "source": of_rows,
-        "step": (nothing, schedule.started - 1),
+        "step": (nothing, schedule.started),  # a pull may be before a minibatch that is never begun
         "timestamp": (nothing, rows),
         "staleness": (-rows, rows),
         "begin_ns": times,
