@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ from fred.files import inputs
 
 MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
 _LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
-_PANDAS_INDEX = "__index_level_"  # how pandas writes an index without a name
+_PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
+_BETWEEN = ",\t;"  # fields
 EXAMPLE = "example"  # stands for the trace that comes with FRED
 Numbers = NDArray[np.float64]  # NaN: missing
 
@@ -40,7 +42,8 @@ class File(ABC):
         self.path = path
         try:
             with inputs.opened(path):  # a file, and one that can be read
-                self.header = self._names()
+                self.names = self._names()
+                self.header = [name for name in self.names if not _is_index(name)]
         except (OSError, csv.Error, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         self._check_header()
@@ -85,26 +88,26 @@ class File(ABC):
         return FredError(f"cannot read {self.path}: {reason}")
 
     def _check_header(self) -> None:
-        if not self.header:
+        if not self.names:
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
             if "." in name and _is_number(name):
                 raise FredError(f"{self.path}: expected names of columns, such as iteration,worker,seconds; found {name}")
         for name, number in Counter(self.header).items():
-            if not name or name.startswith(_PANDAS_INDEX):
-                raise FredError(f"{self.path} has a column without a name; it has {listed(self.header)}")
             if number > 1:
                 raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
 
 
 class CSVFile(File):
-    """Comma-separated values below a line of names."""
+    """Values separated by commas, tabs or semicolons, below a line of names."""
 
     def where(self, row: int) -> str:
         line, _ = next(itertools.islice(self._lines(), row + 1, None))
         return f"{self.path}:{line}"
 
     def _names(self) -> list[str]:
+        (_, first), *_ = [*itertools.islice(self._lines(","), 1)] or [(0, [""])]
+        self._delimiter = max(_BETWEEN, key=",".join(first).count)
         (self._skipped, names), *rows = [*itertools.islice(self._lines(), 1 + _LOOKED_AT)] or [(0, [])]
         if names and not rows:
             raise FredError(f"{self.path} has no rows")
@@ -115,10 +118,11 @@ class CSVFile(File):
             )
         return [name.strip() for name in names]
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self, delimiter: str = "") -> Iterator[tuple[int, list[str]]]:
         """Number and fields of each line that has any."""
         with inputs.opened(self.path) as file:
-            reader = csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            reader = csv.reader(text, delimiter=delimiter or self._delimiter)
             try:
                 yield from ((reader.line_num, fields) for fields in reader if fields)
             except UnicodeDecodeError:
@@ -130,7 +134,8 @@ class CSVFile(File):
         try:
             return pyarrow.csv.read_csv(
                 self.path,
-                pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=self.header),
+                pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=_all_different(self.names)),
+                pyarrow.csv.ParseOptions(delimiter=self._delimiter),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=True
                 ),
@@ -144,12 +149,12 @@ class CSVFile(File):
         if len(list(itertools.islice(self._lines(), 2))) < 2:
             raise FredError(f"{self.path} has no rows")
         for line, fields in itertools.islice(self._lines(), 1, None):
-            if len(fields) != len(self.header):
+            if len(fields) != len(self.names):
                 raise FredError(
-                    f"{self.path}:{line}: found {len(fields)} fields; expected {len(self.header)}, as many as the header "
+                    f"{self.path}:{line}: found {len(fields)} fields; expected {len(self.names)}, as many as the header "
                     "names; decimals are written with a point"
                 )
-            for name, text in zip(self.header, fields, strict=True):
+            for name, text in zip(self.names, fields, strict=True):
                 if name in numbers and text not in MISSING and not _is_number(text):
                     raise FredError(f"{self.path}:{line}: expected a time in column `{name}`, a number; found {quoted(text)}")
 
@@ -192,6 +197,15 @@ def _labels(column: pa.ChunkedArray) -> Labels:
 
 def _is_whole(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
+
+
+def _is_index(name: str) -> bool:
+    return _PANDAS_INDEX.fullmatch(name) is not None
+
+
+def _all_different(names: Sequence[str]) -> list[str]:
+    """Return the names, those of indices made different from each other."""
+    return [f"{name}\0{i}" if _is_index(name) else name for i, name in enumerate(names)]
 
 
 def _is_row(fields: Sequence[str], columns: int) -> bool:

@@ -1,0 +1,102 @@
+"""What columns with unknown names may be, by what they hold: only proposed to the user, never taken unasked.
+
+Iterations and workers make a table: most pairs of the two are there, and each pair once.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.traces.columns import File
+from fred.traces.roles import FILE, Role, Roles, parts, stands_beside_times
+
+_MOST_COLUMNS, _MOST_WAYS = 8, 6
+_ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there
+_FEWEST = 2  # rows of an iteration, and of a worker, on average
+
+
+class _Column(NamedTuple):
+    codes: NDArray[np.int64]
+    size: int  # how many different values
+    text: bool
+
+
+def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
+    """Return columns by which the table would have iterations, workers and times, the most probable first.
+
+    Args:
+        file: the table.
+        roles: what is known of its columns.
+    """
+    known = roles.columns
+    free = roles.free(file.header)
+    labels = _labels(file, free)
+    spans = "time" in known or {"start", "end"} <= known.keys()
+    result: list[tuple[tuple[float, ...], dict[Role, str]]] = []
+    for iteration, worker in _pairs(file, known, labels):
+        found: dict[Role, str] = {"iteration": iteration, "worker": worker}
+        if not (fit := _fit(file, labels, iteration, worker, several="type" in known or "start" in known)):
+            continue
+        for time in [""] if spans else _times(file, free, {iteration, worker}):
+            whole = found | ({"time": time} if time else {})
+            new = {role: name for role, name in whole.items() if known.get(role) != name}
+            result.append((fit, new))
+    ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: by the columns' order where alike
+    return [way for _, way in ranked[:_MOST_WAYS] if way]
+
+
+def _pairs(file: File, known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
+    iterations = [known["iteration"]] if "iteration" in known else [name for name, one in labels.items() if not one.text]
+    workers = [known["worker"]] if "worker" in known else list(labels)
+    return [(one, other) for one, other in itertools.product(iterations, workers) if one != other]
+
+
+def _fit(file: File, labels: Mapping[str, _Column], iteration: str, worker: str, several: bool) -> tuple[float, ...] | None:
+    """Return how well two columns make a table, the larger the better; None if they do not."""
+    one, other = (labels.get(name) or _together(file, name) for name in (iteration, worker))
+    rows = len(one.codes)
+    pairs = len(np.unique(one.codes * other.size + other.codes))
+    once, full = pairs / rows, pairs / (one.size * other.size)
+    if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * max(one.size, other.size):
+        return None
+    return (float(other.text), float(one.size >= other.size), round(once, 1), full)
+
+
+def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:
+    """Return those columns that hold text or whole numbers, without gaps."""
+    found = {}
+    for name in names[:_MOST_COLUMNS]:
+        numbers = _numbers(file, name)
+        if numbers is not None and not (np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()):
+            continue
+        column = _together(file, name)
+        found[name] = column._replace(text=numbers is None)
+    return found
+
+
+def _together(file: File, name: str) -> _Column:
+    """Return a column, or what several name together."""
+    columns = [each for each in parts(name, file.header) if each != FILE]
+    labels = file.columns(columns, [])[0]
+    codes = np.zeros(1, np.int64)
+    for each in columns:
+        _, codes = np.unique(codes * (len(labels[each].names) + 1) + labels[each].codes + 1, return_inverse=True)
+    return _Column(codes, int(codes.max(initial=0)) + 1, text=True)
+
+
+def _times(file: File, free: Sequence[str], used: set[str]) -> list[str]:
+    """Return the columns that may be times, those with decimals first."""
+    found = {name: numbers for name in free if name not in used and (numbers := _numbers(file, name)) is not None}
+    able = [name for name in found if not stands_beside_times(name) and (found[name] > 0).any()]
+    return sorted(able, key=lambda name: bool((found[name] == np.floor(found[name])).all()))
+
+
+def _numbers(file: File, name: str) -> NDArray[np.float64] | None:
+    try:
+        return file.columns([], [name])[1][name]
+    except FredError:
+        return None
