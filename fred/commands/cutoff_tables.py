@@ -40,7 +40,8 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
 
 
 def _caption(outcome: comparison.Comparison) -> str:
-    nodes, workers = briefly(outcome.trace.nodes), outcome.trace.seconds.shape[1]
+    nodes = briefly([name for name in outcome.trace.nodes if not name.isdigit()])
+    workers = outcome.trace.seconds.shape[1]
     told = "found in the run-times" if outcome.found else f"as told: {nodes}" if nodes else "as told"
     if outcome.trained == 1:
         after = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
