@@ -1,5 +1,6 @@
 """Traces as people have them: one refusal with the command that works, then an answer from the times that were recorded."""
 
+import argparse
 import gzip
 import json
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.commands import plan, plan_for
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.specification.loading import scenario
@@ -224,3 +226,45 @@ def test_a_scenario_takes_several_files(tmp_path):
     trace = next(iter(run.runs.values())).cluster.compute.trace  # type: ignore[attr-defined]
     np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
     assert trace.node_of.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"rank": "who"}, {"columns": {"worker": "who"}}),  # the host alone would name two workers
+        ({"rank": "name"}, {"columns": {"worker": "name"}}),
+        ({"global_step": "k", "rank": "who", "duration_ms": "value_ms"}, {"columns": {"iteration": "k", "worker": "who"}}),
+        ({"global_step": "k", "duration_ms": "x"}, {"columns": {"iteration": "k", "time": "x"}, "unit": "ms"}),
+    ],
+)
+def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path, columns, options):
+    table(**columns).assign(batch_size=512).to_csv(tmp_path / "log.csv")
+    with pytest.raises(UnclearTraceError, match="no column is known to be the") as refused:
+        read(tmp_path / "log.csv")
+    assert refused.value.options == options
+    trace = read(tmp_path / "log.csv", **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+    assert trace.nodes == NODES
+
+
+def test_a_column_that_tells_rows_of_one_worker_apart_is_proposed(tmp_path):
+    rows = table()
+    rows["core"] = rows["rank"].str[-1].astype(int) % PER_NODE
+    rows.drop(columns="rank").to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UnclearTraceError) as refused:
+        read(tmp_path / "log.csv")
+    assert refused.value.options == {"columns": {"worker": "hostname+core"}}
+    trace = read(tmp_path / "log.csv", **refused.value.options)
+    assert trace.workers[:3] == ("gpu-node-a/0", "gpu-node-a/1", "gpu-node-b/0")
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+
+
+def test_a_plan_by_tasks_takes_the_same_files_and_names(tmp_path):
+    parser = argparse.ArgumentParser()
+    plan.add_options(parser)
+    files = [str(path) for path in a_file_for_each_day(tmp_path)]
+    given = plan_for._of_trace(parser.parse_args([*files, "--columns", "iteration=FILE+global_step", "--for", "digits"]))
+    assert given.cluster.nodes == (2, 2, 2)
+    assert given.names.workers[:2] == ("rank0", "rank1")
+    assert given.names.nodes == NODES
+    assert "read: times in ms, as `duration_ms` says" in given.doubts

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.traces.columns import File
-from fred.traces.roles import FILE, Role, Roles, parts, stands_beside_times
+from fred.traces.roles import AND, FILE, Role, Roles, has_operations, has_times, parts, stands_beside_times
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there
-_FEWEST = 2  # rows of an iteration, and of a worker, on average
+_FEWEST = 2  # rows of an iteration, on average
 
 
 class _Column(NamedTuple):
@@ -32,38 +32,65 @@ def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
         file: the table.
         roles: what is known of its columns.
     """
-    known = roles.columns
-    free = roles.free(file.header)
+    known, free = roles.columns, roles.free(file.header)
     labels = _labels(file, free)
-    spans = "time" in known or {"start", "end"} <= known.keys()
     result: list[tuple[tuple[float, ...], dict[Role, str]]] = []
-    for iteration, worker in _pairs(file, known, labels):
-        found: dict[Role, str] = {"iteration": iteration, "worker": worker}
-        if not (fit := _fit(file, labels, iteration, worker, several="type" in known or "start" in known)):
-            continue
-        for time in [""] if spans else _times(file, free, {iteration, worker}):
-            whole = found | ({"time": time} if time else {})
-            new = {role: name for role, name in whole.items() if known.get(role) != name}
-            result.append((fit, new))
+    for iteration, worker in _pairs(known, labels):
+        one, other = (labels.get(name) or _together(file, name) for name in (iteration, worker))
+        fit = _fit(one, other, has_operations(roles))
+        for time in _times(file, free, {iteration, worker}) if fit and not has_times(roles) else [known.get("time", "")]:
+            found: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
+            new = {role: name for role, name in found.items() if name and known.get(role) != name}
+            result += [(fit, new)] if fit and new else []
     ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: by the columns' order where alike
-    return [way for _, way in ranked[:_MOST_WAYS] if way]
+    return [way for _, way in ranked[:_MOST_WAYS]]
 
 
-def _pairs(file: File, known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
+def makes_a_table(file: File, roles: Roles) -> bool:
+    """Return True where most pairs of an iteration and a worker are there, and most once.
+
+    Args:
+        file: the table.
+        roles: with both.
+    """
+    return _fit(_together(file, roles.get("iteration")), _together(file, roles.get("worker")), several=False) is not None
+
+
+def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
+    """Return columns that tell apart the rows of the same iteration and worker: of finer workers, or of longer iterations.
+
+    Args:
+        file: the table.
+        roles: what is known of its columns.
+    """
+    iteration, worker = roles.get("iteration"), roles.get("worker")
+    result: list[dict[Role, str]] = []
+    for name in _labels(file, roles.free(file.header)):
+        both: tuple[dict[Role, str], ...] = ({"worker": f"{worker}{AND}{name}"}, {"iteration": f"{name}{AND}{iteration}"})
+        result += [way for way in both if makes_a_table(file, Roles({**roles.columns, **way}))]
+    return sorted(result, key=lambda way: "worker" not in way)[:_MOST_WAYS]
+
+
+def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
     iterations = [known["iteration"]] if "iteration" in known else [name for name, one in labels.items() if not one.text]
-    workers = [known["worker"]] if "worker" in known else list(labels)
+    workers = [known["worker"]] if "worker" in known else [name for name, one in labels.items() if one.size > 1]
     return [(one, other) for one, other in itertools.product(iterations, workers) if one != other]
 
 
-def _fit(file: File, labels: Mapping[str, _Column], iteration: str, worker: str, several: bool) -> tuple[float, ...] | None:
-    """Return how well two columns make a table, the larger the better; None if they do not."""
-    one, other = (labels.get(name) or _together(file, name) for name in (iteration, worker))
-    rows = len(one.codes)
-    pairs = len(np.unique(one.codes * other.size + other.codes))
-    once, full = pairs / rows, pairs / (one.size * other.size)
-    if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * max(one.size, other.size):
+def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...] | None:
+    """Return how well two columns make a table, the larger the better; None if they do not.
+
+    Args:
+        iteration: a column.
+        worker: another.
+        several: whether there may be several rows for each pair.
+    """
+    rows = max(len(iteration.codes), len(worker.codes))
+    pairs = len(np.unique(iteration.codes * worker.size + worker.codes))
+    once, full = pairs / rows, pairs / (iteration.size * worker.size)
+    if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * iteration.size:
         return None
-    return (float(other.text), float(one.size >= other.size), round(once, 1), full)
+    return (float(worker.text), float(iteration.size >= worker.size), round(once, 1), full)
 
 
 def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:

@@ -28,7 +28,7 @@ _NAMES: dict[Role, str] = {  # the first that is there is taken
     "node": "node node_id node_name hostname host host_name host_id machine machine_id machine_name instance server pod",
     "start": "start begin start_time begin_time start_timestamp started start_ts ts timestamp",
     "end": "end stop finish end_time stop_time finish_time end_timestamp ended finished end_ts",
-    "type": "type op operation op_type op_name kind category cat phase event event_name name",
+    "type": "type op operation op_type op_name kind category cat phase event event_name",
 }
 _LOCAL = ("local_rank", "device", "device_id", "gpu", "gpu_id", "local_worker", "slot")  # workers of a node
 _TIMES = (
@@ -123,7 +123,7 @@ def is_wide(roles: Roles) -> bool:
     Args:
         roles: of the columns.
     """
-    return not has_times(roles) and roles.columns.get("worker", FILE).startswith(FILE)
+    return not has_times(roles) and not roles.get("node") and roles.columns.get("worker", FILE).startswith(FILE)
 
 
 def has_times(roles: Roles) -> bool:
@@ -133,6 +133,16 @@ def has_times(roles: Roles) -> bool:
         roles: of the columns.
     """
     return "time" in roles.columns or {"start", "end"} <= roles.columns.keys()
+
+
+def has_operations(roles: Roles) -> bool:
+    """Return True where several rows may be of one gradient.
+
+    Args:
+        roles: of the columns.
+    """
+    spans = "start" in roles.columns and bool({"time", "end"} & roles.columns.keys())
+    return spans or "type" in roles.columns
 
 
 def is_of_a_node(name: str) -> bool:
@@ -192,11 +202,10 @@ def _named(header: Sequence[str], given: Mapping[Role, str]) -> dict[Role, str]:
     epoch = _first(["epoch"], header, found)
     if "iteration" not in given and epoch and plain(found["iteration"]) not in ("", "global_step"):
         found["iteration"] = f"{epoch}{AND}{found['iteration']}"  # steps may begin again in each epoch
-    if not found["worker"]:
-        local = _first(_LOCAL, header, found)
-        found["worker"] = f"{found['node']}{AND}{local}" if local and found["node"] else local or found["node"]
-        if not local:
-            found["node"] = ""
+    if found["worker"]:
+        found["type"] = found["type"] or _first(["name"], header, found)
+    elif local := _first(_LOCAL, header, found):
+        found["worker"] = f"{found['node']}{AND}{local}" if found["node"] else local
     return found
 
 

@@ -9,12 +9,26 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.traces.columns import File, Labels, Numbers, listed
-from fred.traces.guessing import ways
+from fred.traces.guessing import finer, makes_a_table, ways
 from fred.traces.operations import briefly, busy, is_communication
 from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
-from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Unit, has_times, is_wide, parts, roles_of, unit_of, workers_of
+from fred.traces.roles import (
+    FILE,
+    PER_SECOND,
+    Role,
+    Roles,
+    Unit,
+    has_operations,
+    has_times,
+    is_wide,
+    parts,
+    roles_of,
+    unit_of,
+    workers_of,
+)
 
+_MOST_ONCE = 0.8  # share of rows that are no second ones, below which a column that tells them apart is looked for
 _FEWEST_POINTS = 10  # iterations through which a duration does not grow by chance
 _USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # medians below these are probably in this unit
 
@@ -50,26 +64,38 @@ def cells_of(file: File, says: Says) -> Cells:
     roles = roles_of(str(file.path), file.header, says.columns)
     if is_wide(roles):
         return _wide(file, says, roles)
-    roles, notes = _with_all(file, says, roles)
-    return _Long(file, says, roles, notes).cells()
+    roles = _of_nodes(file, roles)
+    _check_known(file, roles)
+    if "worker" in roles.columns:
+        return _Long(file, says, roles, []).cells()
+    notes = ["no column names workers: each file is one worker's"]
+    return _Long(file, says, Roles({**roles.columns, "worker": FILE}), notes).cells()
 
 
-def _with_all(file: File, says: Says, roles: Roles) -> tuple[Roles, list[str]]:
-    """Return the same with a worker for each row. Raises UnclearTraceError where unknown columns may be what is missing."""
+def _of_nodes(file: File, roles: Roles) -> Roles:
+    """Return the same with nodes as workers, where nothing else can name them."""
+    node = roles.get("node")
+    if not node or "worker" in roles.columns:
+        return roles
+    columns: dict[Role, str] = {role: name for role, name in roles.columns.items() if role != "node"}
+    same = Roles({**columns, "worker": node})
+    one_each = "iteration" in same.columns and not has_operations(same) and makes_a_table(file, same)
+    return same if one_each or not ways(file, roles) else roles
+
+
+def _check_known(file: File, roles: Roles) -> None:
+    """Refuse a table in which unknown columns may be what is missing. Raises UnclearTraceError, FredError without a time."""
     missing = [role for role in ("iteration", "worker") if role not in roles.columns] + ([] if has_times(roles) else ["time"])
-    proposed = ways(file, roles) if missing else []
-    if proposed or "time" in missing:
-        raise _unknown(file, missing, proposed)
-    if "worker" in missing:
-        return Roles({**roles.columns, "worker": FILE}), ["no column names workers: each file is one worker's"]
-    return roles, []
+    if missing:
+        problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
+        if proposed := ways(file, roles):
+            raise _to_be_said(problem, proposed)
+        if "time" in missing:
+            raise FredError(f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took")
 
 
-def _unknown(file: File, missing: Sequence[str], proposed: Sequence[Mapping[Role, str]]) -> FredError:
-    """Return the refusal of a table of which some columns are not known."""
-    problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
-    if not proposed:
-        return FredError(f"{problem}. Say what they are with `columns`, such as {{iteration: step, worker: rank, time: took}}")
+def _to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
+    """Return a refusal that proposes what columns may be."""
     likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
     return UnclearTraceError(
         f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
@@ -100,8 +126,8 @@ class _Long:
         if node is not None:
             keys = keys * len(node.names) + node.codes
         _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-        can_join = self.roles.get("type") or self._has_spans
-        if len(first) == len(keys) or not can_join:
+        if len(first) == len(keys) or not has_operations(self.roles):
+            self._check_fine(len(first) / len(keys))
             first = np.arange(len(keys))
         else:
             seconds = self._joined(seconds, of, len(first))
@@ -116,9 +142,11 @@ class _Long:
             tuple(self.notes),
         )
 
-    @property
-    def _has_spans(self) -> bool:
-        return "start" in self.roles.columns and bool({"time", "end"} & self.roles.columns.keys())
+    def _check_fine(self, once: float) -> None:
+        """Refuse many rows of the same iteration and worker that a column tells apart. Raises UnclearTraceError."""
+        if once < _MOST_ONCE and (proposed := finer(self.file, self.roles)):
+            again = f"{1 - once:.0%} of the rows are of an iteration and worker that were there before"
+            raise _to_be_said(f"{self.file.path}: {again}", proposed)
 
     def _rows(self) -> NDArray[np.int64]:
         """Return the rows that name what they must. Raises UnclearTraceError where some do not and none may be left out."""
@@ -217,7 +245,7 @@ class _Long:
         """Return the time of each gradient: of its operations' union, or their sum where nothing says when they ran."""
         shortest = np.full(number, np.inf)
         np.minimum.at(shortest, of, seconds)  # NaN where one is missing
-        if self._has_spans:
+        if "start" in self.roles.columns:
             start = self._in_seconds(self.roles.get("start"))
             start = start - np.nanmin(start)
             known = ~np.isnan(seconds) & ~np.isnan(start)
@@ -300,12 +328,7 @@ def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     """Return the refusal of a table whose columns are neither called as FRED knows them nor all times."""
     said = f"{error}; without columns of workers and times each column is a worker's times"
     proposed = ways(file, roles)
-    if not proposed:
-        return FredError(said)
-    likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
-    return UnclearTraceError(
-        f"{said}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
-    )
+    return _to_be_said(said, proposed) if proposed else FredError(said)
 
 
 def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
