@@ -96,6 +96,9 @@ def profiled(folder: Path, gpu: bool = True) -> list[Path]:
                 events.append(span("cuda_runtime", "cudaLaunchKernel", begin + launched, 4, correlation=number))
                 events.append(span("kernel", "sgemm", begin + runs, length / 2, correlation=number))
                 events.append(span("kernel", "elementwise", begin + runs, length / 4, correlation=number))
+            events.append(
+                span("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 1e6, 5)
+            )
             events.append(span("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin + 3e6, 4e6, correlation=-t))
         content = json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": i}, "traceEvents": events}).encode()
         path = folder / f"{NODES[i // PER_NODE]}_{4000 + i}.17325{i}.pt.trace.json.gz"

@@ -53,6 +53,10 @@ def written(folder: Path, content: str, name: str = "trace.csv") -> Path:
         ("who,n,took\na,0,1.5\na,1,3.5\nb,0,2.5\nb,1,4.5\n",
          {"columns": {"iteration": "n", "worker": "who", "time": "took"}, "unit": "s"}),
         ("rank,seconds\na,1.5\nb,2.5\na,3.5\nb,4.5\n", {}),
+        ("rank,step,start,end\na,0,2026-01-01 10:00:00,2026-01-01 10:00:01.5\na,1,2026-01-01 00:00,2026-01-01 00:00:03.5\n"
+         "b,0,2026-01-01 10:00:59.5,2026-01-01 10:01:02\nb,1,2025-12-31 23:59:59,2026-01-01T00:00:03.500\n", {}),
+        ("rank,step,start,duration_ms\na,0,2026-01-01T10:00:00Z,1500\na,1,2026-01-01T10:00:00+01:00,3500\n"
+         "b,0,2026-01-01T10:00:00.5Z,2500\nb,1,2026-01-01T10:00:01Z,4500\n", {}),
     ],
 )  # fmt: skip
 def test_formats(tmp_path, content, options):
@@ -111,6 +115,8 @@ def test_any_trace_reads_back_the_same_from_any_format(tmp_path, data):
         ("\n\n" + LONG.replace("3.5", "fast"), {}, "trace.csv:6: expected a time"),
         (LONG.replace("3.5", "3_5"), {}, "trace.csv:4: expected a time .*; found '3_5'"),
         (LONG.replace("3.5", " "), {}, "trace.csv:4: expected a time .*; found ' '"),
+        ("step,rank,start,end\n0,a,2026-01-01 10:00:00,2026-01-01 10:00:01\n0,b,soon,2026-01-01 10:00:02\n", {},
+         "trace.csv:3: expected a date and a time in column `start`; found 'soon'"),
         ("iteration,worker,seconds", {}, "trace.csv has no rows"),
         (LONG.replace("3.5", "3,5"), {}, "trace.csv:4: found 4 fields; expected 3, .*decimals are written with a point"),
         (LONG.replace("0,a,1.5\n1,a,3.5\n", "").replace("1,a,3.5\n", "1,a,\n").replace("0,a,1.5", "0,a,"), {"mend": "fill"},
@@ -129,8 +135,8 @@ def test_what_is_wrong_is_refused_with_its_place(tmp_path, content, options, mes
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
-    for path, message in ((tmp_path / "absent.csv", "No such file"), (tmp_path, "it is not a file")):
-        with pytest.raises(FredError, match=f"cannot read .*: {message}"):
+    for path, message in ((tmp_path / "absent.csv", "cannot read .*: No such file"), (tmp_path, "is a folder; expected files")):
+        with pytest.raises(FredError, match=message):
             read(path)
     (tmp_path / "latin.csv").write_bytes(LONG.replace("a", "\xe4").encode("latin-1"))
     with pytest.raises(FredError, match=r"latin\.csv:1: it is not UTF-8 text"):

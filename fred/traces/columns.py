@@ -24,6 +24,7 @@ MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "
 _LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
 _BETWEEN = ",\t;"  # fields
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?")  # ISO 8601
 EXAMPLE = "example"  # stands for the trace that comes with FRED
 Numbers = NDArray[np.float64]  # NaN: missing
 
@@ -58,6 +59,14 @@ class File(ABC):
         return named, {name: self._numbers(table, name) for name in numbers}
 
     @abstractmethod
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times, which `columns` gives as numbers, in s.
+
+        Args:
+            name: of the column.
+        """
+
+    @abstractmethod
     def where(self, row: int) -> str:
         """The file and the place of a row, counted from 0 without the header."""
 
@@ -71,7 +80,11 @@ class File(ABC):
 
     def _numbers(self, table: pa.Table, name: str) -> Numbers:
         try:
-            column = table[name].cast(pa.float64())
+            column = table[name]
+            if pa.types.is_timestamp(column.type):
+                nanoseconds = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+                return nanoseconds.cast(pa.float64(), safe=False).to_numpy() / 1e9
+            column = column.cast(pa.float64())
         except pa.ArrowException:
             raise self._no_number(table, name) from None
         return column.to_numpy().astype(np.float64)
@@ -116,7 +129,18 @@ class CSVFile(File):
                 f"{self.path}:{rows[0][0]}: expected a row with numbers, below a line with the names of columns, such as "
                 "iteration,worker,seconds"
             )
-        return [name.strip() for name in names]
+        names = [name.strip() for name in names]
+        cells = ((name, _MOMENT.fullmatch(text.strip())) for _, row in rows for name, text in zip(names, row, strict=False))
+        self._moments = {name: "UTC" if match["zone"] else None for name, match in cells if match}
+        return names
+
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of which a row looks like a date with a time.
+
+        Args:
+            name: of the column.
+        """
+        return name in self._moments
 
     def _lines(self, delimiter: str = "") -> Iterator[tuple[int, list[str]]]:
         """Number and fields of each line that has any."""
@@ -130,7 +154,8 @@ class CSVFile(File):
                 raise
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-        types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
+        moments = {name: pa.timestamp("ns", zone) for name, zone in self._moments.items() if name in numbers}
+        types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64()) | moments
         try:
             return pyarrow.csv.read_csv(
                 self.path,
@@ -155,8 +180,12 @@ class CSVFile(File):
                     "names; decimals are written with a point"
                 )
             for name, text in zip(self.names, fields, strict=True):
-                if name in numbers and text not in MISSING and not _is_number(text):
+                if name not in numbers or text in MISSING or _is_number(text):
+                    continue
+                if name not in self._moments:
                     raise FredError(f"{self.path}:{line}: expected a time in column `{name}`, a number; found {quoted(text)}")
+                if not _MOMENT.fullmatch(text.strip()):
+                    raise FredError(f"{self.path}:{line}: expected a date and a time in column `{name}`; found {quoted(text)}")
 
 
 class ParquetFile(File):
@@ -167,6 +196,14 @@ class ParquetFile(File):
 
     def _names(self) -> list[str]:
         return list(pq.read_schema(self.path).names)
+
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times.
+
+        Args:
+            name: of the column.
+        """
+        return bool(pa.types.is_timestamp(pq.read_schema(self.path).field(name).type))
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
         return pq.read_table(self.path, columns=[*labels, *numbers])

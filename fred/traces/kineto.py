@@ -1,9 +1,9 @@
 """PyTorch's profiler: the JSON that it exports for Chrome, one file for each rank, as times of steps.
 
-Steps are the profiler's own annotations, `ProfilerStep#12`, which `profiler.step()` leaves. The time of a step is how long the
-worker's kernels ran in it, those of NCCL left out; a kernel belongs to the step in which it was launched. Without kernels the
-operations on the CPU count instead; without those, the whole annotation, which includes waiting for other workers. Times are
-microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
+Steps are the profiler's own annotations, `ProfilerStep#12`, which `profiler.step()` leaves. The time of a step is how long
+the worker's kernels ran in it, those of NCCL left out, or it waited for its data loader. A kernel belongs to the step in which
+it was launched. Without kernels the operations on the CPU count instead; without those, the whole annotation, which includes
+waiting for other workers. Times are microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
 """
 
 import gzip
@@ -26,9 +26,10 @@ from fred.traces.parts import Cells
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # of `tensorboard_trace_handler`
 _COUNTED = {  # categories of events -> in words; the first that the file has
-    ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran",
+    ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
     ("cpu_op", "operator"): "time in operations on the CPU",
 }
+_LOADING = "enumerate(DataLoader)"  # how events begin that wait for the next minibatch
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
 _PER_SECOND = 1e6
 
@@ -129,7 +130,8 @@ def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
         return None
     left = {name for name in map(_name, chosen) if is_communication(name)}
     launched = {number: float(event["ts"]) for event in _of(events, _LAUNCHES) if (number := _correlation(event)) is not None}
-    counted = [event for event in chosen if _name(event) not in left]
+    loading = [event for event in events if _name(event).startswith(_LOADING)]
+    counted = [*(event for event in chosen if _name(event) not in left), *loading]
     start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
     begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
     return _Work(start, start + length, np.array(begun), what, tuple(sorted(left)))

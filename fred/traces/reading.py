@@ -60,13 +60,18 @@ class Reading(Component):
         return answered(lambda options: Reading.model_validate(options)._read(paths, nodes), given)
 
     def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
+        for path in paths:
+            if path.is_dir():
+                raise FredError(f"{path} is a folder; expected files: name them all, such as {path}/*.csv")
         names = short_names(paths)
         cells = joined([self._cells(path, name, len(paths) > 1) for path, name in zip(paths, names, strict=True)])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
         table.seconds.flags.writeable = False  # several runs share it
-        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, cells.notes)
+        alone = ("one worker alone: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
+        notes = (*cells.notes, *alone)
+        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
 
     def _cells(self, path: Path, name: str, several: bool) -> Cells:
         if kineto.is_kineto(path):

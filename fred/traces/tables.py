@@ -219,6 +219,8 @@ class _Long:
 
     def _unit(self, name: str) -> Unit:
         """Return the unit of a column: as the user says, or its name, or else the name of the other columns."""
+        if self.file.has_moments(name):
+            return "s"
         others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
         unit = self.says.unit or unit_of(name) or next(others, None)
         if unit is None:
