@@ -271,3 +271,19 @@ def test_a_plan_by_tasks_takes_the_same_files_and_names(tmp_path):
     assert given.names.workers[:2] == ("rank0", "rank1")
     assert given.names.nodes == NODES
     assert "read: times in ms, as `duration_ms` says" in given.doubts
+
+
+def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
+    rows = table().assign(type="train", start=lambda part: part["global_step"] * 5.0)
+    rows["start_ms"] = rows.pop("start") * 1e3
+    rows = pd.concat([rows, rows.iloc[[8]].assign(start_ms=1e6)])
+    for columns in ([], ["type"], ["start_ms"]):
+        rows.drop(columns=columns).to_csv(tmp_path / "log.csv", index=False)
+        with pytest.raises(UnclearTraceError, match="iteration 1, worker rank2: found a second time"):
+            read(tmp_path / "log.csv")
+        np.testing.assert_allclose(read(tmp_path / "log.csv", mend="drop").seconds, SECONDS, rtol=1e-9)
+    rare = rows.iloc[[8]].assign(type="checkpoint", duration_ms=500.0)
+    pd.concat([rows.iloc[:-1], rare]).drop(columns="start_ms").to_csv(tmp_path / "log.csv", index=False)
+    seconds = read(tmp_path / "log.csv").seconds
+    assert seconds[1, 2] == pytest.approx(SECONDS[1, 2] + 0.5)
+    assert seconds.sum() == pytest.approx(SECONDS.sum() + 0.5)

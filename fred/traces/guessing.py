@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
-from fred.traces.columns import File
-from fred.traces.roles import AND, FILE, Role, Roles, has_operations, has_times, parts, stands_beside_times
+from fred.traces.columns import File, Numbers
+from fred.traces.operations import briefly
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there
+_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # medians below these are probably in this unit
 _FEWEST = 2  # rows of an iteration, on average
 
 
@@ -69,6 +72,38 @@ def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
         both: tuple[dict[Role, str], ...] = ({"worker": f"{worker}{AND}{name}"}, {"iteration": f"{name}{AND}{iteration}"})
         result += [way for way in both if makes_a_table(file, Roles({**roles.columns, **way}))]
     return sorted(result, key=lambda way: "worker" not in way)[:_MOST_WAYS]
+
+
+def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
+    """Return the refusal of a table that proposes what its columns may be.
+
+    Args:
+        problem: what is not known, a sentence without its full stop.
+        proposed: columns by role, the most probable first.
+    """
+    likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
+    return UnclearTraceError(
+        f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
+    )
+
+
+def no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTraceError:
+    """Return the refusal of times whose unit nobody says. It proposes the most probable one, by their median.
+
+    Args:
+        file: the table.
+        columns: of times.
+        values: the times.
+    """
+    median = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 1.0
+    likely: Unit = next((unit for unit, most in _USUAL.items() if median < most), "ns")
+    units = [likely, *(unit for unit in PER_SECOND if unit != likely)]
+    where = f"`{columns[0]}`" if len(columns) == 1 else f"columns {briefly(columns)}"
+    return UnclearTraceError(
+        f"{file.path}: in which unit are the times in {where}? Their median is {median:.4g}. Say it: `unit: {likely}`, or "
+        f"{', '.join(units[1:])}",
+        remedies=[{"unit": unit} for unit in units],
+    )
 
 
 def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:

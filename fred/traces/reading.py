@@ -29,7 +29,7 @@ from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
 from fred.traces.parts import Cells, joined, short_names
 from fred.traces.refusal import answered
-from fred.traces.roles import Role, Unit
+from fred.traces.roles import Role, Says, Unit
 from fred.traces.trace import Trace
 
 Nodes = int | Sequence[int]
@@ -76,7 +76,7 @@ class Reading(Component):
     def _cells(self, path: Path, name: str, several: bool) -> Cells:
         if kineto.is_kineto(path):
             return kineto.cells_of(path, name)
-        says = tables.Says(self.columns, self.unit, self.mend != "refuse", name, several)
+        says = Says(self.columns, self.unit, self.mend != "refuse", name, several)
         return tables.cells_of(opened(path), says)
 
 

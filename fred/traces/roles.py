@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fred.errors import FredError
@@ -39,6 +40,25 @@ _NO_WORKERS = (  # columns that stand beside workers' times
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
     "throughput tokens samples grad_norm step_time time"
 )
+
+
+@dataclass(frozen=True)
+class Says:
+    """What the user says of a file.
+
+    Args:
+        columns: what it calls its columns.
+        unit: of its times, if it is said.
+        mend: whether rows that name no iteration or worker may be left out.
+        name: a short name of the file.
+        several: whether it is one of several.
+    """
+
+    columns: Mapping[Role, str]
+    unit: Unit | None
+    mend: bool
+    name: str
+    several: bool
 
 
 class Roles(NamedTuple):

@@ -1,15 +1,12 @@
 """Tables of times, as they are in CSV and Parquet: one row for each gradient, for each operation, or for each iteration."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.errors import FredError
+from fred.traces import wide
 from fred.traces.columns import File, Labels, Numbers, listed
-from fred.traces.guessing import finer, makes_a_table, ways
+from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
 from fred.traces.operations import briefly, busy, is_communication
 from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
@@ -18,6 +15,7 @@ from fred.traces.roles import (
     PER_SECOND,
     Role,
     Roles,
+    Says,
     Unit,
     has_operations,
     has_times,
@@ -25,31 +23,10 @@ from fred.traces.roles import (
     parts,
     roles_of,
     unit_of,
-    workers_of,
 )
 
 _MOST_ONCE = 0.8  # share of rows that are no second ones, below which a column that tells them apart is looked for
 _FEWEST_POINTS = 10  # iterations through which a duration does not grow by chance
-_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # medians below these are probably in this unit
-
-
-@dataclass(frozen=True)
-class Says:
-    """What the user says of a file.
-
-    Args:
-        columns: what it calls its columns.
-        unit: of its times, if it is said.
-        mend: whether rows that name no iteration or worker may be left out.
-        name: a short name of the file.
-        several: whether it is one of several.
-    """
-
-    columns: Mapping[Role, str]
-    unit: Unit | None
-    mend: bool
-    name: str
-    several: bool
 
 
 def cells_of(file: File, says: Says) -> Cells:
@@ -63,7 +40,7 @@ def cells_of(file: File, says: Says) -> Cells:
     """
     roles = roles_of(str(file.path), file.header, says.columns)
     if is_wide(roles):
-        return _wide(file, says, roles)
+        return wide.cells_of(file, says, roles)
     roles = _of_nodes(file, roles)
     _check_known(file, roles)
     if "worker" in roles.columns:
@@ -89,17 +66,9 @@ def _check_known(file: File, roles: Roles) -> None:
     if missing:
         problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
         if proposed := ways(file, roles):
-            raise _to_be_said(problem, proposed)
+            raise to_be_said(problem, proposed)
         if "time" in missing:
             raise FredError(f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took")
-
-
-def _to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
-    """Return a refusal that proposes what columns may be."""
-    likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
-    return UnclearTraceError(
-        f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
-    )
 
 
 class _Long:
@@ -126,11 +95,11 @@ class _Long:
         if node is not None:
             keys = keys * len(node.names) + node.codes
         _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-        if len(first) == len(keys) or not has_operations(self.roles):
+        if self._are_operations(keys, len(first)):
+            seconds = self._joined(seconds, of, len(first))
+        else:
             self._check_fine(len(first) / len(keys))
             first = np.arange(len(keys))
-        else:
-            seconds = self._joined(seconds, of, len(first))
         return Cells(
             Labels(iteration.codes[first], iteration.names),
             Labels(worker.codes[first], worker.names),
@@ -142,11 +111,21 @@ class _Long:
             tuple(self.notes),
         )
 
+    def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
+        """Return True where rows of the same iteration and worker are parts of it, and no duplicates."""
+        if not has_operations(self.roles) or gradients == len(keys):
+            return False
+        if column := self.roles.get("type"):
+            types = self.labels[column]
+            if len(np.unique(keys * (len(types.names) + 1) + types.codes[self.row])) == len(keys):
+                return True
+        return gradients < _MOST_ONCE * len(keys)
+
     def _check_fine(self, once: float) -> None:
         """Refuse many rows of the same iteration and worker that a column tells apart. Raises UnclearTraceError."""
         if once < _MOST_ONCE and (proposed := finer(self.file, self.roles)):
             again = f"{1 - once:.0%} of the rows are of an iteration and worker that were there before"
-            raise _to_be_said(f"{self.file.path}: {again}", proposed)
+            raise to_be_said(f"{self.file.path}: {again}", proposed)
 
     def _rows(self) -> NDArray[np.int64]:
         """Return the rows that name what they must. Raises UnclearTraceError where some do not and none may be left out."""
@@ -225,7 +204,7 @@ class _Long:
         unit = self.says.unit or unit_of(name) or next(others, None)
         if unit is None:
             rows = [self.numbers[self.roles.get(role)] for role in ("time", "end", "start") if role in self.roles.columns]
-            raise _no_unit(self.file, [name], rows[0] if "time" in self.roles.columns else rows[0] - rows[1])
+            raise no_unit(self.file, [name], rows[0] if "time" in self.roles.columns else rows[0] - rows[1])
         if not self.says.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
             self.notes.append(f"times in {unit}, as `{name if unit_of(name) else 'other columns'}` says")
         return unit
@@ -258,89 +237,3 @@ class _Long:
             whole = np.bincount(of, seconds, minlength=number).astype(np.float64)
             self.notes.append(f"operations: the sum of each gradient's `{self.roles.get('type')}`")
         return np.where(shortest >= 0, whole, shortest)
-
-
-def _wide(file: File, says: Says, roles: Roles) -> Cells:
-    """Return the times of a table with a column for each worker."""
-    name = roles.get("iteration")
-    workers, others = workers_of(file.header, name)
-    if not workers:
-        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
-    counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
-    try:
-        labels, numbers = file.columns(counted, workers)
-    except FredError as error:
-        raise _not_wide(file, roles, error) from None
-    for worker in workers if not counted else ():
-        _check_no_count(file, roles, worker, numbers[worker])
-    rows, columns = len(next(iter(numbers.values()))), len(workers)
-    for each in counted:
-        if (labels[each].codes < 0).any():
-            raise FredError(
-                f"{file.where(int(np.argmax(labels[each].codes < 0)))}: nothing in column `{each}`; every row needs it"
-            )
-    order = Labels(np.arange(rows), list(map(str, range(rows))))
-    file_name = Labels(np.zeros(rows, np.int64), [says.name])
-    several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
-    iteration = together([*several, *([] if counted else [order])])
-    unit, called = _unit_of_all(file, says, workers, numbers)
-    if says.columns.get("worker", "").startswith(FILE):
-        called = [f"{says.name}/{each}" for each in called]
-    of_cells = in_order(Labels(np.tile(np.arange(columns), rows), called))
-    notes = [f"each column is a worker: {briefly(called)}", *([f"columns left out: {briefly(others)}"] if others else [])]
-    node = Labels(np.zeros(rows * columns, np.int64), [says.name]) if says.columns.get("node") == FILE else None
-    return Cells(
-        Labels(np.repeat(iteration.codes, columns), iteration.names),
-        of_cells,
-        node,
-        np.stack([numbers[each] for each in workers], axis=1).ravel() / PER_SECOND[unit],
-        np.repeat(np.arange(rows), columns),
-        file.where,
-        roles.columns,
-        tuple(notes),
-    )
-
-
-def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Numbers]) -> tuple[Unit, list[str]]:
-    """Return the unit of a wide table, and the names of its workers without it."""
-    units = {unit_of(worker) for worker in workers}
-    unit = says.unit or (units.pop() if len(units) == 1 else None)
-    if unit is None:
-        raise _no_unit(file, workers, np.concatenate([numbers[worker] for worker in workers]))
-    if says.unit:
-        return unit, list(workers)
-    short = [re.sub(r"[\W_]*[^\W_]+\W*$", "", worker) for worker in workers]
-    return unit, short if all(short) and len(set(short)) == len(short) else list(workers)
-
-
-def _no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTraceError:
-    """Return the refusal of times whose unit nobody says, with the most probable one first."""
-    median = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 1.0
-    likely: Unit = next((unit for unit, most in _USUAL.items() if median < most), "ns")
-    units = [likely, *(unit for unit in PER_SECOND if unit != likely)]
-    where = f"`{columns[0]}`" if len(columns) == 1 else f"columns {briefly(columns)}"
-    return UnclearTraceError(
-        f"{file.path}: in which unit are the times in {where}? Their median is {median:.4g}. Say it: `unit: {likely}`, or "
-        f"{', '.join(units[1:])}",
-        remedies=[{"unit": unit} for unit in units],
-    )
-
-
-def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
-    """Return the refusal of a table whose columns are neither called as FRED knows them nor all times."""
-    said = f"{error}; without columns of workers and times each column is a worker's times"
-    proposed = ways(file, roles)
-    return _to_be_said(said, proposed) if proposed else FredError(said)
-
-
-def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
-    """Refuse to take a count of rows, or of iterations that have several, for a worker's times. Raises UnclearTraceError."""
-    steps = np.diff(numbers)
-    if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
-        return
-    alone: Mapping[Role, str] = {"iteration": name}
-    proposed = ways(file, roles) if (steps == 0).any() else [alone]
-    raise UnclearTraceError(
-        f"{file.path}: column `{name}` counts; if iterations, say so with `columns` (iteration={name}), or else remove it",
-        remedies=[{"columns": way} for way in proposed or [alone]],
-    )
