@@ -79,7 +79,7 @@ def operations(folder: Path) -> list[Path]:
 
 
 def profiled(folder: Path, gpu: bool = True) -> list[Path]:
-    """What `tensorboard_trace_handler` leaves on three hosts; kernels begin in the next step's time and belong to their own."""
+    """Files of `tensorboard_trace_handler` from three hosts; kernels begin in the next step's time and belong to their own."""
     for i in range(RANKS):
         events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "args": {"name": "python"}}]
         for t in range(STEPS):

@@ -1,4 +1,4 @@
-"""Traces: every format is read alike; what is wrong is refused with its file and row, or mended as the user says and told of."""
+"""Traces: every format is read alike; mistakes are refused with their file and row, or mended as the user says and reported."""
 
 import argparse
 import re
@@ -135,7 +135,10 @@ def test_what_is_wrong_is_refused_with_its_place(tmp_path, content, options, mes
 
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
-    for path, message in ((tmp_path / "absent.csv", "cannot read .*: No such file"), (tmp_path, "is a folder; expected files")):
+    for path, message in (
+        (tmp_path / "absent.csv", "cannot read .*: No such file"),
+        (tmp_path, "cannot read .*: it is a folder; expected files"),
+    ):
         with pytest.raises(FredError, match=message):
             read(path)
     (tmp_path / "latin.csv").write_bytes(LONG.replace("a", "\xe4").encode("latin-1"))

@@ -20,7 +20,7 @@ _ENOUGH = 0.8  # of the iterations: where fewer would stay, filling gaps is prop
 
 @dataclass(frozen=True)
 class Mended:
-    """The full table, and what was done to have it.
+    """A table without gaps.
 
     Args:
         seconds: step times, s [iterations, workers].
@@ -36,12 +36,12 @@ def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mend
 
     Args:
         cells: the times.
-        source: what messages call the trace.
-        mend: `refuse` what is wrong; or take the first of several times of one gradient, and `drop` the iterations in which
-            times are missing, or `fill` them in with the worker's time before.
+        source: the trace, as messages call it.
+        mend: `refuse` gaps and duplicates; or take the first of several times of one gradient, and `drop` iterations with gaps
+            or `fill` these with the worker's time before.
         longest: times above it count as missing, s; as do those that are not above 0.
 
-    Raises UnclearTraceError for what is not to be mended, FredError for what cannot be.
+    Raises UnclearTraceError for gaps and duplicates that are refused, FredError for a table that cannot be mended.
     """
     _check_size(cells, source)
     impossible = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))

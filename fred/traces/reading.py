@@ -36,7 +36,7 @@ Nodes = int | Sequence[int]
 
 
 class Reading(Component):
-    """How the files of a trace are read, and what is done about what is wrong in them."""
+    """Options by which the files of a trace are read, and gaps and duplicates mended."""
 
     columns: dict[Role, str] = Field(
         {}, description="what the file calls its columns, where FRED does not see it; `a+b`: two together; `FILE`: each file"
@@ -61,8 +61,8 @@ class Reading(Component):
 
     def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
         for path in paths:
-            if path.is_dir():
-                raise FredError(f"{path} is a folder; expected files: name them all, such as {path}/*.csv")
+            if _is_folder(path):
+                raise FredError(f"cannot read {path}: it is a folder; expected files, all of them named, such as {path}/*.csv")
         names = short_names(paths)
         cells = joined([self._cells(path, name, len(paths) > 1) for path, name in zip(paths, names, strict=True)])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
@@ -88,11 +88,11 @@ def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **opti
         more: further files of the trace.
         nodes: among how many nodes the workers are spread evenly, in order; or how many workers each node has. What the file
             says of nodes does not count then.
-        options: those of `Reading`: `columns` (what the file calls them), `unit` of its times (s, ms, us, ns), what is done to
-            `mend` gaps and duplicates (refuse, drop, fill), and the `longest` time that is none of them, s.
+        options: those of `Reading`: `columns` by role, `unit` of the times (s, ms, us, ns), `mend` for gaps and duplicates
+            (refuse, drop, fill), `longest`, above which a time counts as a gap, s.
 
-    Raises FredError, with file and row, for what is wrong; UnclearTraceError, with the options that would help, where more than
-    one reading is possible.
+    Raises FredError, with file and row, for mistakes in the files; UnclearTraceError, with the options that would help, where
+    more than one reading is possible.
 
     >>> trace = read("example")
     >>> trace.seconds.shape, trace.node_of.tolist()
@@ -127,6 +127,13 @@ def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     _, first, which = np.unique(node_of, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))  # in the order of their first workers
     return rank[which], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that none can have; opening it says why
+        return False
 
 
 def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
