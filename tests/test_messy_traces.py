@@ -287,3 +287,23 @@ def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
     seconds = read(tmp_path / "log.csv").seconds
     assert seconds[1, 2] == pytest.approx(SECONDS[1, 2] + 0.5)
     assert seconds.sum() == pytest.approx(SECONDS.sum() + 0.5)
+
+
+def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "in").mkdir(parents=True)
+    for day, files in enumerate(a_file_for_each_day(tmp_path / "here" / "in")):
+        assert files.name == f"day{day}.csv"
+    columns = {"iteration": "FILE+global_step"}
+    compute = {"name": "trace", "file": "in/day0.csv", "more": ["in/day1.csv"], "columns": columns}
+    run = {"cluster": {"workers": RANKS, "compute": compute}, "algorithm": {"name": "ssgd", "learning_rate": 0.1}}
+    (tmp_path / "here" / "a.yaml").write_text(json.dumps(run | {"task": None, "stop": {"updates": STEPS}}))
+    assert main(["run", "here/a.yaml", "--out", "here/out", "--no-report"]) == 0
+    (tmp_path / "here").rename("there")
+    assert main(["verify", "there/out"]) == 0
+    later = tmp_path / "there" / "in" / "day1.csv"
+    frame = pd.read_csv(later)
+    frame.assign(duration_ms=2 * frame["duration_ms"]).to_csv(later, index=False)
+    capsys.readouterr()
+    assert main(["verify", "there/out"]) == 2
+    assert "and 1 more does not hold the times that were recorded" in capsys.readouterr().err
