@@ -23,6 +23,7 @@ from fred.files import inputs
 MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
 _LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
 _PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
+_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number, as a column with gaps has it
 _BETWEEN = ",\t;"  # fields
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?")  # ISO 8601
 EXAMPLE = "example"  # stands for the trace that comes with FRED
@@ -226,6 +227,8 @@ def _labels(column: pa.ChunkedArray) -> Labels:
     if isinstance(encoded, pa.ChunkedArray):
         encoded = pa.concat_arrays(encoded.unify_dictionaries().chunks)
     written = [str(name).strip() for name in encoded.dictionary.to_pylist()]
+    if all(_WHOLE.fullmatch(name) for name in written if name):
+        written = [name.partition(".")[0] for name in written]
     names = list(dict.fromkeys(filter(None, written)))
     number = {"": -1, **{name: i for i, name in enumerate(names)}}
     renumbered = np.array([*(number[name] for name in written), -1], np.int64)

@@ -5,31 +5,10 @@ intervals. Communication is left out, because it lasts as long as the slowest wo
 [Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fred.traces.roles import plain
-
-_COMMUNICATION = re.compile(
-    r"(?:^|_)(?:(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|broadcast|bcast|send|recv|receive|p2p|comm\w*|"
-    r"barrier|sync|synchroni[sz]\w*|wait|waiting|idle|c10d|gloo|mpi|record_param_comms)(?:_|$)|[nr]ccl)"
-)
-
-
-def is_communication(name: str) -> bool:
-    """Return True for the name of an operation that communicates, or waits.
-
-    Args:
-        name: of the operation, or of its type.
-
-    >>> names = ("ncclDevKernel_AllReduce", "grads-reduce-scatter", "c10d::allreduce_", "forward-send", "forward-compute")
-    >>> [is_communication(name) for name in names]
-    [True, True, True, True, False]
-    """
-    return _COMMUNICATION.search(plain(name)) is not None
 
 
 def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64], steps: int) -> NDArray[np.float64]:

@@ -64,7 +64,7 @@ class Reading(Component):
             if _is_folder(path):
                 raise FredError(f"cannot read {path}: it is a folder; expected files, all of them named, such as {path}/*.csv")
         names = short_names(paths)
-        cells = joined([self._cells(path, name, len(paths) > 1) for path, name in zip(paths, names, strict=True)])
+        cells = joined([self._cells(path, name) for path, name in zip(paths, names, strict=True)])
         source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
         table = mended(cells, source, self.mend, self.longest)
         node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
@@ -73,10 +73,10 @@ class Reading(Component):
         notes = (*cells.notes, *alone)
         return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
 
-    def _cells(self, path: Path, name: str, several: bool) -> Cells:
+    def _cells(self, path: Path, name: str) -> Cells:
         if kineto.is_kineto(path):
             return kineto.cells_of(path, name)
-        says = Says(self.columns, self.unit, self.mend != "refuse", name, several)
+        says = Says(self.columns, self.unit, self.mend != "refuse", name)
         return tables.cells_of(opened(path), says)
 
 

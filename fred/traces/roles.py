@@ -31,6 +31,7 @@ _NAMES: dict[Role, str] = {  # the first that is there is taken
     "end": "end stop finish end_time stop_time finish_time end_timestamp ended finished end_ts",
     "type": "type op operation op_type op_name kind category cat phase event event_name",
 }
+_NAMING, _JOINED = ("iteration", "worker", "node"), ("iteration", "worker", "node", "time")
 _LOCAL = ("local_rank", "device", "device_id", "gpu", "gpu_id", "local_worker", "slot")  # workers of a node
 _TIMES = (
     "seconds duration dur elapsed elapsed_time latency step_time iteration_time iter_time batch_time compute_time "
@@ -39,6 +40,11 @@ _TIMES = (
 _NO_WORKERS = (  # columns that stand beside workers' times
     "loss accuracy acc error lr learning_rate epoch timestamp date datetime total mean avg average median min max std "
     "throughput tokens samples grad_norm step_time time"
+)
+
+_COMMUNICATION = re.compile(
+    r"(?:^|_)(?:(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all|broadcast|bcast|send|recv|receive|p2p|comms?|communicat\w*|"
+    r"barrier|sync|synchroni[sz]\w*|wait|waiting|idle|c10d|gloo|mpi|record_param_comms)(?:_|$)|[nr]ccl)"
 )
 
 
@@ -51,14 +57,12 @@ class Says:
         unit: of its times, if it is said.
         mend: whether rows that name no iteration or worker may be left out.
         name: a short name of the file.
-        several: whether it is one of several.
     """
 
     columns: Mapping[Role, str]
     unit: Unit | None
     mend: bool
     name: str
-    several: bool
 
 
 class Roles(NamedTuple):
@@ -95,6 +99,19 @@ def plain(name: str) -> str:
     """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
+
+
+def is_communication(name: str) -> bool:
+    """Return True for the name of an operation that communicates, or waits.
+
+    Args:
+        name: of the operation, or of its type.
+
+    >>> names = ("ncclDevKernel_AllReduce", "grads-reduce-scatter", "c10d::allreduce_", "forward-send", "forward-compute")
+    >>> [is_communication(name) for name in names]
+    [True, True, True, True, False]
+    """
+    return _COMMUNICATION.search(plain(name)) is not None
 
 
 def unit_of(name: str) -> Unit | None:
@@ -205,8 +222,11 @@ def check_given(path: str, header: Sequence[str], given: Mapping[Role, str]) -> 
     """
     roles: dict[str, Role] = {}
     for role, column in given.items():
-        for name in parts(column, header):
-            if name not in (*header, FILE):
+        names = parts(column, header)
+        if role not in _JOINED and len(names) > 1:
+            raise FredError(f"{path}: `{column}` are several columns; expected one that is the `{role}`")
+        for name in names:
+            if name not in (*header, *([FILE] if role in _NAMING else [])):
                 raise FredError(f"{path} has no column `{name}` ({role}); it has {listed(header)}")
             if name in roles and name != FILE:
                 raise FredError(f"{path}: column `{name}` cannot be both `{roles[name]}` and `{role}`; mend `columns`")
@@ -244,10 +264,12 @@ def _time(path: str, found: Roles, free: Sequence[str]) -> dict[Role, str]:
         times = units
     if has_times(found) or len(times) < 2:
         return {"time": times[0]} if len(times) == 1 else {}
+    phases = [name for name in times if not is_communication(name)]
+    ways = [AND.join(phases), *times] if times == units and len(phases) > 1 else times
     raise UnclearTraceError(
-        f"{path}: which column has the times of iterations, {listed(times)}? Say it (`columns: {{time: {times[0]}}}`); a time "
-        "that includes waiting for others hides who is slow",
-        remedies=[{"columns": {"time": name}} for name in times],
+        f"{path}: which columns have the times of iterations, {listed(times)}? Say it (`columns: {{time: {ways[0]}}}`); a time "
+        f"that includes waiting for others hides who is slow, and `{AND}` adds up",
+        remedies=[{"columns": {"time": name}} for name in ways],
     )
 
 

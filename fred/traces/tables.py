@@ -7,7 +7,7 @@ from fred.errors import FredError
 from fred.traces import wide
 from fred.traces.columns import File, Labels, Numbers, listed
 from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
-from fred.traces.operations import briefly, busy, is_communication
+from fred.traces.operations import briefly, busy
 from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
@@ -19,6 +19,7 @@ from fred.traces.roles import (
     Unit,
     has_operations,
     has_times,
+    is_communication,
     is_wide,
     parts,
     roles_of,
@@ -78,7 +79,8 @@ class _Long:
         self.file, self.says, self.roles, self.notes = file, says, roles, notes
         named: list[Role] = ["iteration", "worker", "node", "type"]
         labels = {name for role in named for name in parts(roles.get(role), file.header) if name not in ("", FILE)}
-        numbers = {roles.get(role) for role in ("time", "start", "end")} - {""}
+        times: list[Role] = ["time", "start", "end"]
+        numbers = {name for role in times for name in parts(roles.get(role), file.header)} - {""}
         self.labels, self.numbers = file.columns(sorted(labels), sorted(numbers))
         self.size = len(next(iter(self.numbers.values())))
         self.row = self._rows()
@@ -179,7 +181,8 @@ class _Long:
                 f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
                 "expected one, or as many times of each worker"
             )
-        order = np.argsort(worker.codes, kind="stable")
+        start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
+        order = np.lexsort((start, worker.codes))  # in the order of rows, if nothing says when they began
         place = np.empty(len(order), np.int64)
         place[order] = np.tile(np.arange(counts[0]), len(counts))
         self.notes.append("no column of iterations: the k-th time of each worker is of iteration k")
@@ -189,7 +192,7 @@ class _Long:
     def _durations(self) -> Numbers:
         """Return how long each row lasted, s."""
         if "time" in self.roles.columns:
-            return self._in_seconds(self.roles.get("time"))
+            return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
         return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
 
     def _in_seconds(self, name: str) -> Numbers:
@@ -203,8 +206,10 @@ class _Long:
         others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
         unit = self.says.unit or unit_of(name) or next(others, None)
         if unit is None:
-            rows = [self.numbers[self.roles.get(role)] for role in ("time", "end", "start") if role in self.roles.columns]
-            raise no_unit(self.file, [name], rows[0] if "time" in self.roles.columns else rows[0] - rows[1])
+            values = self.numbers[name]
+            if "time" not in self.roles.columns:
+                values = self.numbers[self.roles.get("end")] - self.numbers[self.roles.get("start")]
+            raise no_unit(self.file, [name], values)
         if not self.says.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
             self.notes.append(f"times in {unit}, as `{name if unit_of(name) else 'other columns'}` says")
         return unit
@@ -212,7 +217,7 @@ class _Long:
     def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
         """Refuse times that only grow, for every worker: they say when, not how long. Raises FredError."""
         name = self.roles.get("time")
-        if name in ("", "seconds") or "time" in self.says.columns:
+        if name not in self.numbers or name == "seconds" or "time" in self.says.columns:
             return
         order = np.lexsort((iteration.codes, worker.codes))
         values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
