@@ -273,6 +273,25 @@ def test_a_unit_that_nobody_says_is_asked_for(tmp_path, content, likely):
     )
 
 
+def test_packed_tables_and_lines_of_json_are_read_alike(tmp_path):
+    frame = pd.read_csv(written(tmp_path, LONG))
+    frame.to_csv(tmp_path / "packed.csv.gz", index=False)
+    frame.to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    frame.to_json(tmp_path / "packed.jsonl.gz", orient="records", lines=True)
+    for name in ("packed.csv.gz", "log.jsonl", "packed.jsonl.gz"):
+        trace = read(tmp_path / name)
+        assert trace.seconds.tolist() == TABLE
+        assert trace.workers == ("a", "b")
+    frame.assign(seconds=["1.5", "soon", "2", "3"]).to_json(tmp_path / "log.jsonl", orient="records", lines=True)
+    with pytest.raises(FredError, match=r"log\.jsonl:2: expected a time in column `seconds`, a number; found 'soon'"):
+        read(tmp_path / "log.jsonl")
+    for name, content in (("no.jsonl", b"{"), ("text.jsonl", b"secret"), ("no.csv.gz", b"a,b"), ("empty.jsonl", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FredError, match=rf"{name}( is empty)?") as error:
+            read(tmp_path / name)
+        assert "secret" not in str(error.value)
+
+
 def test_a_digest_is_of_the_numbers_alone(tmp_path):
     one, other = read(written(tmp_path, LONG)), read(written(tmp_path, "a,b\n1.5,2.5\n3.5,4.5\n", "wide.csv"), unit="s")
     assert one.digest == other.digest

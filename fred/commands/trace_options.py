@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=Path,
         nargs="+",
-        help="CSV or Parquet, or JSON of PyTorch's profiler; several files of one trace; `example`: one that comes with FRED",
+        help="CSV, Parquet, lines of JSON, or JSON of PyTorch's profiler; several files of one trace; `example`: FRED's own",
     )
     for name, field in Reading.model_fields.items():
         ours = f"; ours: {', '.join(get_args(Role))}" if name == "columns" else ""

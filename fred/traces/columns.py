@@ -1,6 +1,7 @@
-"""The columns of a CSV or Parquet file. In which line a row stands is worked out only when something is wrong with it."""
+"""The columns of CSV, Parquet or lines of JSON. The line of a row is looked up only where something is wrong with it."""
 
 import csv
+import gzip
 import itertools
 import re
 from abc import ABC, abstractmethod
@@ -8,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -146,7 +148,8 @@ class CSVFile(File):
     def _lines(self, delimiter: str = "") -> Iterator[tuple[int, list[str]]]:
         """Number and fields of each line that has any."""
         with inputs.opened(self.path) as file:
-            text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if self.path.name.lower().endswith(".gz") else file
+            text = TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
             reader = csv.reader(text, delimiter=delimiter or self._delimiter)
             try:
                 yield from ((reader.line_num, fields) for fields in reader if fields)
@@ -210,11 +213,48 @@ class ParquetFile(File):
         return pq.read_table(self.path, columns=[*labels, *numbers])
 
 
+class JSONLinesFile(File):
+    """An object in each line, as logs have them."""
+
+    def where(self, row: int) -> str:
+        return f"{self.path}:{row + 1}"
+
+    def _names(self) -> list[str]:
+        self._all = pyarrow.json.read_json(self.path)
+        return list(self._all.column_names)
+
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times.
+
+        Args:
+            name: of the column.
+        """
+        return bool(pa.types.is_timestamp(self._all.schema.field(name).type))
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        return self._all.select([*labels, *numbers])
+
+
 def opened(path: Path) -> File:
-    """The file as what its name says it is: Parquet, or else CSV; `example` is FRED's own. Raises FredError."""
+    """Return the file as what its name says it is: Parquet, lines of JSON, or else CSV; `example` is FRED's own.
+
+    Args:
+        path: of the file.
+
+    Raises FredError for a file that cannot be read.
+    """
     if str(path) == EXAMPLE:
         path = Path(__file__).with_name("example.csv")
-    return ParquetFile(path) if path.suffix.lower() in (".parquet", ".pq") else CSVFile(path)
+    for kind, endings in _KINDS.items():
+        if path.name.lower().endswith(endings):
+            return kind(path)
+    return CSVFile(path)
+
+
+_KINDS: dict[type[File], tuple[str, ...]] = {
+    ParquetFile: (".parquet", ".pq"),
+    JSONLinesFile: (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+}
 
 
 def _labels(column: pa.ChunkedArray) -> Labels:

@@ -7,9 +7,9 @@
 | operations | `iteration`, `worker`, `start`, `end` or a duration, and a `type`: several rows for each gradient |
 | Kineto     | the JSON of PyTorch's profiler, a file for each rank, with `ProfilerStep#N`                       |
 
-Tables are CSV with a header or Parquet. Columns are known by many names (`roles.py`), or `columns` says them. A unit is taken
-from the name of a column or from the user, never from the numbers. Iterations and workers that are called by numbers, or
-differ in one, are ordered by that, others as they come.
+Tables are CSV with a header, Parquet or lines of JSON. Columns are known by many names (`roles.py`), or `columns` says them. A
+unit is taken from the name of a column or from the user, never from the numbers. Iterations and workers that are called by
+numbers, or differ in one, are ordered by that, others as they come.
 """
 
 from collections.abc import Sequence
