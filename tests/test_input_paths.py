@@ -98,6 +98,7 @@ def kind(request) -> str:
 
 @pytest.mark.usefixtures("undrawn")
 class TestResults:
+    @pytest.mark.slow
     def test_whatever_looks_at_one_needs_none_of_its_inputs(self, kind, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         scenario_in(tmp_path / "here", kind)
