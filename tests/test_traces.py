@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fred.cluster.recorded import Recorded
+from fred.commands.cli import main
 from fred.commands.trace_options import add_options, from_options
 from fred.errors import FredError
 from fred.traces.reading import read
@@ -290,6 +291,18 @@ def test_packed_tables_and_lines_of_json_are_read_alike(tmp_path):
         with pytest.raises(FredError, match=rf"{name}( is empty)?") as error:
             read(tmp_path / name)
         assert "secret" not in str(error.value)
+
+
+def test_a_command_is_said_to_work_only_if_it_does(tmp_path, capsys):
+    for last, said in (("2500", "this works"), ("soon", "")):
+        path = written(tmp_path, f"step,rank,duration\n0,0,1500\n0,1,{last}\n")
+        assert main(["fit", str(path)]) == 2
+        assert (f"fred: {said}: fred fit {path} --unit ms" in capsys.readouterr().err) == bool(said)
+    path = written(tmp_path, "step,rank,duration\n0,0,1500\n1,1,2500\n")
+    assert main(["fit", str(path), "--columns", "node=FILE", "--unit", "s", "--mend", "drop"]) == 2
+    assert "no iteration has all times" in capsys.readouterr().err
+    assert main(["fit", str(path), "--columns", "node=FILE", "--uni=s"]) == 2
+    assert capsys.readouterr().err.endswith(f"fred: this works: fred fit {path} --columns node=FILE --uni=s --mend fill\n")
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):
