@@ -189,6 +189,8 @@ GAPS = "step,a_s,b_s,c_s\n0,1,2,4\n1,3,,9\n2,5,,7\n"
         (LONG, {"mend": "drop", "longest": 4}, [[1.5, 2.5]], "trace.csv:5: iteration 1, worker b: found 4.5 s; .*up to 4 s", "1 imp"),
         ("step,rank,type,ms\n0,a,x,1000\n0,a,y,-1\n0,b,x,2500\n1,a,x,3500\n1,b,x,4500\n", {"mend": "drop"}, [[3.5, 4.5]],
          "found -0.001 s", "1 impossible time"),
+        ("step,rank,type,start_s,end_s\n0,a,x,0,1\n0,a,y,inf,inf\n0,b,x,0,2\n1,a,x,3,6\n1,a,y,4,6.5\n1,b,x,3,7.5\n", {"mend": "drop"},
+         [[3.5, 4.5]], "no time for iteration 0, worker a", "1 iteration of 2 left out"),
         (LONG.replace("1,a,3.5", ",a,3.5"), {"mend": "drop"}, [[1.5, 2.5]], "trace.csv:4: nothing in column `iteration`", "1 iteration of 2"),
         (LONG.replace("1,a,3.5", "1, ,3.5"), {"mend": "drop"}, [[1.5, 2.5]], "trace.csv:4: nothing in column `worker`", "1 iteration of 2"),
     ],
