@@ -52,24 +52,28 @@ def run(options: argparse.Namespace) -> int:
             raise FredError(
                 f"--out {options.out}: expected a name that ends with .svg, .png or .pdf; or --for TASK, with a folder"
             )
-    result = load_result(options.trace) if options.trace.is_dir() else None
+    first: Path = options.trace[0]
+    result = load_result(trace_options.single(options)) if first.is_dir() else None
     if options.iterations is None and result is None:
         raise FredError(
-            "how many iterations does it take? Give --iterations N=COUNT,..., or a result's folder instead of a trace"
+            "how many iterations does it take? Give --iterations N=COUNT,..., or a result's folder instead of a trace; or a "
+            f"task to try: fred plan {' '.join(map(str, options.trace))} --for digits"
         )
-    seconds = rounds_of(result.outcomes) if result else trace_options.from_options(options).seconds
+    trace = None if result else trace_options.from_options(options)
+    seconds = trace.seconds if trace else rounds_of(result.outcomes if result else ())
     table = _pairs(options.iterations) if options.iterations else iterations_of(result.outcomes) if result else {}
     try:
         found = plan(mean_arrivals(seconds, options.workers), table, options.curve)
     except ValueError as error:
-        raise FredError(f"{options.trace}: {error}") from error
+        raise FredError(f"{first}: {error}") from error
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         picture(found).save(options.out)
     if options.json:
         print(found.json())
     else:
-        print_plan(found, str(options.trace))
+        print_plan(found, trace.source if trace else str(first))
+        print("\n".join(trace.said if trace else ()), end="\n" if trace and trace.said else "")
         if found.workers == seconds.shape[1]:
             count = int(found.waited_for[found.best])
             with bars() as show:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fred.cluster.cluster import Cluster
 from fred.commands import trace_options
-from fred.commands.plan_for_table import Answer, as_json, print_answer
+from fred.commands.plan_for_table import Answer, Names, as_json, print_answer
 from fred.errors import FredError
 from fred.files import places
 from fred.outcomes.tables import Tables
@@ -67,23 +67,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def asked(options: argparse.Namespace) -> bool:
     """Whether it is this that a command line asks for."""
-    return options.task is not None or _is_scenario(options.trace)
+    return options.task is not None or _is_scenario(options.trace[0])
 
 
 def run(options: argparse.Namespace) -> int:
     """Sweep, rank, attribute, print. Raises FredError."""
     _check(options)
-    given = _of_scenario(options) if _is_scenario(options.trace) else _of_trace(options)
+    given = _of_scenario(options) if _is_scenario(options.trace[0]) else _of_trace(options)
     asking = _question(options, given)
     can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
-    out = options.out or Path("results") / f"plan-{options.trace.stem}"
+    out = options.out or Path("results") / f"plan-{options.trace[0].stem}"
     document = asking.document(can, given.about)
     planned = scenario(document)
     _write(
         out,
         written(
             document,
-            f"{_FIRST} {options.trace}`: {asking.aim} within {asking.budget:g} s; systems,",
+            f"{_FIRST} {' '.join(map(str, options.trace))}`: {asking.aim} within {asking.budget:g} s; systems,",
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",
         ),
     )
@@ -112,7 +112,7 @@ class _Given:
     budget: float | None
     lost: Attribution | None  # of a trace
     doubts: tuple[str, ...]
-    names: tuple[str, ...]  # of the workers
+    names: Names
 
 
 def _is_scenario(path: Path) -> bool:
@@ -120,38 +120,46 @@ def _is_scenario(path: Path) -> bool:
 
 
 def _of_scenario(options: argparse.Namespace) -> _Given:
-    path = shipped.located(options.trace).resolve()
+    given = trace_options.single(options)
+    path = shipped.located(given).resolve()
     if options.workers or options.nodes:
         raise FredError("--workers and --nodes are for traces: a scenario's `cluster` says them")
     runs = question.runs_of(path)
     first, cluster = runs[0], runs[0].cluster
-    task, target = question.of_run(first, str(options.trace)) if options.task is None else (None, {})
+    task, target = question.of_run(first, str(given)) if options.task is None else (None, {})
     several = ("the scenario's runs have several clusters: this is about the first one's",)
-    names = tuple(map(str, range(cluster.size)))
-    about = f"{options.trace}: {cluster.size} workers"
+    names = Names(
+        *(
+            tuple(f"{what} {i}" for i in range(size))
+            for what, size in (("worker", cluster.size), ("node", len(set(cluster.node_of.tolist()))))
+        )
+    )
+    about = f"{given}: {cluster.size} workers"
     said = several if any(run.cluster != cluster for run in runs) else ()
     return _Given(about, cluster, task, target, first.stop.seconds, None, said, names)
 
 
 def _of_trace(options: argparse.Namespace) -> _Given:
-    if options.trace.is_dir():
-        raise FredError(f"{options.trace} is a folder: --for needs a trace or a scenario, such as the one that made it")
+    if options.trace[0].is_dir():
+        raise FredError(f"{options.trace[0]} is a folder: --for needs a trace or a scenario, such as the one that made it")
     trace = trace_options.from_options(options)
     size, block = len(trace.workers), max(1, math.isqrt(trace.iterations))
     workers = options.workers or size
-    file = str(options.trace) if str(options.trace) == EXAMPLE else str(options.trace.resolve())
-    compute = {"name": "trace", "file": file, "rows": "block", "block": block, **trace_options.reading(options)}
+    file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
+    files = {"file": file, **({"more": more} if more else {})}
+    compute = {"name": "trace", **files, "rows": "block", "block": block, **trace_options.reading(options)}
     settings: dict[str, Any] = {"workers": workers, "compute": compute | ({"workers": "cycled"} if workers != size else {})}
     if workers == size and trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
         settings["nodes"] = [int((trace.node_of == node).sum()) for node in dict.fromkeys(trace.node_of.tolist())]
-    said = ["the trace has no network: messages take no time here"]
+    said = [*trace.said, "the trace has no network: messages take no time here"]
     if workers > size:
         said.append(f"{workers} workers are more than the trace's {size}: those beyond them repeat the first ones, at once")
     elif workers < size:
         said.append(f"{workers} of the trace's {size} workers: the first ones; time lost is that of all")
     lost = Attribution({attribution.COMPUTING: trace.seconds}, nodes_of(trace, trace.iterations))
     about = f"{trace.source}: {workers} workers; {trace.iterations} iterations, drawn in blocks of {block}"
-    return _Given(about, validated_anew(Cluster(**settings)), None, {}, None, lost, tuple(said), trace.workers)
+    called = Names(tuple(map(trace.worker, range(size))), tuple(map(trace.node, range(len(lost.of_nodes)))))
+    return _Given(about, validated_anew(Cluster(**settings)), None, {}, None, lost, tuple(said), called)
 
 
 def _question(options: argparse.Namespace, given: _Given) -> Question:
