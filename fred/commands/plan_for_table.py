@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fred.commands.paired_table import said
+from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
 from fred.planning.attribution import WORST, Attribution
 from fred.planning.candidates import RATE
@@ -116,7 +117,7 @@ def as_json(answer: Answer) -> str:
         **{"unreached": dict(answer.ranking.unreached), "doubts": list(answer.doubts), "not_tried": dict(answer.cannot)},
         **{"not_considered": list(answer.others), "lost": answer.lost and _lost_json(answer.lost, answer.names)},
     }
-    return json.dumps(_finite(told), indent=2)
+    return json.dumps(finite(told), indent=2)
 
 
 def _lost_json(lost: Attribution, names: Sequence[str]) -> dict[str, Any]:
@@ -125,14 +126,6 @@ def _lost_json(lost: Attribution, names: Sequence[str]) -> dict[str, Any]:
         **{"workers": dict(zip(names, lost.of_workers.tolist(), strict=True)), "nodes": lost.of_nodes.tolist()},
         **{"worst": [names[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lost(lost: Attribution, answer: Answer) -> Table:

@@ -1,0 +1,109 @@
+"""What next: the trace, the cluster and the remedies as files that run."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.remedies import Remedy
+from fred.specification.text import written
+from fred.traces.trace import Trace
+
+TRACE = "trace.csv"
+FIRST = "Written by `fred diagnose"  # by which files are known
+_RATE = 0.1  # learning rate, which timing does not depend on
+
+
+def trace_text(trace: Trace) -> str:
+    """Return the trace as FRED's long table, mended as it was read.
+
+    Args:
+        trace: to write.
+
+    >>> print(trace_text(Trace(np.array([[1.0, 2.5]]), ("a", "b"))), end="")
+    iteration,worker,seconds
+    0,a,1.0
+    0,b,2.5
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    nodes = [] if trace.node_of is None else ["node"]
+    rows.writerow(["iteration", "worker", "seconds", *nodes])
+    for iteration, times in enumerate(trace.seconds.tolist()):
+        for worker, (name, seconds) in enumerate(zip(trace.workers, times, strict=True)):
+            node = [] if trace.node_of is None else [int(trace.node_of[worker])]
+            rows.writerow([iteration, name, repr(seconds), *node])
+    return text.getvalue()
+
+
+def cluster(trace: Trace) -> dict[str, Any]:
+    """Return the cluster that repeats the trace, iteration by iteration, as a scenario has it.
+
+    Args:
+        trace: in the file beside the scenario.
+
+    >>> cluster(Trace(np.ones((1, 3)), tuple("abc"), node_of=np.array([0, 0, 1])))["nodes"]
+    [2, 1]
+    """
+    compute = {"name": "trace", "file": TRACE, "rows": "cycled"}
+    sizes: dict[str, Sequence[int]] = {}
+    if trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
+        sizes = {"nodes": np.unique(trace.node_of, return_counts=True)[1].tolist()}
+    return {"workers": len(trace.workers), **sizes, "compute": compute}
+
+
+def cluster_text(found: Diagnosis) -> str:
+    """Return the file of the cluster.
+
+    Args:
+        found: what the trace was found to say.
+    """
+    trace = found.trace
+    return written(
+        {"cluster": cluster(trace)},
+        f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, again and again.",
+        "`fred fit` makes a cluster of random times that is like it.",
+    )
+
+
+def scenario(found: Diagnosis) -> dict[str, Any]:
+    """Return the remedies that change no machine as runs of a scenario, without anything to learn.
+
+    Args:
+        found: what the trace was found to say.
+    """
+    able = [found.every, *(each.remedy for each in found.gains)]
+    runs = {name: _run(each.run) for each in able if each.run for name in [_name(each)]}
+    gradients = len(found.trace.workers) * found.trace.iterations
+    return {
+        "title": f"What helps on the cluster of {found.trace.source}?",
+        "cluster": cluster(found.trace),
+        "stop": {"gradients": gradients},
+        "runs": runs,
+    }
+
+
+def scenario_text(found: Diagnosis) -> str:
+    """Return the file of the scenario.
+
+    Args:
+        found: what the trace was found to say.
+    """
+    return written(
+        scenario(found),
+        f"{FIRST} {found.trace.source}`: as many gradients as were recorded, in every way that changes no machine.",
+        "Look for: gradients per second. `fred run` runs it; with a `task` it learns.",
+    )
+
+
+def _name(remedy: Remedy) -> str:
+    """Return what a run may be called, of a remedy's name: `2-backup-workers`."""
+    return re.sub("[^a-z0-9]+", "-", remedy.name.partition(" (")[0].lower()).strip("-")
+
+
+def _run(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"algorithm": {**settings["algorithm"], "learning_rate": _RATE}}
