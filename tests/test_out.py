@@ -19,7 +19,7 @@ TRACE = "a,b\n" + "".join(f"{1 + 0.1 * (k % 7)},{2 - 0.1 * (k % 5)}\n" for k in 
 COMMANDS = {  # with which --out is a file
     "report": ["report", "result"],
     "export": ["export", "result", "--perfetto"],
-    "plan": ["plan", "times.csv", "--iterations", "1=4,2=3"],
+    "plan": ["plan", "result", "--iterations", "1=4,2=3"],
 }
 ONCE = ("plan",)  # by nothing is its picture told from others
 

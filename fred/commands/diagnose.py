@@ -3,17 +3,21 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
-from fred.commands import trace_options
+from fred.commands import plan_for, trace_options
 from fred.commands.diagnosis_tables import print_diagnosis
+from fred.commands.plan_for_table import Answer, ranking_json, sentences
 from fred.diagnosis import files
 from fred.diagnosis.answer import Diagnosis, diagnose
+from fred.errors import FredError
 from fred.files import places
 from fred.files.numbers import finite
+from fred.planning import question
 from fred.process.progress import bars
 
-FILES = ("scenario.yaml", "cluster.yaml", files.TRACE, "diagnosis.json", "report.html")  # what is written
+_FILES = (files.SCENARIO, files.CLUSTER, files.TRACE, files.NUMBERS, files.PAGE)
+_OUT = Path("results") / "diagnosis"
+_FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,52 +25,74 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trace_options.add_options(parser)
     parser.description = (
         "Say what a cluster loses to its slowest workers, who they are, what would help, what that costs, and how surely the "
-        "trace tells it."
+        "trace tells it. With --for TASK also how soon each remedy reaches a target."
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"folder for the answer, and for files that run: {', '.join(FILES)}"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"folder for the answer and for files that run: {', '.join(_FILES)} (default with --for: {_OUT})",
     )
     parser.add_argument("--json", action="store_true", help="print all of it as JSON instead of sentences and tables")
+    plan_for.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, diagnose, write, print. Raises FredError."""
-    if options.out:
-        _check_free(options.out)
+    """Read, diagnose, run where a task is given, write, print. Raises FredError."""
+    out = _checked(options)
     trace = trace_options.from_options(options)
     with bars() as show:
         found = diagnose(trace, show)
-    if options.out:
-        save(found, options.out)
+    answer = None
+    if out:
+        _write(found, out)
+    if out and options.task is not None:
+        from fred.commands import diagnose_for
+
+        answer = diagnose_for.run(options, found, out)
+    numbers = _as_json(found, answer)
+    if out:
+        from fred.report.diagnosis import page
+
+        places.write(out / files.NUMBERS, f"{numbers}\n".encode())
+        more = {"How soon": sentences(answer)} if answer else {}
+        places.write(out / files.PAGE, page(found, more).encode())
     if options.json:
-        print(_as_json(found))
+        print(numbers)
     else:
-        print_diagnosis(found, options.out)
+        print_diagnosis(found, answer, out)
     return 0
 
 
-def save(found: Diagnosis, out: Path) -> None:
-    """Write all files into a folder, which is made if need be. Raises FredError.
+def _checked(options: argparse.Namespace) -> Path | None:
+    """Return the folder that is written, if any. Raises FredError for what cannot be, before anything is read."""
+    plan_for.check(options)
+    if options.task is None:
+        needs = [name for name in _FOR if getattr(options, name) is not None]
+        if needs:
+            raise FredError(
+                f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, too, such as --for digits"
+            )
+    else:
+        _, target = question.task_of(options.task)
+        if not (target or options.target_error or options.target_loss):
+            raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
+    out: Path | None = options.out or (_OUT if options.task is not None else None)
+    if out:
+        scenario, *others = (out / name for name in _FILES)
+        places.check_free(scenario, lambda beginning: beginning.startswith(f"# {files.FIRST}".encode()))
+        for file in others:
+            places.check_free(file, lambda _: scenario.exists())
+    return out
 
-    Args:
-        found: what a trace was found to say.
-        out: the folder.
-    """
-    from fred.report.diagnosis import page
 
-    texts = (files.scenario_text(found), files.cluster_text(found), files.trace_text(found.trace), _as_json(found) + "\n")
-    for name, text in zip(FILES, (*texts, page(found)), strict=True):  # the scenario first, by which the others are known
-        places.write(out / name, text.encode())
+def _write(found: Diagnosis, out: Path) -> None:
+    """Write the files that run, the scenario first, by which the others are known. Raises FredError."""
+    places.write(out / files.SCENARIO, files.scenario_text(found).encode())
+    places.write(out / files.CLUSTER, files.cluster_text(found).encode())
+    places.write(out / files.TRACE, files.trace_text(found.trace).encode())
 
 
-def _check_free(out: Path) -> None:
-    """Refuse a folder that cannot be written, or whose files of these names are somebody's own. Raises FredError."""
-    scenario, *others = (out / name for name in FILES)
-    places.check_free(scenario, lambda beginning: beginning.startswith(f"# {files.FIRST}".encode()))
-    for file in others:
-        places.check_free(file, lambda _: scenario.exists())
-
-
-def _as_json(found: Diagnosis) -> str:
-    told: dict[str, Any] = found.json()
+def _as_json(found: Diagnosis, answer: Answer | None) -> str:
+    told = found.json() | ({"time_to_target": ranking_json(answer)} if answer else {})
     return json.dumps(finite(told), indent=2, allow_nan=False)

@@ -6,28 +6,33 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fred.commands.plan_for_table import Answer, print_ranking, sentences
 from fred.diagnosis import tables
 from fred.diagnosis.answer import Diagnosis
 from fred.diagnosis.words import sections
 
 
-def print_diagnosis(found: Diagnosis, out: Path | None) -> None:
+def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
     """Print the answer.
 
     Args:
         found: what a trace was found to say.
+        answer: how soon remedies reach a target, if that was asked.
         out: the folder that holds all of it, if there is one.
     """
     console = Console(width=None if Console().is_terminal else 110)
     for repair in found.trace.repairs:
         console.print(f"mended: {repair}", highlight=False, markup=False)
-    for heading, lines in sections(found).items():
+    more = {"How soon": sentences(answer)} if answer else {}
+    for heading, lines in {**sections(found), **more}.items():
         console.print(Text(heading, style="bold"))
         for line in lines:
             console.print(Text(line))
         console.print()
     for table in tables.of(found):
         console.print(_table(table))
+    if answer is not None and answer.ranking.places:
+        print_ranking(answer, console)
     where = f"Written: {out}/report.html; `fred run {out}/scenario.yaml` runs the remedies that change no machine."
     console.print(Text(where if out else "With --out DIR: a page to look at, and a scenario that runs these remedies."))
 

@@ -13,7 +13,7 @@ from fred.diagnosis.remedies import Remedy
 from fred.specification.text import written
 from fred.traces.trace import Trace
 
-TRACE = "trace.csv"
+TRACE, SCENARIO, CLUSTER, NUMBERS, PAGE = "trace.csv", "scenario.yaml", "cluster.yaml", "diagnosis.json", "report.html"
 FIRST = "Written by `fred diagnose"  # by which files are known
 _RATE = 0.1  # learning rate, which timing does not depend on
 
@@ -34,22 +34,23 @@ def trace_text(trace: Trace) -> str:
     nodes = [] if trace.node_of is None else ["node"]
     rows.writerow(["iteration", "worker", "seconds", *nodes])
     for iteration, times in enumerate(trace.seconds.tolist()):
-        for worker, (name, seconds) in enumerate(zip(trace.workers, times, strict=True)):
+        for worker, (own, seconds) in enumerate(zip(trace.workers, times, strict=True)):
             node = [] if trace.node_of is None else [int(trace.node_of[worker])]
-            rows.writerow([iteration, name, repr(seconds), *node])
+            rows.writerow([iteration, own, repr(seconds), *node])
     return text.getvalue()
 
 
-def cluster(trace: Trace) -> dict[str, Any]:
+def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
     """Return the cluster that repeats the trace, iteration by iteration, as a scenario has it.
 
     Args:
-        trace: in the file beside the scenario.
+        trace: of the cluster.
+        file: that holds it; by default the one next to the scenario.
 
     >>> cluster(Trace(np.ones((1, 3)), tuple("abc"), node_of=np.array([0, 0, 1])))["nodes"]
     [2, 1]
     """
-    compute = {"name": "trace", "file": TRACE, "rows": "cycled"}
+    compute = {"name": "trace", "file": file, "rows": "cycled"}
     sizes: dict[str, Sequence[int]] = {}
     if trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
         sizes = {"nodes": np.unique(trace.node_of, return_counts=True)[1].tolist()}
@@ -77,7 +78,7 @@ def scenario(found: Diagnosis) -> dict[str, Any]:
         found: what the trace was found to say.
     """
     able = [found.every, *(each.remedy for each in found.gains)]
-    runs = {name: _run(each.run) for each in able if each.run for name in [_name(each)]}
+    runs = {name(each): _run(each.run) for each in able if each.run}
     gradients = len(found.trace.workers) * found.trace.iterations
     return {
         "title": f"What helps on the cluster of {found.trace.source}?",
@@ -100,8 +101,16 @@ def scenario_text(found: Diagnosis) -> str:
     )
 
 
-def _name(remedy: Remedy) -> str:
-    """Return what a run may be called, of a remedy's name: `2-backup-workers`."""
+def name(remedy: Remedy) -> str:
+    """Return what a run of a remedy is called.
+
+    Args:
+        remedy: that a scenario can name.
+
+    >>> from fred.diagnosis.remedies import backups
+    >>> name(backups(np.ones((1, 4)), 2))
+    '2-backup-workers'
+    """
     return re.sub("[^a-z0-9]+", "-", remedy.name.partition(" (")[0].lower()).strip("-")
 
 

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -31,13 +31,14 @@ _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
 }
 
 
-def page(found: Diagnosis) -> str:
+def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
     """Return a whole HTML file: the same text for the same trace.
 
     Args:
         found: what a trace was found to say.
+        more: sentences below further headings.
     """
-    said = sections(found)
+    said = {**sections(found), **more}
     parts = {
         "title": escape(f"Diagnosis of {found.trace.source}"),
         "style": (files("fred.report") / "page.css").read_text(encoding="utf-8"),
