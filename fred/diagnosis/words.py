@@ -9,7 +9,7 @@ from fred.diagnosis.slowness import Slow
 from fred.prediction.intervals import Ratio
 
 _LITTLE_LOST = 0.05  # of the time
-_UNLIKE = 0.1  # of the time: quarters of the record that lose so much more than others
+_UNLIKE = 0.2  # of the time: quarters of the record that lose so much more than others
 _MOST_USED = 0.95  # rounds that take the same workers
 
 
