@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,8 @@ from fred.errors import FredError
 from fred.specification.loading import load
 from fred.traces.reading import read
 from fred.traces.trace import Trace
+from studies.diagnosis import measure, page
+from studies.diagnosis.clusters import Cluster
 
 WORKERS, ROUNDS, TIMES = 6, 120, 3.0
 
@@ -198,3 +201,15 @@ class TestTheCommand:
         (tmp_path / "scenario.yaml").write_text("title: mine\n")
         assert main(["diagnose", "example", "--out", str(tmp_path)]) == 2
         assert "is there already, and not what this command writes" in capsys.readouterr().err
+
+
+class TestTheStudy:
+    def test_a_clusters_share_of_slow_rounds_is_about_what_it_was_drawn_with(self):
+        cluster = Cluster(3)
+        _, slow = cluster.trace(0, 60_000)
+        assert slow.mean() == pytest.approx(cluster.share, rel=0.15)
+        assert Cluster(3).trace(1)[0].tolist() == Cluster(3).trace(1)[0].tolist()
+
+    @pytest.mark.skipif(not measure.FOUND.is_file(), reason="the study has not been run: python -m studies.diagnosis")
+    def test_the_page_says_what_was_measured(self):
+        assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(measure.FOUND))

@@ -1,4 +1,4 @@
-"""`fred diagnose`: from a trace to one answer: what is lost, through whom, what helps, what that costs, how surely."""
+"""`fred diagnose`: one answer from a trace."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ _FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The trace, and what becomes of the answer."""
+    """Add the trace, the places of the answer, and the settings of runs to a target."""
     trace_options.add_options(parser)
     parser.description = (
         "Say what a cluster loses to its slowest workers, who they are, what would help, what that costs, and how surely the "

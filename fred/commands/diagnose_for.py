@@ -30,7 +30,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
 
     Args:
         options: of the command line.
-        found: what the trace was found to say.
+        found: the findings about the trace.
         out: folder with the trace, which gets the scenario and the runs.
     """
     own = str((out / files.TRACE).resolve())
@@ -65,7 +65,7 @@ def _document(asking: Question, tried: Sequence[Remedy], found: Diagnosis) -> di
 
 
 def _swept(remedy: Remedy, asking: Question, workers: int) -> dict[str, Any]:
-    """Return a remedy's run with learning rates around the usual one: every gradient is a step where nobody waits."""
+    """Return a remedy's run with learning rates around the usual one: every gradient is a step of asynchronous workers."""
     centre = asking.rate / (workers if remedy.kind == "asynchronous" else 1)
     rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": POINTS}
     return {**(remedy.run or {}), "sweep": {"over": {RATE: rates}, "best": "seconds"}}

@@ -16,7 +16,7 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
     """Print the answer.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
         answer: how soon remedies reach a target, if that was asked.
         out: the folder that holds all of it, if there is one.
     """

@@ -18,7 +18,7 @@ _MOST = 1 << 31  # gradients that are averaged
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where the cluster, or the times and the iterations, are from."""
+    """Add the scenario or the result, and the settings of both plans."""
     parser.add_argument("source", type=Path, metavar="SCENARIO|FOLDER", help="a scenario, or the folder of a result")
     parser.description = (
         "Of a scenario: which protocol reaches its target first on its cluster. Of a result with synchronous runs: how many of "

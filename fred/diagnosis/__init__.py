@@ -1,1 +1,1 @@
-"""One answer from a trace: what is lost, through whom, what helps, what that costs, and how surely. NumPy and SciPy only."""
+"""One answer from a trace: the loss, its causes, remedies with their gains and costs, and intervals. NumPy and SciPy only."""

@@ -28,17 +28,18 @@ SAVES, SAVES_LITTLE, CANNOT_TELL = "saves time", "saves little", "cannot tell"
 _WORTH = 1.02  # times the throughput, at least, where time is said to be saved
 _MOST_MORE = 20  # times as many rounds again: what would take longer is not worth recording
 _FAIR = 0.75  # of the workers are effective, at least, where a remedy is fair
+_LEARNING = ("deadline", "rule")
 _CUTOFFS = ("backup", "deadline", "rule")
 
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """A remedy, and what it comes to.
+    """A remedy with its gain and its cost.
 
     Args:
-        remedy: of which it is told.
+        remedy: the way of using the rounds.
         ratio: its throughput relative to waiting for all, with the interval of the long run.
-        fairness: whose gradients it uses.
+        fairness: the gradients that it uses.
     """
 
     remedy: Remedy
@@ -48,17 +49,17 @@ class Gain:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """All that a trace was found to say.
+    """All findings about a trace.
 
     Args:
         trace: that was read, its times in whole nanoseconds.
         first: iterations that rules learn from at first, and that do not count.
         told: whether the trace says the workers' nodes.
-        slowness: what is lost, and through whom.
+        slowness: the loss and its causes.
         surety: of all intervals.
         every: waiting for all.
-        gains: what helps, in the order of the table.
-        bound: the upper bound of all that drop gradients.
+        gains: all remedies, in the order of the table.
+        bound: the upper bound of all remedies that drop gradients.
         recommended: the cutoff that the verdict is about.
     """
 
@@ -79,7 +80,7 @@ class Diagnosis:
 
     @cached_property
     def verdict(self) -> str:
-        """Return what a cutoff does: `saves time`, `saves little`, or `cannot tell`."""
+        """Return the verdict on a cutoff: `saves time`, `saves little`, or `cannot tell`."""
         found = self.recommended.ratio
         if found.low == found.high == 1:
             return SAVES_LITTLE
@@ -110,7 +111,7 @@ class Diagnosis:
 
     @property
     def fair(self) -> list[Gain]:
-        """Return what gains without giving up anybody, the best first; none of it is a change of machines."""
+        """Return the remedies that gain and use the data of all, without a change of machines, the best first."""
         able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
         enough = _FAIR * len(self.trace.workers)
         kept = [each for each in able if not each.fairness.given_up and each.fairness.effective >= enough]
@@ -164,11 +165,11 @@ class Diagnosis:
 
 
 def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnosis:
-    """Return what a trace loses, through whom, what helps, what that costs, and how surely. Raises FredError.
+    """Return the loss of a trace, its causes, and the remedies with their gains, costs and intervals. Raises FredError.
 
     Args:
         trace: compute times of four iterations or more, of two workers or more.
-        progress: told what is done, and the share of it that is.
+        progress: receives the name of each task, and the share that is done.
 
     >>> from fred.traces.reading import read
     >>> found = diagnose(read("example"))
@@ -187,16 +188,18 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     found = slowness(trace, counted, nodes_of(trace, iterations), told)
     surety, every = Surety(spells.find(spells.waiting(counted))), remedies.waiting_for_all(counted)
 
+    best = remedies.bound(counted)
+
     def gain(remedy: Remedy) -> Gain:
-        return Gain(remedy, surety.ratio(remedy.played, every.played), Fairness(remedy))
+        learns = best.played if remedy.kind in _LEARNING else None
+        return Gain(remedy, surety.ratio(remedy.played, every.played, learns), Fairness(remedy))
 
     gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
-    bound = gain(remedies.bound(counted))
-    return Diagnosis(trace, first, told, found, surety, every, gains, bound, _recommended(gains, surety))
+    return Diagnosis(trace, first, told, found, surety, every, gains, gain(best), _recommended(gains, surety))
 
 
 def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:
-    """Yield what may help, in the order of the table."""
+    """Yield all remedies that are tried, in the order of the table."""
     for slow in found.slow:
         yield from remedies.repaired(counted, slow.workers, slow.name)
     if len(found.slow) > 1:
@@ -224,7 +227,7 @@ def _ratio(found: Ratio) -> dict[str, Any]:
 
 
 def _rounded(number: float) -> int:
-    """Return two digits of a number of iterations, rounded up; 0 for what is not positive."""
+    """Return two digits of a number of iterations, rounded up; 0 if it is not positive."""
     if number <= 0:
         return 0
     digits = 10 ** max(0, math.floor(math.log10(number)) - 1)

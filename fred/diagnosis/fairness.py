@@ -1,4 +1,4 @@
-"""What a remedy costs: whose gradients it drops, how often, and of whose data the model so sees little.
+"""The cost of a remedy: the workers whose gradients it drops, and whose data so count for little.
 
 The effective number of workers is that of Kish's design effect, (sum of u)^2 / sum of u^2, with u the part of each worker's
 gradients that is used [Kish 1965, Survey Sampling]: 10 where ten workers count alike, 5 where five of them count for nothing.
@@ -16,10 +16,10 @@ RARE = 0.5  # likewise, below which its data count for little
 
 @dataclass(frozen=True, eq=False)
 class Fairness:
-    """Whose gradients a remedy uses.
+    """The part of each worker's gradients that a remedy uses.
 
     Args:
-        remedy: of which it is told.
+        remedy: that uses them.
 
     Two of four workers are always late:
 

@@ -61,7 +61,7 @@ def cluster_text(found: Diagnosis) -> str:
     """Return the file of the cluster.
 
     Args:
-        found: what the trace was found to say.
+        found: the findings about the trace.
     """
     trace = found.trace
     return written(
@@ -75,7 +75,7 @@ def scenario(found: Diagnosis) -> dict[str, Any]:
     """Return the remedies that change no machine as runs of a scenario, without anything to learn.
 
     Args:
-        found: what the trace was found to say.
+        found: the findings about the trace.
     """
     able = [found.every, *(each.remedy for each in found.gains)]
     runs = {name(each): _run(each.run) for each in able if each.run}
@@ -92,7 +92,7 @@ def scenario_text(found: Diagnosis) -> str:
     """Return the file of the scenario.
 
     Args:
-        found: what the trace was found to say.
+        found: the findings about the trace.
     """
     return written(
         scenario(found),

@@ -1,4 +1,4 @@
-"""What helps: ways of using the recorded rounds, each with what it comes to in the same rounds.
+"""Remedies: ways of using the recorded rounds, each with its throughput in the same rounds.
 
 | way            | a round                                                                                       |
 |----------------|-----------------------------------------------------------------------------------------------|
@@ -45,10 +45,10 @@ class Remedy:
     """A way of using the recorded rounds.
 
     Args:
-        name: what it is called, in words.
-        kind: `repair`, `remove`, `backup`, `deadline`, `rule`, `local`, `asynchronous`, or `all` and `bound`, with which
-            the others are compared.
-        played: what the rounds come to.
+        name: in words.
+        kind: `repair`, `remove`, `backup`, `deadline`, `rule`, `local` or `asynchronous`; `all` and `bound` are what
+            the others are compared with.
+        played: gradients and seconds of the rounds.
         used: the part of each worker's gradients that is used, relative to the worker with most [workers].
         taken: whose gradients each round takes [rounds, workers]; None where rounds drop none.
         run: a run of a scenario that does so; None where no scenario can.
@@ -63,7 +63,7 @@ class Remedy:
 
 
 def learning(iterations: int) -> int:
-    """Return how many of the first rounds only teach rules, and count for nobody.
+    """Return the number of first rounds that only train rules and do not count.
 
     Args:
         iterations: of the trace.
@@ -75,7 +75,7 @@ def learning(iterations: int) -> int:
 
 
 def waiting_for_all(seconds: Floats) -> Remedy:
-    """Return the way with which all others are compared.
+    """Return waiting for all, which the others are compared with.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -88,7 +88,7 @@ def waiting_for_all(seconds: Floats) -> Remedy:
 
 
 def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Remedy]:
-    """Yield what is gained where some workers are made as fast as the median worker of each round, and where they are removed.
+    """Yield two remedies: some workers become as fast as the median worker of each round; or they are removed.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -108,7 +108,7 @@ def repaired(seconds: Floats, workers: Sequence[int], name: str) -> Iterator[Rem
 
 
 def backups(seconds: Floats, number: int) -> Remedy:
-    """Return what a number of backup workers gains: each round ends when all but so many are done.
+    """Return a number of backup workers: each round ends when all but that many are done.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -151,7 +151,7 @@ def numbers_of_backups(seconds: Floats) -> list[int]:
 
 
 def local_steps(seconds: Floats, period: int) -> Remedy:
-    """Return what is gained where workers meet after several steps only: what is late in one round, others make up for.
+    """Return local steps: workers meet after several of them, so that a late step is made up for by quick ones.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -169,7 +169,7 @@ def local_steps(seconds: Floats, period: int) -> Remedy:
 
 
 def asynchronous(seconds: Floats) -> Remedy:
-    """Return what is gained where nobody waits: gradients are as many as workers can compute, and stale.
+    """Return asynchronous workers: none waits, and gradients are stale.
 
     Args:
         seconds: compute times, s [rounds, workers].
@@ -184,11 +184,11 @@ def asynchronous(seconds: Floats) -> Remedy:
 
 
 def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
-    """Return what a deadline gains that is, again and again, the best one of the rounds so far.
+    """Return a deadline: in each part of the record, the best one of the rounds before.
 
     Args:
         trace: all of its iterations.
-        progress: told what is done, and the share of it that is.
+        progress: receives the name of the task, and the share that is done.
     """
     rounds = _rolling(BestStaticDeadline(), trace, "deadline", progress)
     now = BestStaticDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
@@ -198,11 +198,11 @@ def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
 
 
 def rule(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
-    """Return what the rule `auto` gains, trained again whenever the rounds so far have doubled.
+    """Return the rule `auto`, trained again whenever the rounds so far have doubled.
 
     Args:
         trace: all of its iterations.
-        progress: told what is done, and the share of it that is.
+        progress: receives the name of the task, and the share that is done.
     """
     rounds = _rolling(rule_named(RULE), trace, RULE, progress)
     run = {"algorithm": {"name": "cutoff-sgd"}, "protocol": {"name": "cutoff", "rule": RULE}}
@@ -215,7 +215,7 @@ def bound(seconds: Floats) -> Remedy:
     Args:
         seconds: compute times, s [rounds, workers].
 
-    One gradient a second is too few to wait 3 s for the second worker, unless the other round makes so many less:
+    In the second round the first gradient alone is best, as three more seconds for the second one lower the rate:
 
         >>> bound(np.array([[1.0, 1.0, 1.0], [1.0, 4.0, 9.0]])).played.throughput()
         2.0
@@ -231,7 +231,7 @@ def bound(seconds: Floats) -> Remedy:
 
 
 def _rolling(rule: CutoffRule, trace: Trace, name: str, progress: Show) -> Rounds:
-    """Return what a rule comes to in the rounds that count, trained on all before whenever these have doubled."""
+    """Return the rounds that count under a rule, trained on all before whenever these have doubled."""
     first, parts = learning(trace.iterations), []
     origins = list(itertools.takewhile(lambda at: at < trace.iterations, (first * 2**power for power in itertools.count())))
     for number, (begin, end) in enumerate(itertools.pairwise([*origins, trace.iterations])):

@@ -1,8 +1,8 @@
-"""What is lost, and through whom: the time that rounds wait for the slowest, by worker, node, spell and part of the record.
+"""The loss and its causes: the time that rounds wait for the slowest, by worker, node, spell and part of the record.
 
 The loss is that against rounds in which all workers are as fast as the median one (`planning/attribution.py`). A worker, or a
 node, is named where it differs from the others for long: always, or in spells. Workers that are late by chance, each in
-turn, are not: nobody is at fault there.
+turn, are not named.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from fred.planning.attribution import COMPUTING, Attribution
 from fred.traces.trace import Trace
 
 PARTS = 4  # of the record, each with its own loss
-_MOST = 6  # who are named
+_MOST = 6  # workers and nodes that are named
 _SLOWER = 1.15  # times as slow as the median worker, from which on somebody is named
 _MOSTLY = 0.5  # of the loss, that somebody would cost alone: named even where others hide it
 _COSTS = 0.05  # of the loss, from which on somebody is named
@@ -66,7 +66,7 @@ class Slowness:
         parts: share of the time that is lost in each quarter of the record.
         spells: rounds of each spell in which waiting for all costs more than at other times.
         share: of the rounds, in such spells.
-        slow: who is slow, those who cost most first.
+        slow: slow workers and nodes, the most costly first.
         together: part of the loss that goes if all of them were as fast as the median worker.
     """
 
@@ -87,7 +87,7 @@ class Slowness:
 
 
 def slowness(trace: Trace, seconds: Floats, node_of: NDArray[np.int64], told: bool) -> Slowness:
-    """Return what recorded rounds lose, and through whom.
+    """Return the loss of recorded rounds, and its causes.
 
     Args:
         trace: for its names.
@@ -124,7 +124,7 @@ def _lost(seconds: Floats) -> float:
 
 
 def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list[Slow]:
-    """Return who is slow, those who would cost most alone first, and none by whom little is lost."""
+    """Return slow workers and nodes, those that would cost most alone first, without those that cost little."""
     if lost.slowdown - 1 < _NOTHING:
         return []
     found = _alike([*_nodes(trace, seconds, lost, told), *_workers(trace, seconds, lost)], trace, seconds, lost)

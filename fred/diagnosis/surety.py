@@ -1,16 +1,19 @@
-"""How surely recorded rounds tell what is gained in the long run: spells, not rounds, are the unit.
+"""Intervals of the gain in the long run: the unit of resampling is the spell, not the round.
 
-A cluster that is slow in spells shows a few of them in some hundred rounds, so what is uncertain is above all how large a share
-of the time they take. Spells begin and end at rates of their own: of k beginnings in T quick rounds the rate has the
-posterior Gamma(k + 1/2) / T [Jeffreys' prior], and likewise the rate of ends. Their ratio is the odds of slow to quick
-rounds; with equal numbers of beginnings and ends it is that of the record times an F distribution. A single spell so leaves
-the share nearly open, a change that does not end leaves it open altogether.
+A cluster that is slow in spells shows a few of them in some hundred rounds, so their share of the time is most uncertain.
+Spells begin and end at rates of their own: of k beginnings in T quick rounds the rate has the posterior Gamma(k + 1/2) / T
+[Jeffreys' prior], and likewise the rate of ends. Their ratio is the odds of slow to quick rounds. With equal numbers of
+beginnings and ends it is that of the record times an F distribution. A single spell leaves the share nearly open, a change
+that does not end leaves it open altogether.
 
 Within quick and slow rounds, blocks of about sqrt(rounds) are weighted at random, and so is each spell: the Bayesian
 bootstrap [Rubin 1981, Annals of Statistics 9(1)]. The interval is that of the quantiles. Odds and weights are spread a
 little wider than that, as few blocks and spells show too little of the spread.
 
-What an interval cannot know is what has never been recorded: without a spell it holds as long as none comes.
+A rule that learns is better in the long run than in the record. The upper bound limits how much: the interval of such a
+rule reaches further up, by a third of the distance to the bound.
+
+No interval knows events that were never recorded: without a spell it holds as long as none comes.
 """
 
 import itertools
@@ -28,13 +31,14 @@ from fred.prediction.intervals import FEWEST, Ratio
 
 _DRAWS = 2000
 _OUTSIDE = 0.05  # of the intervals do not hold the truth
-_WIDER = 1.1  # chosen on simulated traces (`studies/diagnosis`)
+_WIDER = 1.2  # deviations of odds, and of weights; chosen on simulated traces (`studies/diagnosis`)
+_NEARER = 1 / 3  # of the distance to the upper bound, which a rule that goes on learning may make up; likewise
 _PRIOR = 0.5  # beginnings, and ends, of spells
 _DIGITS = 9  # the last ones are the machine's
 
 
 class Played(NamedTuple):
-    """What recorded rounds come to in some way of using them; columns are what goes on at the same time, each at its pace.
+    """Gradients and seconds of recorded rounds in some way of using them; columns go on at the same time, each at its pace.
 
     >>> Played(np.full((2, 1), 4.0), np.array([[1.0], [3.0]])).throughput()
     2.0
@@ -58,7 +62,7 @@ class Surety:
     >>> every = Played(np.full((250, 1), 4.0), np.where(slow, 2.0, 1.0)[:, None])
     >>> repaired = Played(every.gradients, np.ones((250, 1)))
     >>> print(Surety(slow).ratio(repaired, every))
-    +20.0%, 95% interval +1.3% to +83.6%
+    +20.0%, 95% interval +1.0% to +87.0%
     """
 
     def __init__(self, slow: Bools):
@@ -69,12 +73,13 @@ class Surety:
         """Return how many spells there are, those included that began before the first round or go on after the last."""
         return sum(run.high for run in runs(self.slow))
 
-    def ratio(self, played: Played, other: Played) -> Ratio:
+    def ratio(self, played: Played, other: Played, bound: Played | None = None) -> Ratio:
         """Return how many times the throughput one has of the other, with its 95 % interval for the long run.
 
         Args:
-            played: what the rounds come to in one way.
-            other: and in the other, as many rounds.
+            played: the rounds in one way.
+            other: the rounds in the other way, as many.
+            bound: the upper bound of a way that goes on learning; None for one that learns nothing.
         """
         value = played.throughput() / other.throughput()
         if all(np.array_equal(own, others) for own, others in zip(played, other, strict=True)):
@@ -83,8 +88,9 @@ class Surety:
             return Ratio(value, 0.0, math.inf)
         logarithms = np.log(self._throughputs(played) / self._throughputs(other))
         ends = np.quantile(logarithms, (_OUTSIDE / 2, 1 - _OUTSIDE / 2))
-        low, high = (round(math.exp(float(end)), _DIGITS) for end in ends)
-        return Ratio(value, min(low, value), max(high, value))
+        room = bound.throughput() / played.throughput() if bound else 1.0
+        low, high = math.exp(float(ends[0])), math.exp(float(ends[1])) * max(room, 1.0) ** _NEARER
+        return Ratio(value, min(round(low, _DIGITS), value), max(round(high, _DIGITS), value))
 
     def _throughputs(self, played: Played) -> Floats:
         """Return the throughput by each of the drawn weights [draws]."""

@@ -27,10 +27,10 @@ class Table(NamedTuple):
 
 
 def of(found: Diagnosis) -> Iterator[Table]:
-    """Yield the tables: who is slow where anybody is, what helps, and of a few workers whose gradients are used.
+    """Yield the tables: slow workers and nodes, if there are any, and all remedies.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
     """
     if found.slowness.slow:
         yield _slow(found)

@@ -1,4 +1,4 @@
-"""The answer in sentences, with the trace's own names: what is lost, what helps, what that costs, how surely."""
+"""The answer in sentences, with the trace's own names."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     """Return the sentences below each heading.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
 
     >>> from fred.diagnosis.answer import diagnose
     >>> from fred.traces.trace import Trace
@@ -216,6 +216,6 @@ def lines(found: Diagnosis) -> Sequence[str]:
     """Return all sentences, each after its heading.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
     """
     return [line for heading, said in sections(found).items() for line in (heading, *said)]

@@ -1,4 +1,4 @@
-"""A diagnosis on one page: the sentences, the pictures, the tables. One file, without scripts, that asks nobody."""
+"""A diagnosis on one page: the sentences, the pictures, the tables. One file without scripts or links."""
 
 import base64
 import io
@@ -35,7 +35,7 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
     """Return a whole HTML file: the same text for the same trace.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
         more: sentences below further headings.
     """
     said = {**sections(found), **more}

@@ -1,4 +1,4 @@
-"""A diagnosis in pictures: who is slow when, what each remedy gains, and whose gradients are used."""
+"""A diagnosis in pictures: times by worker and iteration, gains of the remedies, and gradients that are used."""
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -18,7 +18,7 @@ def slow_when(found: Diagnosis) -> Picture:
     """Draw each worker's time relative to the median worker's, round by round, and the time that each round loses.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
     """
     seconds = found.trace.seconds
     relative = seconds / np.median(seconds, axis=1, keepdims=True)
@@ -54,7 +54,7 @@ def gains(found: Diagnosis) -> Picture:
     """Draw what each remedy gains over waiting for all, with its 95 % interval, and the upper bound.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
     """
     shown = found.gains[::-1]
     with style():
@@ -80,7 +80,7 @@ def used(found: Diagnosis) -> Picture:
     """Draw which part of each worker's gradients the recommended cutoff uses.
 
     Args:
-        found: what a trace was found to say.
+        found: the findings about a trace.
     """
     parts = found.recommended.remedy.used
     with style():
