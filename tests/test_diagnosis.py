@@ -203,6 +203,49 @@ class TestTheCommand:
         assert "is there already, and not what this command writes" in capsys.readouterr().err
 
 
+SMALL = """
+task: {data: {name: synthetic-classification, examples: 600, evaluation: 100, features: 8, classes: 4}, model: softmax}
+evaluate: {target_error: 0.5}
+"""
+
+
+def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fred.commands.diagnose_for.POINTS", 2)
+    monkeypatch.setattr("fred.commands.diagnose_for._KINDS", ("backup",))
+    monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
+    task, file, out = tmp_path / "task.yaml", tmp_path / "mine.csv", tmp_path / "out"
+    task.write_text(SMALL)
+    file.write_text(files.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
+    command = ["diagnose", str(file), "--for", str(task), "--seeds", "1", "--budget", "40", "--jobs", "1", "--out", str(out)]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((out / "diagnosis.json").read_text())
+    (first, second) = told["time_to_target"]["ranking"]
+    assert (first["run"], second["run"]) == ("1-backup-worker", "waiting-for-all")
+    assert first["median"] < second["median"] and first["points"] == 2
+    assert "1-backup-worker (learning_rate" in (out / "report.html").read_text()
+    assert {point.of for point in load(out / "scenario.yaml").points.values()} == {"1-backup-worker", "waiting-for-all"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["example", "--budget", "9"], "--budget is for runs to a target: give --for TASK"),
+        (["example", "--for", "digit"], "--for digit: expected digits, or a YAML file"),
+        (["example", "--for", "digits", "--seeds", "-1"], "--seeds -1: expected a number above 0"),
+        (["nowhere.csv"], "nowhere.csv"),
+        (["example", "--out", "file"], "--out file: expected a folder, and this is a file"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_and_leave_nothing(arguments, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    assert main(["diagnose", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 class TestTheStudy:
     def test_a_clusters_share_of_slow_rounds_is_about_what_it_was_drawn_with(self):
         cluster = Cluster(3)
