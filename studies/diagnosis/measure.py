@@ -11,8 +11,8 @@ from fred.traces.trace import Trace
 from studies.diagnosis.clusters import NODE_OF, WORKERS, Cluster
 
 FOUND = Path(__file__).parents[2] / "results" / "studies" / "diagnosis.csv"
-DEVELOPED, REPORTED = range(10), range(100, 108)  # seeds of clusters: chosen on, and reported on
-STEADY = range(200, 202)  # of clusters without spells
+DEVELOPED, REPORTED = range(16), range(300, 308)  # seeds of clusters: chosen on, and reported on
+STEADY = range(400, 402)  # of clusters without spells
 TRACES = 25  # of each cluster
 
 
