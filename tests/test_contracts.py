@@ -206,6 +206,7 @@ NEW = {  # kind -> file, class, its text, and what another class has in its plac
 }
 
 
+@pytest.mark.slow
 def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path):
     """In a copy of the project: a new entry's contract tests are found and pass, and those of one that breaks it fail."""
     for folder in ("fred", "tests"):

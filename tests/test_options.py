@@ -163,6 +163,7 @@ def params() -> str | None:
     return fred.run(fred.scenario(SETTINGS)).outcomes[0].params_digest
 
 
+@pytest.mark.slow
 def test_a_unit_with_another_value_is_another_unit(tmp_path):
     (unit,) = units_of(fred.scenario(SETTINGS))
     with jax.enable_x64(True):
@@ -170,6 +171,7 @@ def test_a_unit_with_another_value_is_another_unit(tmp_path):
     assert unit.identity != other.identity
 
 
+@pytest.mark.slow
 def test_a_value_that_changes_between_two_runs_of_a_process_takes_effect():
     """As if nothing had been computed before."""
     usual = params()

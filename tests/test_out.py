@@ -151,10 +151,10 @@ class TestFolders:
         assert {"comparison.csv", "throughput.svg"} <= {file.name for file in Path("compared").iterdir()}
 
     def test_what_a_fit_wrote_stays_whole(self, here):
-        assert main(["fit", "times.csv", "--out", "fitted"]) == 0
+        assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 0
         before = content(here)
         with full_disk():
-            assert main(["fit", "times.csv", "--out", "fitted"]) == 2
+            assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 2
         assert content(here) == before
 
     def test_a_scenario_begun_on_a_full_disk_is_not_there(self, here):

@@ -94,6 +94,7 @@ class TestWhatIsRun:
             _ = result.paired
 
 
+@pytest.mark.slow
 class TestInAFolder:
     def test_it_is_what_comes_out_in_memory_and_is_verified(self, scenario, tmp_path):
         result, here = fred.run(scenario, out=tmp_path / "out"), fred.run(scenario)

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
         return _CANNOT
     except FredError as error:
-        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()), *_remedy(error, arguments))), file=sys.stderr)
         return _CANNOT
     except MemoryError as error:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
@@ -81,6 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = interruption.exit_code()
         print(f"\nfred: {'; '.join(('interrupted', *interruption.said_by(error)))}", file=sys.stderr)
         return code
+
+
+def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
+    """Return the command that would work, where the error knows the options that it needs."""
+    fix: Sequence[str] = getattr(error, "fix", ())
+    if not fix:
+        return []
+    from fred.commands.suggestion import command
+
+    return [f"fred: this works: {command(arguments, fix)}"]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
-from fred.commands.plan_for_table import Answer
+from fred.commands.plan_for_table import Answer, Names
 from fred.diagnosis import files
 from fred.diagnosis.answer import Diagnosis
 from fred.diagnosis.remedies import Remedy
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
     result = plan_for.made(load(file), out, file, options.jobs)
     ranking = ranked(result, [Candidate(files.name(each), "") for each in tried], asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), _NO_NETWORK]
-    return Answer(found.trace.source, asking, ranking, None, {}, (), said, found.trace.workers)
+    return Answer(found.trace.source, asking, ranking, None, {}, (), said, Names((), ()))
 
 
 def _tried(found: Diagnosis) -> list[Remedy]:

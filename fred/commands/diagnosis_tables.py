@@ -21,8 +21,8 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
         out: the folder that holds all of it, if there is one.
     """
     console = Console(width=None if Console().is_terminal else 110)
-    for repair in found.trace.repairs:
-        console.print(f"mended: {repair}", highlight=False, markup=False)
+    for line in found.trace.said:
+        console.print(Text(line))
     more = {"How soon": sentences(answer)} if answer else {}
     for heading, lines in {**sections(found), **more}.items():
         console.print(Text(heading, style="bold"))

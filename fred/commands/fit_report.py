@@ -24,8 +24,8 @@ _FIRST = "# fitted to "  # by which the block is known: `Fitted.comments`
 def print_report(fitted: Fitted) -> None:
     """What the trace looks like, how well each candidate predicts it, and the block."""
     console = Console(width=None if Console().is_terminal else 140)
-    for repair in fitted.trace.repairs:
-        console.print(f"mended: {repair}", highlight=False, markup=False)
+    for line in fitted.trace.said:
+        console.print(line, highlight=False, markup=False)
     look = Table(title=fitted.trace.source, title_justify="left", title_style="bold", show_header=False)
     for name, value in _lines(fitted.description, fitted.trace.node_of is not None):
         look.add_row(name, value)
@@ -69,7 +69,10 @@ def as_json(fitted: Fitted) -> str:
     found = {
         "source": fitted.trace.source,
         "digest": fitted.trace.digest,
+        "notes": list(fitted.trace.notes),
         "repairs": list(fitted.trace.repairs),
+        "workers": list(fitted.trace.workers),
+        "nodes": list(fitted.trace.nodes),
         "description": asdict(fitted.description),
         "node_of": fitted.group_of.tolist(),
         "candidates": [

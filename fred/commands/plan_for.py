@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fred.cluster.cluster import Cluster
-from fred.commands.plan_for_table import Answer, as_json, print_answer
+from fred.commands.plan_for_table import Answer, Names, as_json, print_answer
 from fred.errors import FredError
 from fred.files import places
 from fred.outcomes.tables import Tables
@@ -113,7 +113,7 @@ class _Given:
     target: dict[str, float]
     budget: float | None
     doubts: tuple[str, ...]
-    names: tuple[str, ...]  # of the workers
+    names: Names
 
 
 def is_scenario(path: Path) -> bool:
@@ -131,7 +131,8 @@ def _of_scenario(options: argparse.Namespace) -> _Given:
     first, cluster = runs[0], runs[0].cluster
     task, target = question.of_run(first, str(options.source)) if options.task is None else (None, {})
     several = ("the scenario's runs have several clusters: this is about the first one's",)
-    names = tuple(map(str, range(cluster.size)))
+    sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
+    names = Names(*(tuple(f"{what} {number}" for number in range(size)) for what, size in sizes.items()))
     about = f"{options.source}: {cluster.size} workers"
     said = several if any(run.cluster != cluster for run in runs) else ()
     return _Given(about, cluster, task, target, first.stop.seconds, said, names)

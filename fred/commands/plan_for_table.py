@@ -28,6 +28,14 @@ _OF_THE_LOST = (
 
 
 @dataclass(frozen=True)
+class Names:
+    """What a sentence calls the workers and nodes of `lost`, in the order of their numbers."""
+
+    workers: Sequence[str]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Answer:
     """All that a plan came to.
 
@@ -39,7 +47,7 @@ class Answer:
         cannot: why systems were not tried, by name.
         others: algorithms of FRED's that were not considered.
         doubts: what speaks against the answer, in words.
-        names: of the workers, in the order of their numbers in `lost`.
+        names: of workers and nodes.
     """
 
     about: str
@@ -49,7 +57,7 @@ class Answer:
     cannot: Mapping[str, str]
     others: Sequence[str]
     doubts: Sequence[str]
-    names: Sequence[str]
+    names: Names
 
     @property
     def sentence(self) -> str:
@@ -147,11 +155,12 @@ def ranking_json(answer: Answer) -> dict[str, Any]:
     return {**asked, **found, "doubts": list(answer.doubts)}
 
 
-def _lost_json(lost: Attribution, names: Sequence[str]) -> dict[str, Any]:
+def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
     return {
         **{"slowdown": lost.slowdown, "lasting": lost.lasting, "network": lost.network, "phases": lost.of_phases},
-        **{"workers": dict(zip(names, lost.of_workers.tolist(), strict=True)), "nodes": lost.of_nodes.tolist()},
-        **{"worst": [names[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
+        **{"workers": dict(zip(names.workers, lost.of_workers.tolist(), strict=True))},
+        **{"nodes": dict(zip(names.nodes, lost.of_nodes.tolist(), strict=True))},
+        **{"worst": [names.workers[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
     }
 
 
@@ -169,17 +178,17 @@ def _lost(lost: Attribution, answer: Answer) -> Table:
     return table
 
 
-def _rows(lost: Attribution, names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+def _rows(lost: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
     yield "all workers", lost.slowdown, math.nan
     yield "what of it lasts: each as slow as it mostly is", lost.lasting, math.nan
-    named = ", ".join(names[worker] for worker in lost.worst[:_SHOWN])
+    named = ", ".join(names.workers[worker] for worker in lost.worst[:_SHOWN])
     more = ", ..." if len(lost.worst) > _SHOWN else ""
     yield f"the worst {WORST:.0%} of the workers: {named}{more}", math.nan, lost.share_of_worst
     for worker in _largest(lost.of_workers.tolist()):
-        yield f"worker {names[worker]}", float(lost.of_workers[worker]), lost.share([worker])
+        yield names.workers[worker], float(lost.of_workers[worker]), lost.share([worker])
     if len(lost.of_nodes) > 1:
         for node in _largest(lost.of_nodes.tolist()):
-            yield f"node {node}", float(lost.of_nodes[node]), lost.share_of_nodes[node]
+            yield names.nodes[node], float(lost.of_nodes[node]), lost.share_of_nodes[node]
     if len(lost.phases) > 1:
         for name, slowdown in lost.of_phases.items():
             yield name, slowdown, math.nan

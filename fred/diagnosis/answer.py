@@ -119,12 +119,14 @@ class Diagnosis:
 
     def json(self) -> dict[str, Any]:
         """Return all of it as a JSON object; an interval is null where there are too few rounds for one."""
-        about = {"trace": self.trace.source, "digest": self.trace.digest, "repairs": list(self.trace.repairs)}
+        about = {"trace": self.trace.source, "digest": self.trace.digest}
+        read = {"notes": list(self.trace.notes), "repairs": list(self.trace.repairs)}
         size = {"iterations": self.trace.iterations, "workers": len(self.trace.workers), "learning": self.first}
         found, lost = self.recommended, self.slowness
         every = self.every.played.throughput()
         return {
             **about,
+            **read,
             **size,
             "rounds": self.rounds,
             "verdict": {

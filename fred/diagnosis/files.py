@@ -32,10 +32,11 @@ def trace_text(trace: Trace) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     nodes = [] if trace.node_of is None else ["node"]
+    names = None if trace.node_of is None else [_node(trace, int(number)) for number in trace.node_of]
     rows.writerow(["iteration", "worker", "seconds", *nodes])
     for iteration, times in enumerate(trace.seconds.tolist()):
         for worker, (own, seconds) in enumerate(zip(trace.workers, times, strict=True)):
-            node = [] if trace.node_of is None else [int(trace.node_of[worker])]
+            node = [] if names is None else [names[worker]]
             rows.writerow([iteration, own, repr(seconds), *node])
     return text.getvalue()
 
@@ -99,6 +100,10 @@ def scenario_text(found: Diagnosis) -> str:
         f"{FIRST} {found.trace.source}`: as many gradients as were recorded, in every way that changes no machine.",
         "Look for: gradients per second. `fred run` runs it; with a `task` it learns.",
     )
+
+
+def _node(trace: Trace, number: int) -> str:
+    return trace.nodes[number] if trace.nodes else str(number)
 
 
 def name(remedy: Remedy) -> str:

@@ -1,38 +1,10 @@
-"""What a trace calls its workers and nodes."""
+"""Several workers of a trace in a sentence, by the trace's own names."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from fred.traces.trace import Trace
-
-
-def worker(trace: Trace, number: int) -> str:
-    """Return what a sentence calls a worker: its name, or `worker 7` where that is a number.
-
-    Args:
-        trace: of the cluster.
-        number: of the worker, from 0.
-
-    >>> trace = Trace(np.ones((1, 2)), ("7", "gpu-b"))
-    >>> worker(trace, 0), worker(trace, 1)
-    ('worker 7', 'gpu-b')
-    """
-    name = trace.workers[number]
-    return f"worker {name}" if name.isdecimal() else name
-
-
-def node(trace: Trace, number: int) -> str:
-    """Return what a sentence calls a node.
-
-    Args:
-        trace: of the cluster.
-        number: of the node, from 0.
-
-    >>> node(Trace(np.ones((1, 2)), ("left", "right"), node_of=np.array([0, 1])), 1)
-    'node 1'
-    """
-    return f"node {number}"
 
 
 def several(trace: Trace, numbers: Sequence[int]) -> str:
@@ -49,9 +21,9 @@ def several(trace: Trace, numbers: Sequence[int]) -> str:
     if trace.node_of is not None and len(numbers) > 1:
         own = np.unique(trace.node_of[list(numbers)])
         if len(own) == 1 and (trace.node_of == own[0]).sum() == len(numbers):
-            return node(trace, int(own[0]))
+            return trace.node(int(own[0]))
     names = [trace.workers[number] for number in numbers]
-    return worker(trace, numbers[0]) if len(names) == 1 else f"{'workers ' if names[0].isdecimal() else ''}{some(names)}"
+    return trace.worker(numbers[0]) if len(names) == 1 else f"{'workers ' if names[0].isdecimal() else ''}{some(names)}"
 
 
 def some(names: Sequence[str], most: int = 6) -> str:

@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.diagnosis import spells
-from fred.diagnosis.names import node as name_of_node
 from fred.diagnosis.names import several
-from fred.diagnosis.names import worker as name_of_worker
 from fred.diagnosis.spells import Floats
 from fred.planning.attribution import COMPUTING, Attribution
 from fred.traces.trace import Trace
@@ -145,7 +143,7 @@ def _nodes(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> Iter
     for number in range(int(lost.node_of.max()) + 1):
         own = np.flatnonzero(lost.node_of == number).tolist()
         if 1 < len(own) < seconds.shape[1] and (pattern := _pattern(_level(seconds, own), _first(trace, seconds))):
-            name = name_of_node(trace, number) if told else f"{several(trace, own)} (slow together)"
+            name = trace.node(number) if told else f"{several(trace, own)} (slow together)"
             yield Slow(name, tuple(own), *pattern, float(lost.of_nodes[number]), lost.share(own))
 
 
@@ -159,7 +157,7 @@ def _workers(trace: Trace, seconds: Floats, lost: Attribution) -> Iterator[Slow]
         if pattern is None and alone - 1 > _BY_CHANCE * usual and share > _COSTS:
             pattern = _rarely(level)
         if pattern is not None:
-            yield Slow(name_of_worker(trace, worker), (worker,), *pattern, alone, share)
+            yield Slow(trace.worker(worker), (worker,), *pattern, alone, share)
 
 
 def _alike(found: list[Slow], trace: Trace, seconds: Floats, lost: Attribution) -> list[Slow]:

@@ -134,7 +134,12 @@ class Comparison:
 
     def json(self) -> str:
         """All of it as one JSON object; an interval is null where there are too few rounds for one."""
-        about = {"trace": self.trace.source, "digest": self.trace.digest, "repairs": self.trace.repairs}
+        about = {
+            "trace": self.trace.source,
+            "digest": self.trace.digest,
+            "notes": self.trace.notes,
+            "repairs": self.trace.repairs,
+        }
         settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}
         rules = {
             name: summary | {f"against_{other}": _told(by[name]) for other, by in self.against.items()}
