@@ -85,6 +85,20 @@ class TestOneWorkerThatIsAlwaysSlow:
         assert {each.ratio.value for each in found.gains if each.remedy.kind in ("rule", "local", "asynchronous")} == {1.0}
 
 
+class TestWhoIsNamed:
+    def test_two_that_are_slow_at_once_are_named_though_neither_alone_would_help(self):
+        seconds = np.ones((100, 6))
+        seconds[30:60, :2] = 4.0
+        lost = diagnose(trace(seconds)).slowness
+        assert {each.name for each in lost.slow} <= {"m0", "m1", "m0 and m1 (slow together)"} and lost.together == 1.0
+        assert {worker for each in lost.slow for worker in each.workers} == {0, 1}
+
+    @pytest.mark.parametrize("iterations", [8, 9, 40])
+    def test_nobody_is_named_where_times_are_chance(self, iterations):
+        times = np.random.default_rng(iterations).integers(1, 3, (iterations, 40))
+        assert diagnose(trace(times.astype(float))).slowness.slow == ()
+
+
 class TestFiveOfTenMachines:
     def test_a_rule_that_takes_the_same_five_gives_up_the_others(self):
         seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
@@ -152,8 +166,8 @@ def test_few_iterations_give_no_verdict_and_say_how_many_would():
 
 
 def test_too_few_iterations_are_refused():
-    with pytest.raises(FredError, match="has 3 iterations of 2 workers; expected 4 iterations or more"):
-        diagnose(trace(np.ones((3, 2))))
+    with pytest.raises(FredError, match="has 7 iterations of 2 workers; expected 8 iterations or more"):
+        diagnose(trace(np.ones((7, 2))))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from fred.prediction.intervals import Ratio
 from fred.process.progress import Show
 from fred.traces.trace import Trace
 
-FEWEST = 4  # iterations that can be looked at
+FEWEST = 8  # iterations that can be looked at
 ENOUGH = 100  # rounds, from which on a verdict is given
 QUIET = 1000  # rounds without a spell, from which on none is expected: with 95 % they begin in fewer than 3 of so many
 LITTLE = 1.05  # times the throughput: less is little
@@ -170,7 +170,7 @@ def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnos
     """Return the loss of a trace, its causes, and the remedies with their gains, costs and intervals. Raises FredError.
 
     Args:
-        trace: compute times of four iterations or more, of two workers or more.
+        trace: compute times of eight iterations or more, of two workers or more.
         progress: receives the name of each task, and the share that is done.
 
     >>> from fred.traces.reading import read

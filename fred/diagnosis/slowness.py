@@ -135,7 +135,7 @@ def _named(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> list
         if max(each.lost, more) >= _COSTS or each.alone - 1 >= _MOSTLY * (lost.slowdown - 1):
             named.append(each)
             everybody += each.workers
-    return named
+    return named if everybody and lost.share(everybody) >= _COSTS else []
 
 
 def _nodes(trace: Trace, seconds: Floats, lost: Attribution, told: bool) -> Iterator[Slow]:

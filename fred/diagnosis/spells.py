@@ -68,7 +68,8 @@ def find(series: Floats) -> Bools:
     if not 0 < share < 1 or _apart(smooth, high) < _APART:
         return none
     clear = _explained(smooth, high) >= _OF_THE_SMOOTHED or _explained(inner, high) >= _EXPLAINED
-    return _lasting(high) if clear else none
+    lasting = _lasting(high) if clear else none
+    return none if lasting.all() else lasting
 
 
 def runs(high: Bools) -> list[Run]:
