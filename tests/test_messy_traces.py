@@ -173,6 +173,7 @@ def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_ste
         ("{", "it is not JSON"),
         ('{"a": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
         ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\); call"),
+        (f'[{{"ph": "X", "name": "ProfilerStep#1", "ts": 1, "dur": {"9" * 400}}}]', "no step is marked"),
     ],
 )
 def test_what_no_profiler_wrote_is_refused(tmp_path, content, message):

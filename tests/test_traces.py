@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fred.cluster.recorded import Recorded
+from fred.commands.cli import main
 from fred.commands.trace_options import add_options, from_options
 from fred.errors import FredError
 from fred.traces.reading import read
@@ -188,6 +189,8 @@ GAPS = "step,a_s,b_s,c_s\n0,1,2,4\n1,3,,9\n2,5,,7\n"
         (LONG, {"mend": "drop", "longest": 4}, [[1.5, 2.5]], "trace.csv:5: iteration 1, worker b: found 4.5 s; .*up to 4 s", "1 imp"),
         ("step,rank,type,ms\n0,a,x,1000\n0,a,y,-1\n0,b,x,2500\n1,a,x,3500\n1,b,x,4500\n", {"mend": "drop"}, [[3.5, 4.5]],
          "found -0.001 s", "1 impossible time"),
+        ("step,rank,type,start_s,end_s\n0,a,x,0,1\n0,a,y,inf,inf\n0,b,x,0,2\n1,a,x,3,6\n1,a,y,4,6.5\n1,b,x,3,7.5\n", {"mend": "drop"},
+         [[3.5, 4.5]], "no time for iteration 0, worker a", "1 iteration of 2 left out"),
         (LONG.replace("1,a,3.5", ",a,3.5"), {"mend": "drop"}, [[1.5, 2.5]], "trace.csv:4: nothing in column `iteration`", "1 iteration of 2"),
         (LONG.replace("1,a,3.5", "1, ,3.5"), {"mend": "drop"}, [[1.5, 2.5]], "trace.csv:4: nothing in column `worker`", "1 iteration of 2"),
     ],
@@ -290,6 +293,18 @@ def test_packed_tables_and_lines_of_json_are_read_alike(tmp_path):
         with pytest.raises(FredError, match=rf"{name}( is empty)?") as error:
             read(tmp_path / name)
         assert "secret" not in str(error.value)
+
+
+def test_a_command_is_said_to_work_only_if_it_does(tmp_path, capsys):
+    for last, said in (("2500", "this works"), ("soon", "")):
+        path = written(tmp_path, f"step,rank,duration\n0,0,1500\n0,1,{last}\n")
+        assert main(["fit", str(path)]) == 2
+        assert (f"fred: {said}: fred fit {path} --unit ms" in capsys.readouterr().err) == bool(said)
+    path = written(tmp_path, "step,rank,duration\n0,0,1500\n1,1,2500\n")
+    assert main(["fit", str(path), "--columns", "node=FILE", "--unit", "s", "--mend", "drop"]) == 2
+    assert "no iteration has all times" in capsys.readouterr().err
+    assert main(["fit", str(path), "--columns", "node=FILE", "--uni=s"]) == 2
+    assert capsys.readouterr().err.endswith(f"fred: this works: fred fit {path} --columns node=FILE --uni=s --mend fill\n")
 
 
 def test_a_digest_is_of_the_numbers_alone(tmp_path):

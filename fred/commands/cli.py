@@ -90,7 +90,7 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
         return []
     from fred.commands.suggestion import command
 
-    return [f"fred: this works: {command(arguments, fix)}"]
+    return [f"fred: {'this works' if getattr(error, 'works', False) else 'next'}: {command(arguments, fix)}"]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -102,7 +102,7 @@ def _events(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
 def _lasts(event: Mapping[str, Any]) -> bool:
     try:
         return math.isfinite(float(event["ts"])) and 0 <= float(event["dur"]) < math.inf
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False
 
 

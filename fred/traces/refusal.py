@@ -16,6 +16,7 @@ class UnclearTraceError(FredError):
     Args:
         problems: what is unclear, a sentence each.
         remedies: the options of `read` that would do, the most probable first.
+        works: whether the first remedy was tried and leads to a trace.
 
     `options` is the first remedy, `fix` the same as words of a command line. The program prints the whole command.
 
@@ -23,9 +24,9 @@ class UnclearTraceError(FredError):
     ('--columns', 'iteration=it', '--unit', 'ms')
     """
 
-    def __init__(self, *problems: str, remedies: Sequence[Options]):
+    def __init__(self, *problems: str, remedies: Sequence[Options], works: bool = False):
         super().__init__(*problems)
-        self.remedies = remedies
+        self.remedies, self.works = remedies, works
 
     @property
     def options(self) -> Options:
@@ -52,9 +53,10 @@ def answered(attempt: Callable[[Options], T], given: Options) -> T:
     try:
         return attempt(given)
     except UnclearTraceError as error:
-        problems, options = _way(attempt, error, given, _MOST) or (error.args, merged(given, error.options))
+        found = _way(attempt, error, given, _MOST)
+        problems, options = found or (error.args, merged(given, error.options))
         new = {name: value for name, value in options.items() if given.get(name) != value}
-        raise UnclearTraceError(*problems, remedies=[new]) from None
+        raise UnclearTraceError(*problems, remedies=[new], works=found is not None) from None
 
 
 def _way(

@@ -233,9 +233,9 @@ class _Long:
         np.minimum.at(shortest, of, seconds)  # NaN where one is missing
         if "start" in self.roles.columns:
             start = self._in_seconds(self.roles.get("start"))
-            start = start - np.nanmin(start)
-            known = ~np.isnan(seconds) & ~np.isnan(start)
-            whole = busy(of[known], start[known], start[known] + np.maximum(seconds[known], 0), number)
+            known = np.isfinite(seconds) & np.isfinite(start)
+            begin = start[known] - start[known].min(initial=np.inf)
+            whole = busy(of[known], begin, begin + np.maximum(seconds[known], 0), number)
             self.notes.append("operations: the time in which at least one ran")
             shortest[of[~known]] = np.nan
         else:
