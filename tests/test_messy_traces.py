@@ -1,6 +1,5 @@
 """Traces as people have them: one refusal with the command that works, then an answer from the times that were recorded."""
 
-import argparse
 import gzip
 import json
 import re
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fred.commands import plan, plan_for
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.specification.loading import scenario
@@ -263,15 +261,16 @@ def test_a_column_that_tells_rows_of_one_worker_apart_is_proposed(tmp_path):
     np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
 
 
-def test_a_plan_by_tasks_takes_the_same_files_and_names(tmp_path):
-    parser = argparse.ArgumentParser()
-    plan.add_options(parser)
+def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path, capsys):
     files = [str(path) for path in a_file_for_each_day(tmp_path)]
-    given = plan_for._of_trace(parser.parse_args([*files, "--columns", "iteration=FILE+global_step", "--for", "digits"]))
-    assert given.cluster.nodes == (2, 2, 2)
-    assert given.names.workers[:2] == ("rank0", "rank1")
-    assert given.names.nodes == NODES
-    assert "read: times in ms, as `duration_ms` says" in given.doubts
+    out = tmp_path / "out"
+    assert main(["diagnose", *files, "--columns", "iteration=FILE+global_step", "--json", "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["remedies"][-1]["used"])[:2] == ["rank0", "rank1"]
+    assert "times in ms, as `duration_ms` says" in told["notes"]
+    again = read(out / "trace.csv")
+    assert again.nodes == NODES and again.workers[:2] == ("rank0", "rank1")
+    np.testing.assert_allclose(again.seconds, SECONDS, rtol=1e-6)
 
 
 def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):

@@ -22,6 +22,7 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "diagnose": ("fred.commands.diagnose", "say what a cluster loses to slow workers, and what helps, from a recorded trace"),
     "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
     "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),

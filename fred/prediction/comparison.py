@@ -205,24 +205,6 @@ def tried(
     return {name: rounds[name] for name in rules}
 
 
-def chosen_anew(seconds: NDArray[np.float64], count: int, progress: Show = lambda what, share: None) -> Ratio | None:
-    """What the rule that users should name wins over always waiting for `count` workers, in gradients per second.
-
-    It learns from the first half of `seconds` [iterations, workers], and both are run in closed loop on the second. None if
-    these are too few rounds.
-    """
-    first, second = np.array_split(seconds, 2)
-    node_of = find_groups(first)
-    try:
-        auto = closed_loop.warmed_up(rule_named(_CHOOSES), closed_loop.WARM_UP).trained(
-            first, node_of, partial(progress, _CHOOSES)
-        )
-        chosen = closed_loop.run(auto, second, node_of, progress=partial(progress, _CHOOSES))
-        return ratio(chosen, closed_loop.run(StaticCutoff(workers=count), second, node_of))
-    except ValueError:
-        return None
-
-
 def rule_named(name: str) -> CutoffRule:
     """The rule that the command line calls so, as yet untrained. Raises FredError."""
     head, _, number = name.partition(":")
