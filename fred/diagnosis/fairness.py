@@ -23,6 +23,7 @@ class Fairness:
 
     Two of four workers are always late:
 
+        >>> import numpy as np
         >>> from fred.diagnosis.remedies import backups
         >>> found = Fairness(backups(np.tile([1.0, 1.1, 5.0, 6.0], (9, 1)), 2))
         >>> found.effective, found.given_up, found.same, found.dropped

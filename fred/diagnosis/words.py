@@ -19,6 +19,7 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
     Args:
         found: the findings about a trace.
 
+    >>> import numpy as np
     >>> from fred.diagnosis.answer import diagnose
     >>> from fred.traces.trace import Trace
     >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (200, 1))
