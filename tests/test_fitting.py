@@ -129,6 +129,7 @@ def test_a_worker_that_drifts_and_a_daily_cycle_are_told_by_their_shape():
     assert day.slowdown == pytest.approx(2.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_noise_that_persists_is_neither_spells_nor_a_wave():
     noise = [
         {"name": "persistent-noise", "deviation": 0.08, "persistence": 0.9, "every": 0.35},
@@ -158,7 +159,7 @@ def test_a_single_worker_that_wanders_has_noise_of_its_own():
     assert wanders.persistence == pytest.approx(0.9, abs=0.06)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_heavy_tails_and_traces_of_chance_have_no_regimes(seed):
     rng = np.random.default_rng(seed)
     for seconds in (rng.lognormal(sigma=0.3, size=(200, 10)), 1 + rng.pareto(2.2, size=(200, 10))):
@@ -275,7 +276,7 @@ def test_rounds_are_simulated_as_the_protocol_records_them():
     assert (behaviour.simulated(cluster, 50) == run_times(cluster, 50)).all()
 
 
-@pytest.mark.parametrize("shape", [(8, 2), (9, 1), (40, 1), (12, 100)])
+@pytest.mark.parametrize("shape", [(8, 2), (9, 1), (40, 1), pytest.param((12, 100), marks=pytest.mark.slow)])
 def test_small_traces_are_fitted_without_complaint(shape, recwarn):
     fitted = fit(trace(np.random.default_rng(0).lognormal(size=shape)))
     assert fitted.block.options["workers"] == shape[1]

@@ -1,4 +1,4 @@
-"""`fred fit`: from a trace to who is slow, and to a cluster that behaves like it."""
+"""`fred fit`: name the slow workers of a trace, and write a cluster that behaves like it."""
 
 import argparse
 from pathlib import Path
@@ -34,6 +34,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(options: argparse.Namespace) -> dict[str, Any]:
-    """How a cluster names the times of this trace, from wherever its file is."""
+    """Return the options by which a cluster, in any folder, reads this trace."""
     file = str(options.trace)
     return {"file": file if file == EXAMPLE else str(options.trace.resolve()), **trace_options.reading(options)}

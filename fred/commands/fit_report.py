@@ -20,7 +20,7 @@ _MOST_OUTSIDE = 5  # measures outside the intervals that the table lists
 
 
 def print_report(fitted: Fitted) -> None:
-    """Print whether the cluster is like the trace and who is slow, in sentences; then tables, and the block."""
+    """Print the verdict and the slow workers in sentences; then tables, and the block."""
     for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost):
         print(line)
     for repair in fitted.trace.repairs:
@@ -69,7 +69,7 @@ def _tried(tried: Sequence[Candidate]) -> Table:
 
 
 def as_json(fitted: Fitted) -> str:
-    """The same for programs; what is not a finite number is null."""
+    """Return the same for programs; numbers that are not finite are null."""
     found = {
         "verdict": fitted.verdict,
         "sentences": fitted.sentences,

@@ -1,4 +1,4 @@
-"""What a fitted cluster is judged by: arrivals, backup workers, and rules for the cutoff, each by the trace's own interval.
+"""Judge a cluster by its use: arrivals, backup workers and rules for the cutoff, each by the trace's own interval.
 
 Intervals are 95 %: blocks of successive rounds are resampled in a circle [Politis & Romano 1992], as long as what slows the
 cluster down lasts (`fred/prediction/intervals.py`); the interval is Student's, of the logarithm, with as many values as there
@@ -17,7 +17,7 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Loads, NodeOf
 from fred.cluster.durations import NANOSECONDS, durations
 from fred.fitting.description import Matrix
-from fred.prediction.closed_loop import run
+from fred.prediction.closed_loop import Rounds, run
 from fred.prediction.contract import CutoffRule
 from fred.prediction.deadlines import MADDeadline
 from fred.prediction.empirical import Empirical
@@ -29,11 +29,12 @@ _SEED = 0
 _MOST_GRADIENTS = 300_000  # simulated: a second or two
 _TIMES = 20  # as many rounds as the trace has, if these are not too many
 _FAR = 0.1  # outside, after a few rounds: no more are needed
-_MOST_RULED = 2_000  # rounds in which the rules are tried
+_MOST_RULED = 1_200  # rounds in which the rules are tried
 _FEWEST_ROUNDS = 100
 _WARM_UP = 20  # rounds, or a quarter of them
 _RESAMPLES = 1_000
 _BLOCKS = 4  # at least
+_SPELLS = 2  # times the length for independent values: spells of 15 to 60 rounds need it
 _NEGLIGIBLE = 0.01  # relative; less than that is no matter, however surely it is known
 
 
@@ -49,12 +50,12 @@ class Measure:
 
     @property
     def inside(self) -> bool:
-        """Whether the cluster's is in the trace's interval, or off by no more than 1 %."""
+        """Return True if the cluster's is in the trace's interval, or off by 1 % at most."""
         return self.low <= self.cluster <= self.high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
 
     @property
     def beyond(self) -> float:
-        """How far the cluster's is outside the interval, relative; 0 inside."""
+        """Return how far the cluster's is outside the interval, relative; 0 inside."""
         return 0.0 if self.inside else max(self.low / self.cluster, self.cluster / self.high) - 1
 
     def __str__(self) -> str:
@@ -81,13 +82,13 @@ class Behaviour:
 
     @property
     def holds(self) -> bool:
-        """Whether all are inside."""
+        """Return True if all are inside."""
         return not self.outside
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a trace says of itself: measure by measure its value and its interval."""
+    """The measures of a trace: values and 95 % intervals."""
 
     rounds: int
     names: tuple[str, ...]
@@ -102,9 +103,12 @@ class Known:
             cluster: of which compute times, speeds and contention count, and the network does not.
         """
         rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
-        first = self.compare(simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS)), cluster.node_of)
-        far = any(measure.beyond > _FAR for measure in first.measures)
-        return first if far else self.compare(simulated(cluster, rounds), cluster.node_of)
+        times = simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
+        arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
+        low, high = (ends[: len(arrivals)] for ends in (self.low, self.high))
+        if (arrivals < low / (1 + _FAR)).any() or (arrivals > high * (1 + _FAR)).any():
+            return self.compare(times, cluster.node_of)
+        return self.compare(simulated(cluster, rounds), cluster.node_of)
 
     def compare(self, seconds: Matrix, node_of: NodeOf) -> Behaviour:
         """Measure other run-times of as many workers.
@@ -113,7 +117,7 @@ class Known:
             seconds: run-times, s [rounds, workers].
             node_of: the node of each worker, by number from 0 [workers].
         """
-        values = np.concatenate([_ratios(part) for part in _sums(seconds, node_of)])
+        values = np.concatenate([_ratios(part) for part in _sums(seconds, node_of, self.rounds)])
         columns = self.names, self.values.tolist(), self.low.tolist(), self.high.tolist(), values.tolist()
         measures = [Measure(*row) for row in zip(*columns, strict=True)]
         backups = seconds.shape[1] // 2
@@ -136,7 +140,7 @@ def known(seconds: Matrix, node_of: NodeOf) -> Known:
         ('the gain of 1 backup worker', 2.8)
     """
     workers = seconds.shape[1]
-    sums = _sums(seconds, node_of)
+    sums = _sums(seconds, node_of, len(seconds))
     lows, highs = zip(*(interval(part) for part in sums), strict=True)
     backups = workers // 2
     names = [f"the mean of arrival {k} of {workers}" for k in range(workers - backups, workers + 1)]
@@ -167,16 +171,19 @@ def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
     return times / NANOSECONDS
 
 
-def _sums(seconds: Matrix, node_of: NodeOf) -> list[NDArray[np.float64]]:
-    """Of each round, what is divided by what, for measures that have the same rounds: [2, rounds, measures] each."""
+def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.float64]]:
+    """Return numerators and denominators by round, for measures that have the same rounds: [2, rounds, measures] each."""
     ordered = np.sort(seconds, axis=1)
     backups = seconds.shape[1] // 2
     late = ordered[:, seconds.shape[1] - backups - 1 :]
     slowest = np.broadcast_to(ordered[:, -1:], (len(ordered), backups))
     arrivals = np.stack([late, np.ones_like(late)])
     gains = np.stack([slowest, late[:, -2::-1]])
-    warm_up = min(_WARM_UP, len(seconds) // 4)
-    played = [run(rule, seconds[:_MOST_RULED], node_of, warm_up) for rule in RULES.values()]
+    episode = min(episode, _MOST_RULED)
+    warm_up = min(_WARM_UP, episode // 4)
+    count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # a rule begins again as often as in the trace
+    parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
+    played = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
     rules = np.stack([np.stack([each.cutoff, each.time / NANOSECONDS]) for each in played], axis=2)
     return [arrivals, gains, rules.astype(np.float64)]
 
@@ -190,7 +197,7 @@ def interval(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     """Return the ends of the 95 % intervals of ratios of sums over rounds, [measures] each.
 
     Args:
-        sums: what is divided by what, in each round [2, rounds, measures].
+        sums: numerators and denominators of each round [2, rounds, measures].
 
     >>> low, high = interval(np.stack([np.arange(1.0, 17.0), np.ones(16)])[:, :, None])
     >>> low.round(1).tolist(), high.round(1).tolist()
@@ -201,7 +208,8 @@ def interval(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
         return np.zeros(measures), np.full(measures, math.inf)
     shares = sums / sums.sum(1, keepdims=True)
     moved = shares[0] - shares[1]
-    length = max(_length(moved[:, column]) for column in {0, measures // 2, measures - 1})
+    lengths = [_length(moved[:, column]) for column in {0, measures // 2, measures - 1}]
+    length = max(1, min(_SPELLS * max(lengths), rounds // _BLOCKS))
     blocks = rounds // length
     starts = np.random.default_rng(_SEED).integers(rounds, size=(_RESAMPLES, blocks))
     ends = np.pad(np.cumsum(np.concatenate((sums, sums), axis=1), axis=1), ((0, 0), (1, 0), (0, 0)))

@@ -35,7 +35,7 @@ class Description:
 
     @property
     def cost(self) -> str:
-        """What waiting for all costs, in a sentence."""
+        """Return the cost of waiting for all, in words."""
         cutoff = f"Always waiting for {self.best_static} of {self.workers}: {self.static_speedup:.2f} times the throughput"
         best = f"with each round's best number: {self.oracle_speedup:.2f} times"
         return f"Waiting for all costs {self.lost_waiting:.1%} of the time. {cutoff}; {best}."

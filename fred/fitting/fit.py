@@ -31,7 +31,7 @@ class Candidate:
     """A cluster that was tried.
 
     Args:
-        name: what it consists of.
+        name: its parts.
         block: the cluster; of the trace itself, its times as they were recorded.
         behaviour: beside the trace's.
         model: None for the trace itself.
@@ -45,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Fitted:
-    """All there is to say about a trace.
+    """The findings about a trace.
 
     `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.views.fit_figure.picture` draws it.
 
@@ -53,7 +53,7 @@ class Fitted:
         trace: that was fitted.
         group_of: the node of each worker, as the trace says or as was found [workers].
         description: the trace in numbers.
-        model: who is slow, and when: of the first candidate.
+        model: of the first candidate: its slow workers and nodes.
         tried: clusters in the order in which they were tried.
         chosen: the first that behaves like the trace, or the trace itself.
     """
@@ -67,17 +67,17 @@ class Fitted:
 
     @property
     def block(self) -> Block:
-        """The cluster."""
+        """Return the chosen cluster."""
         return self.chosen.block
 
     @property
     def behaviour(self) -> Behaviour:
-        """Of the cluster, beside the trace's."""
+        """Return the chosen cluster's behaviour."""
         return self.chosen.behaviour
 
     @property
     def verdict(self) -> str:
-        """Whether the cluster behaves like the trace, in a sentence; if not, what is furthest off, and by how much."""
+        """Say whether the cluster behaves like the trace, or which measure is furthest off, and by how much."""
         outside = self.behaviour.outside
         if outside:
             more = f" (and {len(outside) - 1} more)" if outside[1:] else ""
@@ -88,12 +88,12 @@ class Fitted:
 
     @property
     def sentences(self) -> list[str]:
-        """Who is slow, when and by how much, the costliest first."""
+        """Name slow workers and nodes, the costliest first."""
         return sentences(self.model, self.trace.workers, self.group_of, self.trace.node_of is not None)
 
     @property
     def comments(self) -> list[str]:
-        """What stands above the block."""
+        """Return the lines above the block."""
         size = f"{self.description.iterations:,} iterations x {self.description.workers:,} workers"
         lines = [f"{MARK}{self.verdict}.", f"Fitted to {self.trace.source} ({size}): {self.chosen.name}.", *self.sentences]
         if (self.block.order[1:] < self.block.order[:-1]).any():
@@ -102,7 +102,7 @@ class Fitted:
 
     @property
     def text(self) -> str:
-        """The `cluster:` block as YAML."""
+        """Return the `cluster:` block as YAML."""
         return self.block.text(*self.comments)
 
 
@@ -145,7 +145,7 @@ def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progr
 
 
 def _models(seconds: Matrix, group_of: Groups) -> list[Model]:
-    """With all that was found, without noise that is shared or persists, and without regimes."""
+    """Fit the whole model, one without shared noise, and one without regimes."""
     whole = fit_model(seconds, group_of)
     models = [whole]
     if whole.noise.variance:
@@ -167,7 +167,7 @@ def _name(model: Model, family: str) -> str:
 
 
 def _itself(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], of_trace: Known) -> Candidate:
-    """The trace's own rows: in blocks as long as what slows the cluster down lasts, or in order if that is unlike it."""
+    """Play the trace's own rows: in blocks as long as its spells last, or in order where blocks are unlike it."""
     seconds = trace.seconds
     slowest = seconds.max(1)
     length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1

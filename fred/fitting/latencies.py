@@ -13,6 +13,7 @@ from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
 from fred.cluster.latency import Gamma, Latency, LogNormal, Mixture, Normal, Pareto, ShiftedExponential, Weibull
 
 Times = NDArray[np.float64]
+_MOST = 10_000  # times that a mixture is fitted to: about so many, evenly spaced
 _ROUNDS = 60  # of expectation maximisation
 _LEAST_SHARE = 0.02  # of the deviation of all, that a component has
 _LEAST = 1e-6  # of any parameter that must be above 0, relative to the time's size
@@ -68,13 +69,14 @@ def power_law(times: Times) -> Pareto:
 def mixture(times: Times) -> Latency:
     """Two or three log-normals, by expectation maximisation, as many as the Bayesian information criterion asks for."""
     logs = np.log(times).ravel()
+    logs = np.sort(logs)[:: max(1, len(logs) // _MOST)]
     found = [_mixed(logs, count) for count in (2, 3)]
     scores = [log_density(each, times).sum() - 1.5 * count * math.log(len(logs)) for count, each in enumerate(found, start=2)]
     return found[int(np.argmax(scores))]
 
 
 def _mixed(logs: Times, count: int) -> Mixture:
-    """From starts that leave few to the components above the usual one."""
+    """Start with few times in the components above the usual one."""
     shares = np.array([0.9, 0.1]) if count == 2 else np.array([0.85, 0.12, 0.03])
     ordered = np.sort(logs)
     parts = np.split(ordered, (np.cumsum(shares)[:-1] * len(logs)).astype(int))

@@ -1,4 +1,4 @@
-"""A cluster entity by entity: levels, regimes of the cluster, nodes and workers, noise that persists, and what is left."""
+"""A cluster entity by entity: levels, regimes of the cluster, nodes and workers, and noise."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -40,13 +40,13 @@ class Shared:
 
     @property
     def variance(self) -> float:
-        """Of all of it, in one worker's logarithms."""
+        """Return the variance of all of it, in one worker's logarithms."""
         return self.node_white**2 + sum(noise.deviation**2 for noise in (self.worker, self.node) if noise)
 
 
 @dataclass(frozen=True)
 class Model:
-    """What was found in a trace, entity by entity.
+    """A trace taken apart, entity by entity.
 
     Args:
         levels: of the workers' logarithms, where nothing slows them down [workers].
@@ -66,7 +66,7 @@ class Model:
 
     @property
     def noisy(self) -> bool:
-        """Whether some of the noise is not independent."""
+        """Return True if some of the noise is not independent."""
         return self.noise.variance > 0 or any(isinstance(regime, Wanders) for regime in self.regimes)
 
 
@@ -105,7 +105,7 @@ def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bo
 
 
 def _without_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
-    """What is left of logarithms without spells and waves, and the regimes."""
+    """Take spells and waves out of logarithms; return the rest, and the regimes."""
     found: list[Regime] = []
     for of, entity_of in _scopes(group_of):
         series = rest if of == "worker" else _medians(rest, entity_of)
@@ -118,7 +118,7 @@ def _without_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups
 
 
 def _scopes(group_of: Groups) -> list[tuple[Scope, Groups]]:
-    """From the largest entities to the smallest, and which of them each worker belongs to."""
+    """Return the kinds of entities, the largest first, and the entity of each worker."""
     workers, nodes = len(group_of), int(group_of.max()) + 1
     scopes: list[tuple[Scope, Groups]] = [("worker", np.arange(workers))]
     if 1 < nodes < workers:
@@ -134,7 +134,7 @@ def _medians(rest: Matrix, entity_of: Groups) -> Matrix:
 
 
 def _followed(rest: Matrix, entity_of: Groups, entity: int, added: NDArray[np.float64]) -> bool:
-    """Whether most workers of an entity show what a regime adds to it [iterations]."""
+    """Return True if most workers of an entity show what a regime adds to it [iterations]."""
     centred = added - added.mean()
     own = rest[:, entity_of == entity]
     seen = centred @ (own - own.mean(0)) / (centred @ centred)

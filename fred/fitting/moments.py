@@ -49,5 +49,5 @@ def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -
 
 
 def variance_of_mean(kept: float, iterations: int) -> float:
-    """Of so many steps of autoregressive noise, relative to its variance."""
+    """Return the variance of a mean over steps of autoregressive noise, relative to that of one."""
     return ((1 + kept) / (1 - kept) - 2 * kept * (1 - kept**iterations) / (iterations * (1 - kept) ** 2)) / iterations

@@ -13,7 +13,7 @@ _SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 1.0)
 
 
 class Wandering(NamedTuple):
-    """What was found of each series [series]."""
+    """The noise of each series [series]."""
 
     persistence: NDArray[np.float64]  # from one iteration to the next
     deviation: NDArray[np.float64]  # of what persists

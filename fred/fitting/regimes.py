@@ -1,4 +1,4 @@
-"""What slows each entity down: which workers and nodes are constant, slow in spells or in a wave, or wander."""
+"""The regimes of each entity: workers and nodes are constant, slow in spells or in a wave, or wander."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ class Found:
 
 
 class _Spell(NamedTuple):
-    """What spells of some entities come to."""
+    """The spells of some entities, added up."""
 
     entities: tuple[int, ...]
     jump: float
@@ -112,7 +112,7 @@ class _Spell(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """What was chosen for an entity in one pass."""
+    """The choice for an entity in one pass."""
 
     entity: int
     found: _Spell | InWaves | Wanders
@@ -198,7 +198,7 @@ def _pieces(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64]
 
 
 def _autocorrelation(values: Matrix) -> NDArray[np.float64]:
-    """Of successive ranks in each column, which a heavy tail cannot make large."""
+    """Correlate successive ranks in each column: a heavy tail cannot make that large."""
     ranks = rankdata(values, axis=0)
     ranks -= ranks.mean(0)
     return np.asarray((ranks[1:] * ranks[:-1]).sum(0) / np.maximum((ranks**2).sum(0), 1e-12), np.float64)

@@ -24,7 +24,7 @@ class Waves:
         peak: when it is slowest, s.
         linear: whether it goes there and back by straight lines.
         slowdown: of the peak, relative to the trough.
-        added: what it adds to the logarithm at each time [iterations, series].
+        added: its part of the logarithm at each time [iterations, series].
         likelihood: log-likelihood of all values beside it.
         tried: number of periods.
     """
@@ -81,7 +81,7 @@ def fit_waves(values: Matrix, times: NDArray[np.float64]) -> Waves:
 
 
 def _slowdown(centred: Matrix, shape: Matrix) -> tuple[NDArray[np.float64], Matrix, NDArray[np.float64]]:
-    """The slowdown of the least squares, what it adds to the logarithm, and the sum of squares."""
+    """Return the slowdown of the least squares, its part of the logarithm, and the sum of squares."""
     best, found = np.full(shape.shape[1], np.inf), np.ones(shape.shape[1])
     for slowdown in _SLOWDOWNS:
         added = np.log1p((slowdown - 1) * shape)

@@ -1,4 +1,4 @@
-"""Who is slow, in sentences, with the trace's own names."""
+"""Sentences about slow workers and nodes, with the trace's own names."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ _MOST_LINES = 8
 
 
 def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool) -> list[str]:
-    """Say who is slow, by how much and when, the costliest first.
+    """Name slow workers and nodes, by how much and when, the costliest first.
 
     Args:
         model: fitted to the trace.
