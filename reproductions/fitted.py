@@ -1,5 +1,6 @@
 """Does a fitted cluster behave like its trace? Generated clusters of eight kinds, and recorded traces."""
 
+import math
 import os
 import tempfile
 import time
@@ -158,17 +159,24 @@ def _gains(fitted: Fitted) -> list[dict[str, float]]:
     cluster, rounds = Cluster.model_validate(fitted.block.options), _ROUNDS * fitted.trace.iterations
     ordered = np.sort(np.concatenate([behaviour.simulated(cluster, rounds, seed) for seed in _RUNS]), axis=1).mean(0)
     numbers = sorted({1, 2, max(1, cluster.size // 4)} & set(range(1, len(fitted.behaviour.gains) + 1)))
-    rules = {"0": "all", **{str(b): {"name": "static", "workers": cluster.size - b} for b in numbers}}
-    runs = {f"backups-{name}": {"protocol": {"name": "cutoff", "rule": rule}} for name, rule in rules.items()}
+    rules = {"all": "all", "backup": {"name": "static", "workers": cluster.size - 1}}
+    runs = {name: {"protocol": {"name": "cutoff", "rule": rule}} for name, rule in rules.items()}
     algorithm, stop = {"name": "cutoff-sgd", "learning_rate": 0.1}, {"updates": rounds}
     scenario = {"cluster": fitted.block.options, "algorithm": algorithm, "stop": stop, "seeds": _RUNS, "runs": runs}
     took = fred.run(fred.scenario(scenario)).summary.groupby("name")["virtual_seconds"].sum()
+    own = float(took["all"] / took["backup"])
     rows = []
     for backups in numbers:
         measure = fitted.behaviour.gains[backups - 1]
-        own = float(took["backups-0"] / took[f"backups-{backups}"])
         ends = {"trace": measure.trace, "low": measure.low, "high": measure.high}
-        rows.append({"backups": backups, **ends, "waited": float(ordered[-1] / ordered[-1 - backups]), "run": own})
+        rows.append(
+            {
+                "backups": backups,
+                **ends,
+                "waited": float(ordered[-1] / ordered[-1 - backups]),
+                "run": own if backups == 1 else math.nan,
+            }
+        )
     return rows
 
 
@@ -229,7 +237,8 @@ def _recorded(rows: pd.DataFrame) -> str:
     header = ("trace", "chosen", "backup workers", "trace's gain", "interval", "cluster's gain", "in own runs")
     lines = []
     for row in rows.to_dict("records"):
-        gains = f"{row['trace']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", f"{row['waited']:.2f}", f"{row['run']:.2f}"
+        runs = "" if math.isnan(row["run"]) else f"{row['run']:.2f}"
+        gains = f"{row['trace']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", f"{row['waited']:.2f}", runs
         lines.append((row["kind"], row["name"], row["backups"], *gains))
     return table(header, lines)
 

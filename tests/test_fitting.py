@@ -245,7 +245,14 @@ def test_a_cluster_unlike_the_trace_is_told_by_what_is_off(one_slow):
     assert not alike.holds
     first = alike.gains[0]
     assert first in alike.outside
-    assert first.beyond == pytest.approx(first.low / first.cluster - 1)
+    assert first.bounds[0] >= first.low
+    assert first.beyond == pytest.approx(first.bounds[0] / first.cluster - 1)
+
+
+def test_a_cluster_that_is_a_third_off_is_unlike_the_trace_however_wide_its_interval():
+    measure = behaviour.Measure("the gain of 1 backup worker", trace=3.0, low=1.0, high=9.0, cluster=4.0)
+    assert not measure.inside
+    assert measure.beyond == pytest.approx(4.0 / 3.6 - 1)
 
 
 def test_where_nothing_simple_fits_the_cluster_takes_the_recorded_times(tmp_path):

@@ -40,7 +40,7 @@ def _behaviour(found: Behaviour) -> Table:
     table = Table(title="the cluster beside the trace", title_justify="left", title_style="bold", caption_justify="left")
     table.caption = (
         "rounds that wait for all, or for all but the backup workers, s; gradients/s of rules for the cutoff;\n"
-        "of the trace with 95 % intervals, from blocks of rounds drawn again"
+        "of the trace with 95 % intervals, from blocks of rounds drawn again; 20 % off is outside in any case"
     )
     table.add_column("")
     for heading in ("trace", "interval", "cluster"):

@@ -2,7 +2,7 @@
 
 Intervals are 95 %: blocks of successive rounds are resampled in a circle [Politis & Romano 1992], as long as what slows the
 cluster down lasts (`fred/prediction/intervals.py`); the interval is Student's, of the logarithm, with as many values as there
-are blocks.
+are blocks. A cluster that is off by more than 20 % is unlike the trace, however wide the interval is.
 """
 
 import math
@@ -28,13 +28,14 @@ RULES: dict[str, CutoffRule] = {"ewma": EWMA(), "empirical": Empirical(), "mad-d
 _SEED = 0
 _MOST_GRADIENTS = 300_000  # simulated: a second or two
 _TIMES = 20  # as many rounds as the trace has, if these are not too many
-_FAR = 0.1  # outside, after a few rounds: no more are needed
+_FAR = 0.6  # logarithm: so far off after a few rounds, more are not needed
 _MOST_RULED = 1_200  # rounds in which the rules are tried
 _FEWEST_ROUNDS = 100
 _WARM_UP = 20  # rounds, or a quarter of them
 _RESAMPLES = 1_000
 _BLOCKS = 4  # at least
 _SPELLS = 2  # times the length for independent values: spells of 15 to 60 rounds need it
+_WIDEST = 1.2  # an interval that reaches further tells too little
 _NEGLIGIBLE = 0.01  # relative; less than that is no matter, however surely it is known
 
 
@@ -49,17 +50,25 @@ class Measure:
     cluster: float
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the ends of the interval, or 20 % off where few spells make it wider."""
+        return max(self.low, self.trace / _WIDEST), min(self.high, self.trace * _WIDEST)
+
+    @property
     def inside(self) -> bool:
-        """Return True if the cluster's is in the trace's interval, or off by 1 % at most."""
-        return self.low <= self.cluster <= self.high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
+        """Return True if the cluster's is within these bounds, or off by 1 % at most."""
+        low, high = self.bounds
+        return low <= self.cluster <= high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
 
     @property
     def beyond(self) -> float:
-        """Return how far the cluster's is outside the interval, relative; 0 inside."""
-        return 0.0 if self.inside else max(self.low / self.cluster, self.cluster / self.high) - 1
+        """Return how far the cluster's is outside the bounds, relative; 0 inside."""
+        low, high = self.bounds
+        return 0.0 if self.inside else max(low / self.cluster, self.cluster / high) - 1
 
     def __str__(self) -> str:
-        return f"{self.name} is {self.cluster:.4g}, in the trace {self.trace:.4g} ({self.low:.4g} to {self.high:.4g})"
+        low, high = self.bounds
+        return f"{self.name} is {self.cluster:.4g}, in the trace {self.trace:.4g} ({low:.4g} to {high:.4g})"
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,8 @@ class Known:
         rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
         times = simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
         arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
-        low, high = (ends[: len(arrivals)] for ends in (self.low, self.high))
-        if (arrivals < low / (1 + _FAR)).any() or (arrivals > high * (1 + _FAR)).any():
+        usual = self.values[: len(arrivals)]
+        if (np.abs(np.log(arrivals / usual)) > _FAR).any():
             return self.compare(times, cluster.node_of)
         return self.compare(simulated(cluster, rounds), cluster.node_of)
 

@@ -11,9 +11,9 @@ from scipy.stats import rankdata
 
 from fred.cluster.contention import Scope
 from fred.fitting.description import Matrix
-from fred.fitting.noise import fit_wandering
-from fred.fitting.spells import fit_spells
-from fred.fitting.waves import fit_waves
+from fred.fitting.noise import Wandering, fit_wandering
+from fred.fitting.spells import Spells, fit_spells
+from fred.fitting.waves import Waves, fit_waves
 
 _FEWEST = 16  # iterations of which regimes can be told
 _PASSES = 3  # regimes of one entity
@@ -160,41 +160,60 @@ def fit_regimes(
     return Found((*(spell.regime(of) for spell in spells), *waves, *own), added)
 
 
+class _Fits(NamedTuple):
+    """The three explanations of each active entity that is not constant."""
+
+    spells: Spells
+    waves: Waves
+    noise: Wandering
+
+    def gains(self, rest: Matrix) -> Matrix:
+        """Return by how much each explains more than a constant does, beyond what it must [3, entities]."""
+        length, margin = math.log(len(rest)), _MARGIN + math.log(rest.shape[1])
+        least = length + margin - 0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
+        lasting = (self.spells.persistence > 0.5 * length + _MARGIN) & (self.spells.jump > math.log(_LEAST))
+        by_spells = np.where(lasting, self.spells.likelihood - least - 0.5 * length, -math.inf)
+        by_wave = self.waves.likelihood - least - 0.5 * length - math.log(self.waves.tried)
+        by_wave = np.where(self.waves.slowdown < _LEAST, -math.inf, by_wave)
+        follows = (self.noise.deviation > math.log(_LEAST) / 2) & (_autocorrelation(rest) > _SURE / math.sqrt(len(rest)))
+        by_noise = np.where(follows, self.noise.likelihood - least, -math.inf)
+        by_noise = np.where(by_wave > _PREFERRED * by_noise, np.minimum(by_noise, by_wave), by_noise)
+        return np.stack([by_spells, by_wave, by_noise])
+
+
 def _pieces(rest: Matrix, active: NDArray[np.int64], rounds: NDArray[np.float64], of: Scope) -> list[_Piece]:
-    """The best explanation of each active entity, unless that it is constant."""
-    rest, times = rest[:, active], np.cumsum(rounds) - rounds
-    length, margin = math.log(len(rest)), _MARGIN + math.log(len(active))
-    spells, waves, noise = fit_spells(rest), fit_waves(rest, times), fit_wandering(rest)
-    constant = -0.5 * len(rest) * (np.log(2 * math.pi * np.maximum(rest.var(0), 1e-12)) + 1)
-    by_noise = noise.likelihood - constant - length - margin
-    by_wave = waves.likelihood - constant - 1.5 * length - math.log(waves.tried) - margin
-    follows = (noise.deviation > math.log(_LEAST) / 2) & (_autocorrelation(rest) > _SURE / math.sqrt(len(rest)))
-    by_noise = np.where(follows, by_noise, -math.inf)
-    by_wave = np.where(waves.slowdown < _LEAST, -math.inf, by_wave)
-    by_noise = np.where(by_wave > _PREFERRED * by_noise, np.minimum(by_noise, by_wave), by_noise)
-    by_spells = spells.likelihood - constant - 1.5 * length - margin
-    lasting = (spells.persistence > 0.5 * length + _MARGIN) & (spells.jump > math.log(_LEAST))
-    by_spells = np.where(lasting, by_spells, -math.inf)
+    """Return the best explanation of each active entity, unless it is constant."""
+    rest = rest[:, active]
+    fits = _Fits(fit_spells(rest), fit_waves(rest, np.cumsum(rounds) - rounds), fit_wandering(rest))
+    gains = fits.gains(rest)
     pieces = []
     for place, entity in enumerate(active.tolist()):
-        gains = by_spells[place], by_wave[place], by_noise[place]
-        best = int(np.argmax(gains))
-        if gains[best] <= 0:
-            continue
-        slow = spells.slow[:, place]
-        if best == 0:
-            cycles = max(1.0, float(spells.changes[place]))
-            totals = float(slow @ rounds), float((1 - slow) @ rounds), cycles, float(slow.sum()), float(len(rest))
-            found: _Spell | InWaves | Wanders = _Spell((entity,), float(spells.jump[place]), *totals)
-            pieces.append(_Piece(entity, found, *[slow * spells.jump[place]] * 2))
-        elif best == 1:
-            wave = float(waves.slowdown[place]), float(waves.period[place]), float(waves.peak[place])
-            found = InWaves(of, (entity,), *wave, bool(waves.linear[place]), bool(waves.period[place] > 1.5 * rounds.sum()))
-            pieces.append(_Piece(entity, found, *[waves.added[:, place]] * 2))
-        else:
-            found = Wanders(of, (entity,), float(noise.deviation[place]), float(noise.persistence[place]))
-            pieces.append(_Piece(entity, found, np.zeros(len(rest)), rest[:, place]))
+        if gains[:, place].max() > 0:
+            make = (_in_spells, _in_waves, _wandering)[int(gains[:, place].argmax())]
+            pieces.append(make(fits, place, entity, rest[:, place], rounds, of))
     return pieces
+
+
+def _in_spells(
+    fits: _Fits, place: int, entity: int, own: NDArray[np.float64], rounds: NDArray[np.float64], of: Scope
+) -> _Piece:
+    slow, jump = fits.spells.slow[:, place], float(fits.spells.jump[place])
+    cycles = max(1.0, float(fits.spells.changes[place]))
+    totals = float(slow @ rounds), float((1 - slow) @ rounds), cycles, float(slow.sum()), float(len(own))
+    return _Piece(entity, _Spell((entity,), jump, *totals), slow * jump, slow * jump)
+
+
+def _in_waves(fits: _Fits, place: int, entity: int, own: NDArray[np.float64], rounds: NDArray[np.float64], of: Scope) -> _Piece:
+    waves, added = fits.waves, fits.waves.added[:, place]
+    wave = float(waves.slowdown[place]), float(waves.period[place]), float(waves.peak[place]), bool(waves.linear[place])
+    return _Piece(entity, InWaves(of, (entity,), *wave, drift=bool(waves.period[place] > 1.5 * rounds.sum())), added, added)
+
+
+def _wandering(
+    fits: _Fits, place: int, entity: int, own: NDArray[np.float64], rounds: NDArray[np.float64], of: Scope
+) -> _Piece:
+    found = Wanders(of, (entity,), float(fits.noise.deviation[place]), float(fits.noise.persistence[place]))
+    return _Piece(entity, found, np.zeros(len(own)), own)
 
 
 def _autocorrelation(values: Matrix) -> NDArray[np.float64]:
