@@ -16,6 +16,7 @@ from fred.fitting.fit import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
 from fred.fitting.model import fit_model, worker_levels
 from fred.fitting.regimes import InSpells, InWaves, Wanders
+from fred.fitting.words import sentences
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace
@@ -91,6 +92,14 @@ def test_workers_that_are_scattered_over_nodes_are_sorted_and_slowed_down_in_the
     assert fitted.block.options["contention"][0]["only"] == [8, 9, 10, 11]
     assert "Workers sorted by node: w0 w3" in fitted.text
     assert "The node of w2, w5, w8, w11 is 2.0 times slower in spells of about" in fitted.text
+
+
+def test_nodes_are_called_by_their_names_if_they_have_some():
+    model = fit_model(times(1) * (1 + in_spells(300, 40, 20)[:, None] * (NODES == 1)), NODES)
+    names = [f"w{worker}" for worker in range(12)]
+    (first, _), (named, _) = (sentences(model, names, NODES, True, nodes) for nodes in ((), ("gpu-a", "gpu-b", "gpu-c")))
+    assert first.startswith("The node of w4, w5, w6, w7 is 2.0 times slower in spells of about")
+    assert named == first.replace("The node of w4, w5, w6, w7", "Node gpu-b")
 
 
 def test_a_spell_of_one_worker_is_not_its_nodes():

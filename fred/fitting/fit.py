@@ -83,7 +83,11 @@ class Fitted:
             more = f" (and {len(outside) - 1} more)" if outside[1:] else ""
             return f"UNLIKE the trace: {outside[0]}, {outside[0].beyond:.1%} outside{more}"
         if self.chosen.model is None:
-            return "No simple cluster behaves like this trace: the cluster takes the recorded times themselves"
+            closest = min((each.behaviour.outside[0] for each in self.tried[:-1]), key=lambda measure: measure.beyond)
+            return (
+                "No simple cluster behaves like this trace: the cluster takes the recorded times themselves. Of the closest, "
+                f"{closest}, {closest.beyond:.1%} outside"
+            )
         return "The cluster behaves like the trace: arrivals, backup workers and cutoff rules are inside its 95 % intervals"
 
     @property

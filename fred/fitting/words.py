@@ -12,7 +12,7 @@ _MOST_NAMES = 4
 _MOST_LINES = 8
 
 
-def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool) -> list[str]:
+def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool, nodes: Sequence[str] = ()) -> list[str]:
     """Name slow workers and nodes, by how much and when, the costliest first.
 
     Args:
@@ -20,6 +20,7 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
         workers: their names.
         group_of: the node of each, by number from 0 [workers].
         told: whether the trace says the nodes; else they were found.
+        nodes: their names; none: a node is named by its workers.
 
     >>> from fred.fitting.model import fit_model
     >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
@@ -35,7 +36,7 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
         spread = float(relative.max() / relative.min())
         found = [(spread, f"Workers differ: the slowest takes {spread:.1f} times as long as the fastest.")]
     for regime in model.regimes:
-        if weighed := _sentence(regime, workers, group_of):
+        if weighed := _sentence(regime, workers, group_of, nodes):
             found.append(weighed)
     if len(set(group_of.tolist())) > 1:
         found.append((0.0, f"{int(group_of.max()) + 1} nodes, {'told by' if told else 'found in'} the trace."))
@@ -46,8 +47,8 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
     return lines or ["No worker is slow for long."]
 
 
-def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups) -> tuple[float, str] | None:
-    who, verb = _who(regime, workers, group_of)
+def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[float, str] | None:
+    who, verb = _who(regime, workers, group_of, nodes)
     if isinstance(regime, InSpells):
         spells = f"in spells of about {regime.iterations:.0f} iterations, {regime.share:.0%} of the time"
         return regime.slowdown * regime.share, f"{who} {verb} {regime.slowdown:.1f} times slower {spells}."
@@ -60,7 +61,7 @@ def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups) -> tuple
     return regime.deviation, f"{who} wander{'s' if verb == 'is' else ''} by about {np.expm1(regime.deviation):.0%}."
 
 
-def _who(regime: Regime, workers: Sequence[str], group_of: Groups) -> tuple[str, str]:
+def _who(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[str, str]:
     """The subject of a sentence, and its verb."""
     if regime.of == "cluster":
         return "The whole cluster", "is"
@@ -69,10 +70,12 @@ def _who(regime: Regime, workers: Sequence[str], group_of: Groups) -> tuple[str,
     if regime.of == "worker":
         names = [workers[entity] for entity in regime.entities]
         return (f"Worker {names[0]}", "is") if len(names) == 1 else (f"Workers {_listed(names)}", "are")
+    if nodes:
+        names = [nodes[node] for node in regime.entities]
+        return (f"Node {names[0]}", "is") if len(names) == 1 else (f"Nodes {_listed(names)}", "are")
     members = [np.flatnonzero(group_of == node).tolist() for node in regime.entities]
-    nodes = [f"the node of {_listed([workers[worker] for worker in own])}" for own in members]
-    who = " and ".join(nodes)
-    return who[0].upper() + who[1:], "is" if len(nodes) == 1 else "are"
+    who = " and ".join(f"the node of {_listed([workers[worker] for worker in own])}" for own in members)
+    return who[0].upper() + who[1:], "is" if len(members) == 1 else "are"
 
 
 def _listed(names: Sequence[str]) -> str:
