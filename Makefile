@@ -8,7 +8,8 @@
 # make pythons: the tests under each of the Pythons 3.11 to 3.13 that is here.
 # make house: the structure and the writing in numbers.
 # make bench: timings against their limits.   make reproduce: the papers' figures, from data in $FRED_DATA (hours).
-# make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? (four hours.)
+# make study: is asynchrony needed? Do claims made for local updates hold? Which low-communication system where? Do the intervals of
+#   `fred diagnose` hold? (four hours.)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -80,6 +81,7 @@ reproduce: $(RUNTIME)
 
 study: $(RUNTIME)
 	$(BIN)/python -m studies.asynchrony
+	$(BIN)/python -m studies.diagnosis
 	$(BIN)/python -m studies.local_updates
 	$(BIN)/python -m studies.low_communication
 

@@ -43,7 +43,7 @@ FRESH = {158: tuple(range(40, 50)), 2175: tuple(range(40, 50))}  # seeds that no
 BURNT = {158: (0, 1, 2), 2175: (0,)}  # seeds that rules were developed on
 AGAIN, TRAININGS = ("rotate", 158, 20), 10  # the trace that a deep model is trained on so many times
 TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
-    "ec2-10-workers": {"missing": "previous"},
+    "ec2-10-workers": {"mend": "fill"},
     "ec2-15-workers": {},
     "lambda-256-workers": {},
     "llm-64-workers": {},

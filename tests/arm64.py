@@ -1,7 +1,7 @@
 """Python and the locked wheels for arm64 Linux, to run under emulation: part of `make portable`.
 
-Debian's packages and PyPI's wheels are only unpacked, into the user's cache, once for each state of requirements.lock; nothing of
-this needs root. `UnavailableError` says in one line what is missing here.
+Debian's packages, from the sources that this system is set up for, and PyPI's wheels are only unpacked, into the user's cache, once
+for each state of requirements-test.lock; nothing of this needs root. `UnavailableError` says in one line what is missing here.
 """
 
 import hashlib
@@ -12,16 +12,14 @@ import sys
 from pathlib import Path
 
 EMULATORS = ("qemu-aarch64-static", "qemu-aarch64")  # Debian: qemu-user-static, qemu-user
-_LOCK = Path(__file__).parent.parent / "requirements.lock"
-_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_LOCK = Path(__file__).parent.parent / "requirements-test.lock"
 _VERSION = "3.11"  # of bookworm's Python
 _PACKAGES = (f"python{_VERSION}", "libstdc++6", "libgomp1")
 _APT = """
-Dir::State "{0}"; Dir::State::status "{0}/status"; Dir::Cache "{0}"; Dir::Etc "{0}"; Dir::Etc::sourceparts "-";
+Dir::State "{0}"; Dir::State::status "{0}/status"; Dir::Cache "{0}";
 APT::Architecture "arm64"; APT::Architectures {{ "arm64"; }}; APT::Install-Recommends "false"; Acquire::Languages "none";
 APT::Sandbox::User "";
 """
-_SOURCE = f"deb [signed-by={_KEYS}] http://deb.debian.org/debian bookworm main\n"
 
 
 class UnavailableError(Exception):
@@ -33,8 +31,8 @@ def python() -> tuple[list[str], Path]:
     emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
     if not emulator:
         raise UnavailableError("no qemu-aarch64 (Debian: qemu-user-static)")
-    if not _KEYS.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise UnavailableError("not a Debian with apt-get, dpkg-deb and debian-archive-keyring")
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        raise UnavailableError("not a Debian: no apt-get and dpkg-deb")
     if f"{sys.version_info.major}.{sys.version_info.minor}" != _VERSION:
         raise UnavailableError(f"not Python {_VERSION}, which is what the emulated one is")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fred"
@@ -49,10 +47,9 @@ def python() -> tuple[list[str], Path]:
 def _make(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     apt = place / "apt"
-    for folder in ("lists/partial", "archives/partial", "apt.conf.d", "preferences.d"):
+    for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "sources.list").write_text(_SOURCE, encoding="utf-8")
     (apt / "apt.conf").write_text(_APT.format(apt), encoding="utf-8")
     _run("apt-get", "--quiet=2", "update", APT_CONFIG=str(apt / "apt.conf"))
     _run("apt-get", "--quiet=2", "--yes", "--download-only", "install", *_PACKAGES, APT_CONFIG=str(apt / "apt.conf"))

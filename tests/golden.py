@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import fred
+from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
 from fred.prediction.deep.rule import DeepMarkov
 from fred.process import environment
+from fred.running.execution import execute
+from fred.specification.shape import Run
 from fred.traces.reading import read
 from tests import shipped
+from tests.cases import CASES, SEED, Case
+from tests.worlds import LAYERS, make_run
 
 GOLDEN = Path(__file__).parent / "golden.json"
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -25,18 +30,50 @@ _RUNS = {  # scenario -> settings that make it short, runs
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
     "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
+_OPTIMIZERS = ("adamw", "adafactor", "lamb", "muon", "novograd", "rprop", "sm3")  # with norms, means of rows, products, signs
+_TASKS: dict[str, dict[str, Any]] = {
+    "cnn": {"data": "digits", "model": {"name": "cnn", "channels": [3], "hidden": 8}},
+    "quadratic": {"data": {"name": "noise", "features": 20}, "model": {"name": "quadratic", "dimension": 20}},
+    "transformer": {"data": "bigrams", "model": {"name": "transformer", "width": 4, "layers": 1, "heads": 2}},
+    "token-scores": {"data": "bigrams", "model": "token-scores"},
+    "mlp": LAYERS,
+}
+
+
+def pinned_cases() -> list[Case]:
+    """Of `tests.cases`, which run with every change, one of each family of algorithms, and all of the codecs."""
+    families = {type(case.run.algorithm).__module__: case for case in reversed(CASES) if case.kind == "algorithm"}
+    return [*reversed(families.values()), *(case for case in CASES if case.kind == "codec")]
+
+
+def _others() -> dict[str, Run]:
+    """Return a short run of each kind of model, and of optimizers unlike the others."""
+    options: dict[str, Any] = {"stop": {"gradients": 40}, "evaluate": {"points": 2}}
+    models = {f"model/{name}": make_run(task=task | {"batch_size": 4}, **options) for name, task in _TASKS.items()}
+    steps = {f"optimizer/{name}": {"name": "asgd", "learning_rate": 0.01, "optimizer": name} for name in _OPTIMIZERS}
+    return models | {name: make_run(algorithm, task=LAYERS, **options) for name, algorithm in steps.items()}
 
 
 def names() -> Iterator[str]:
-    """Each run of a short quickstart, and one or two of each system."""
+    """Each run of a short quickstart, one or two of older systems, and a small one of each family, codec and kind of model."""
     for name, (_, only) in _RUNS.items():
         yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
+    yield from (f"{case.kind}/{case.name}" for case in pinned_cases())
+    yield from _others()
 
 
 def digests(name: str, inline: bool = False) -> dict[str, str]:
     """The digests of a run's schedule and parameters."""
     scenario, _, run = name.rpartition("/")
-    (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run, inline=inline).outcomes
+    if scenario in _RUNS:
+        (outcome,) = fred.run(fred.load(SCENARIOS / f"{scenario}.yaml", _RUNS[scenario][0]), only=run, inline=inline).outcomes
+        return digests_of(outcome)
+    small = _others() | {f"{case.kind}/{case.name}": case.run for case in pinned_cases()}
+    return digests_of(execute(name, small[name], SEED, inline))
+
+
+def digests_of(outcome: Outcome) -> dict[str, str]:
+    """The digests of a finished run."""
     assert outcome.params_digest is not None
     return {"schedule": outcome.schedule.digest(), "params": outcome.params_digest}
 

@@ -1,16 +1,12 @@
-"""Random runs of every kind that a scenario can describe, each a function of one seed; for the fuzzers."""
+"""Random runs whose parts fit together as a rule, of every kind that a scenario can describe; for the fuzzer of whole ones."""
 
 from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
-from fred.specification.loading import validated
-from fred.specification.shape import Run
 from tests.draws import Draws
 from tests.random_clusters import COLLECTIVES, latency, random_cluster
 
-OWN = ("PlainConvolution", "Flax", "Attention", "Recurrent")
 ALGORITHMS = tuple(registry.REGISTRY["algorithm"])
 PROTOCOLS = tuple(registry.REGISTRY["protocol"])
 CLOCKLESS = ("dispatcher", "fixed-lag")
@@ -40,25 +36,8 @@ DECAY = {"name": "exponential_decay", "decay_rate": 0.9, "transition_steps": 7}
 WARM_UP = {"name": "linear_schedule", "init_value": 0.1, "end_value": 1, "transition_steps": 5}
 
 
-def random_run(seed: int) -> tuple[Run, int]:
-    """A valid run that learns something, and the seed to run it with, both functions of `seed`."""
-    draws = Draws(seed)
-    while True:
-        try:
-            specification = random_specification(draws, _task(draws), own=True)
-            run = validated({"runs": {"run": specification}}, str).runs["run"]
-            return run, draws.between(0, 2**32 - 1)
-        except FredError:
-            continue
-
-
-def random_specification(draws: Draws, task: dict[str, Any] | None, own: bool = False) -> dict[str, Any]:
-    """Return a run, perhaps one that does not fit together.
-
-    Args:
-        task: what it learns.
-        own: whether it may name gates of `tests/users.py`.
-    """
+def random_specification(draws: Draws, task: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a run that learns this task, perhaps one that does not fit together."""
     gates = draws.has("gates")
     algorithm = _algorithm(draws, draws.one("b-fasgd", draws.one(*ALGORITHMS)) if gates and task else draws.one(*ALGORITHMS))
     server = registry.lookup("algorithm", algorithm["name"])
@@ -73,7 +52,7 @@ def random_specification(draws: Draws, task: dict[str, Any] | None, own: bool = 
         "algorithm": algorithm,
         "protocol": {
             "name": protocol,
-            **_protocol_options(draws, protocol, workers, _gates(draws, held, own) if gates else {}, task is not None, held),
+            **_protocol_options(draws, protocol, workers, _gates(draws, held) if gates else {}, task is not None, held),
         },
         "stop": _stop(draws, protocol not in CLOCKLESS, cluster),
         "evaluate": _evaluate(draws, protocol not in CLOCKLESS, task is not None),
@@ -165,31 +144,6 @@ def _outer(draws: Draws) -> dict[str, dict[str, Any]]:
 def transformation(name: str) -> dict[str, Any]:
     """One of optax's, with the options that it needs."""
     return {"name": name, **OPTIONS.get(name, {})}
-
-
-def _task(draws: Draws) -> dict[str, Any]:
-    """Data and models of many shapes."""
-    hidden = [draws.between(1, 24) for _ in range(draws.between(0, 2))]
-    mlp = {"name": "mlp", "hidden": hidden or [7], "activation": draws.one("relu", "tanh", "sigmoid", "gelu")}
-    cnn = {"name": "cnn", "channels": [3], "hidden": 5, "kernel": 2}
-    model = draws.one(mlp, mlp, "softmax", cnn, f"tests.users:{draws.one(*OWN)}")
-    if draws.one(*[False] * 9, True):
-        return _language(draws)
-    few = {"examples": 300, "evaluation": 90}
-    classification = {"name": "synthetic-classification", **few, "features": draws.between(1, 40), "classes": 3}
-    regression = {"name": "synthetic-regression", **few, "features": draws.between(1, 9), "outputs": draws.between(1, 3)}
-    data = draws.one("digits", draws.one(classification, regression)) if model in (mlp, "softmax") else "digits"
-    task = {"data": data, "model": model, "batch_size": draws.one(1, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 64), **seen(draws)}
-    return task | ({"division": "divided"} if data is regression and task.get("division") in ("by-label", "dirichlet") else {})
-
-
-def _language(draws: Draws) -> dict[str, Any]:
-    """A few short sequences."""
-    few = {"examples": 80, "evaluation": 20}
-    bigrams = {"name": "bigrams", "vocabulary": draws.between(2, 20), "context": draws.between(1, 12), **few}
-    data = draws.one(bigrams, {"name": "recall", "pairs": 2, "keys": 3, "values": 3, **few})
-    transformer = {"name": "transformer", "layers": draws.between(1, 2), "width": 8, "heads": draws.one(1, 2, 4)}
-    return {"data": data, "model": draws.one(transformer, "token-scores"), "batch_size": draws.one(1, 2, 3, 8)}
 
 
 def seen(draws: Draws) -> dict[str, Any]:
@@ -324,20 +278,19 @@ def _streaming(draws: Draws) -> dict[str, Any]:
     }
 
 
-def _gates(draws: Draws, held: bool, own: bool) -> dict[str, Any]:
+def _gates(draws: Draws, held: bool) -> dict[str, Any]:
     """Return options of gates: periods, and what the gradients say where they may (`held`); by short options or by name."""
     every = {"k_push": draws.between(1, 3), "k_fetch": draws.between(1, 3)}
     asked = [{"c_push": 0.2, "c_fetch": draws.one(0.0, 0.3)}, {"c_fetch": 0.3, "k_push": draws.one(1, 2)}] if held else []
-    named = {f"{way}_gate": _gate(draws, held, own) for way in draws.some("push", "fetch")}
+    named = {f"{way}_gate": _gate(draws, held) for way in draws.some("push", "fetch")}
     unsent = draws.one({}, {"unsent": draws.one("apply-again", "sum", "mean")})
     return {**draws.one(every, *asked, named), **unsent, **draws.one({}, {"stamp": "published"})}
 
 
-def _gate(draws: Draws, held: bool, own: bool) -> Any:
+def _gate(draws: Draws, held: bool) -> Any:
     gates: list[Any] = [{"name": "periodic", "k": draws.between(1, 4)}]
     gates += [{"name": "statistical", "c": draws.one(0.05, 0.3)}] if held else []
-    gates += ["tests.users:Choosy"] if own else []
-    return draws.one(*gates, *(["tests.users:Measured"] if own and held else []))
+    return draws.one(*gates)
 
 
 def _selection(draws: Draws, workers: int) -> Any:

@@ -25,7 +25,7 @@ _SECONDS = "seconds\n0.1\n0.2\n0.05\n"
 def random_scenario(seed: int, folder: Path) -> tuple[Path, Scenario]:
     """A scenario file in this folder, with the files that it names, and what it says."""
     draws, path = Draws(seed), folder / "scenario.yaml"
-    _write_files(folder)
+    write_files(folder)
     while True:
         path.write_text(json.dumps(document(draws), indent=1), encoding="utf-8")
         with contextlib.suppress(FredError):
@@ -88,7 +88,7 @@ def _sequences(draws: Draws) -> Document:
     return {"data": data, "model": model, "batch_size": draws.one(1, 4)}
 
 
-def _write_files(folder: Path) -> None:
+def write_files(folder: Path) -> None:
     (folder / "mine.txt").write_text(_SECONDS)
     (folder / "trace.csv").write_text(_TRACE)
     (folder / "seconds.csv").write_text(_SECONDS)

@@ -97,6 +97,7 @@ CASES: dict[str, tuple[Server, Model, tuple[int, ...], int, bool]] = {  # server
 
 
 class TestMessages:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("server", "model", "shape", "batch", "small"), CASES.values(), ids=CASES)
     def test_begun_and_finished_they_are_what_they_are_made_at_once(self, server, model, shape, batch, small):
         params, data = params_of(model, shape), examples(shape)

@@ -74,6 +74,7 @@ class TestClocks:
         assert times == [[8, 16, 24, 32], [8, 16, 24, 32], [9, 18, 27]], "8, 4 and 3 steps, the last rounded up"
 
 
+@pytest.mark.slow
 class TestSame:
     def test_momentum_of_one_difference_is_nesterovs(self):
         nesterov = {"name": "sgd", "momentum": 0.75, "nesterov": True}
@@ -98,6 +99,7 @@ class TestSame:
         assert found.params_digest != twice.params_digest
 
 
+@pytest.mark.slow
 class TestServersOfServers:
     def test_a_local_server_that_keeps_everything_for_itself_is_delayed_nesterov(self):
         class Alone(LocalServers):

@@ -30,6 +30,7 @@ def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline
     return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
 
 
+@pytest.mark.slow
 class TestSame:
     """To the last bit, unless a difference of models is taken and undone again."""
 

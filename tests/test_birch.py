@@ -19,6 +19,7 @@ def measured(algorithm: Any, protocol: Any = None, **options: Any) -> Any:
     return execute("run", run, 3).summary["staleness_in_gradients"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "protocol", "known"),
     [

@@ -184,6 +184,7 @@ class TestValues:
         ]
         np.testing.assert_allclose(found[1], np.concatenate(parts), rtol=1e-4, atol=1e-4 * np.abs(vector).max())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", CODECS)
     def test_zeros_are_zeros(self, name):
         for found in arrived(made(name, **CODECS[name]), np.zeros((5, 3)), np.zeros(7)):
@@ -215,6 +216,7 @@ def test_bytes_are_counted_by_hand(name, options, size):
     assert made(name, **options).size([jnp.zeros((100, 6)), jnp.zeros(10)]) == size
 
 
+@pytest.mark.slow
 class TestUnbiased:
     """The mean of what arrives is what was sent: within four standard errors, for seeds that stay."""
 
@@ -229,6 +231,7 @@ class TestUnbiased:
         assert found.std(0).max() > 0.1
 
 
+@pytest.mark.slow
 class TestSame:
     """To the last bit."""
 

@@ -176,6 +176,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "batch", "classifies"), CASES.values(), ids=CASES)
 def test_the_halves_give_the_same_bits_compiled_apart_and_in_loops(model, batch, classifies):
     draw = np.random.default_rng(0)

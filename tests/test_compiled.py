@@ -392,6 +392,7 @@ class TestPlace:
         assert environment._software()["numeric"] != after["numeric"]
 
 
+@pytest.mark.slow
 class TestRuns:
     @pytest.mark.filterwarnings("error")
     def test_the_bits_are_the_same_without_with_an_empty_one_and_with_a_full_one(self, expected, kept):

@@ -13,6 +13,8 @@ from fred.schedule.schedule import Verb
 from tests.recompute import largest_relative_error
 from tests.worlds import TASK, make_run, same
 
+pytestmark = pytest.mark.slow
+
 RATE = 0.125
 NETWORK = {"latency": {"name": "exponential", "scale": 0.02}, "bandwidth": 1e5}
 CLUSTER = {"workers": 4, "compute": {"name": "lognormal", "median": 0.1, "sigma": 0.7}, "network": NETWORK}

@@ -34,6 +34,7 @@ def top(tmp_path_factory) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_every_name_is_known_and_comes_up(top):
     own = {name for name in top if name.startswith(("swept,", "plain"))}
     assert {name for name in top - own if not is_taken(name)} == set()

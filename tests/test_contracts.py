@@ -206,6 +206,7 @@ NEW = {  # kind -> file, class, its text, and what another class has in its plac
 }
 
 
+@pytest.mark.slow
 def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path):
     """In a copy of the project: a new entry's contract tests are found and pass, and those of one that breaks it fail."""
     for folder in ("fred", "tests"):
@@ -245,6 +246,7 @@ ROOMS = (  # from the top: each imports only from those below it
         "views",
         "running",
         "replay",
+        "diagnosis",
         "planning",
         "outcomes",
         "fitting",
@@ -263,6 +265,7 @@ UNKNOWN = {  # room -> libraries that it must not know
     "timing": ("jax", "optax"),
     "protocols": ("jax", "optax"),
     "fitting": ("jax", "optax", "simpy"),
+    "diagnosis": ("jax", "optax", "simpy"),
     "prediction": ("simpy",),
     "learning": ("simpy",),
     "replay": ("simpy",),

@@ -58,6 +58,7 @@ def ran(optimizer: list[dict[str, Any]], inline: bool = False) -> Computed:
     return execute("asgd", scenario(*optimizer).runs["asgd"], 0, inline=inline)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in ("muon", "dog") else pytest.mark.slow) for name in ACCEPTED]
 )

@@ -272,6 +272,7 @@ class TestRule:
         times, node_of = np.hstack([times, times[::-1, :8]]), np.append(node_of, [3] * 8)
         assert closed_loop.run(well_trained, 7 * times, node_of).summary()["of_oracle"] > 0.75
 
+    @pytest.mark.slow
     def test_what_it_has_not_seen_does_not_matter(self, trained):
         times, node_of = switching(80, 3)
         check_dropped_times_do_not_matter(trained, times, node_of)
@@ -290,6 +291,7 @@ class TestRule:
             DeepMarkov().trained(np.ones((7, 2)), np.zeros(2, int))
 
 
+@pytest.mark.slow
 class TestChoosing:
     def test_the_training_is_kept_that_does_best_in_the_last_quarter(self, trained, monkeypatch):
         """Three trainings that wait for 8, 15 and 24 workers: which is best is counted in NumPy."""
@@ -372,6 +374,7 @@ class TestChoosing:
             assert bool((seen[0] != seen[1]).any()) == moves
 
 
+@pytest.mark.slow
 class TestSaved:
     @pytest.fixture()
     def file(self, trained, tmp_path) -> Path:
@@ -443,6 +446,7 @@ class TestSaved:
                 execute("run", make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule}), 0)
 
 
+@pytest.mark.slow
 class TestCommand:
     def test_what_was_trained_is_saved_and_said(self, trained, tmp_path, capsys, monkeypatch):
         """With a model that is trained already; notebooks/stragglers.ipynb has the command train one."""

@@ -125,6 +125,7 @@ def test_who_crashes_takes_what_the_other_has_as_in_torchfts_failure_test():
 PLAIN_OUTER = {"outer_rate": 1.0, "outer": "sgd"}
 
 
+@pytest.mark.slow
 class TestSame:
     ROUNDS: ClassVar[Any] = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}, {"seconds": 4.05}  # 8 of 5 updates
 
@@ -195,6 +196,7 @@ class TestSame:
 CONSTANT = {"name": "constant", "seconds": 0.5}
 
 
+@pytest.mark.slow
 class TestTimes:
     """Four workers that take 0.5 s for a gradient, one of them 1 s; a ring of 6 messages."""
 

@@ -64,6 +64,7 @@ def test_all_figures_of_a_folder_are_drawn_as_they_are_there(drawn, tmp_path, ca
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "inches"), [("one", 3.5), ("two", 7.2)])
 def test_pages_have_columns_of_a_known_width_and_no_title(drawn, tmp_path, width, inches):
     result = folder.load_result(drawn)

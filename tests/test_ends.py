@@ -48,6 +48,7 @@ def last(outcome: Outcome) -> tuple[float, int]:
     return summarise(outcome)["virtual_seconds"], outcome.schedule.counts()["updates"]
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     algorithm=st.sampled_from(["asgd", "asgd", "ssgd", "d-psgd"]),

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fred.process import environment
+from tests.cases import TABLES
 from tests.conftest import ROOT
 from tests.golden import GOLDEN, digests, locked, names, training
 
@@ -140,7 +141,12 @@ QUICK = ("quickstart", "systems/wagma-sgd")  # one server, and a replica for eac
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow) for name in names()]
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith(QUICK) else pytest.mark.slow)
+        for name in names()
+        if not name.startswith(tuple(TABLES))  # tests/test_every_case.py has run these
+    ],
 )
 def test_digests_are_the_pinned_ones(name):
     """In the locked environment to the bit; elsewhere the test says so and checks that two runs agree."""

@@ -60,12 +60,14 @@ def pairs() -> Iterator[Any]:
         yield pytest.param(name, optimizer, marks=() if i == j % 5 else pytest.mark.slow, id=f"{name}-{optimizer}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "optimizer"), list(pairs()))
 def test_inline_equals_replay(name, optimizer):
     run = make_run({"name": name, "learning_rate": 0.02, "optimizer": optimizer})
     assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["std", "published-code", "literal"])
 @pytest.mark.parametrize("cadence", [{"every_updates": 7}, {"every_gradients": 11}, {"every_seconds": 0.1}])
 def test_inline_equals_replay_whatever_is_measured(variant, cadence):
@@ -73,6 +75,7 @@ def test_inline_equals_replay_whatever_is_measured(variant, cadence):
     assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "stop"),
     [
@@ -91,6 +94,7 @@ def test_inline_equals_replay_under_every_protocol_and_sampling(protocol, stop, 
     assert same(execute("run", run, 2), execute("run", run, 2, inline=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [{"name": "cnn", "channels": [4], "hidden": 8}, {"name": "softmax"}])
 def test_inline_equals_replay_for_every_model(model):
     task = {"data": "digits", "model": model, "batch_size": 4}

@@ -3,6 +3,7 @@
 Inline and replay give the same bits. A run that resumes from a checkpoint gives these bits, too. NumPy gives the same numbers.
 """
 
+import json
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from fred.running import checkpoints
 from fred.running.execution import Checkpoint, Following, execute
 from fred.running.problem import Problem
 from tests.cases import CASES, SEED, TABLES, Case
+from tests.golden import GOLDEN, digests_of, locked, pinned_cases
 from tests.plain import PLAIN, recomputed
 from tests.plain.base import Plain
 from tests.recompute import largest_relative_error, measured
@@ -131,3 +133,11 @@ class TestEveryCase:
             mean = {k: np.mean([model[k] for model in models], axis=0) for k in models[0]}
             apart = [sum(((model[k] - mean[k]) ** 2).sum() for k in mean) for model in models]
             assert last["disagreement"] == pytest.approx(np.sqrt(np.mean(apart)), rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", pinned_cases(), ids=lambda case: f"{case.kind}-{case.name}")
+def test_its_digests_are_the_pinned_ones(case):
+    pinned = json.loads(GOLDEN.read_text())
+    if differences := locked(pinned["environment"]):
+        pytest.skip(f"not the locked environment ({'; '.join(differences)}): the pinned digests do not apply")
+    assert digests_of(runs(case).replayed) == pinned["digests"][f"{case.kind}/{case.name}"]

@@ -115,6 +115,7 @@ def test_a_summary_of_other_things_is_refused(out, capsys, keys, value, where):
         assert f"is not the folder of a whole run: unit.json: {where}" in refused(capsys, *command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_whatever_is_changed_in_a_units_summary_is_refused_or_shown(out, wrong):
     file = out / UNIT / "unit.json"
@@ -134,6 +135,7 @@ def test_whatever_is_changed_in_a_units_summary_is_refused_or_shown(out, wrong):
     assert taken < 35, "a number of the right kind cannot be told from another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
 @pytest.mark.parametrize("way", ["gone", *range(len(WRONG))])
 def test_whatever_is_changed_in_what_a_folder_says_of_itself_is_refused_or_read(out, name, way):

@@ -66,6 +66,20 @@ def test_the_table_has_every_rule_and_a_line_in_words(trace, capsys):
     assert "gradients/s, waiting for all 30 workers" in out
 
 
+def test_two_thirds_train_unless_the_user_says_otherwise(trace, capsys):
+    assert main(["cutoffs", str(trace), "--rules", "all,static"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "after 173 to train on and 17 to warm up" in said
+    assert "rules were trained on the first 173, two thirds of 260 iterations; --train N takes others" in said
+    assert main(["cutoffs", str(trace), "--rules", "all,static", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["train"], told["warm_up"], told["rounds"]) == (173, 17, 70)
+    again = compare(read(trace), 173, ["all", "static"], 17).rules
+    assert {name: rule["of_oracle"] for name, rule in told["rules"].items()} == {
+        name: rule["of_oracle"] for name, rule in again.items()
+    }
+
+
 def test_groups_that_nobody_tells_are_found(trace):
     seconds = clusters(6, 400, slow=3.0)
     outcome = compare(Trace(seconds, tuple(map(str, range(30)))), 300, ["node-ewma"])
@@ -193,7 +207,11 @@ class TestRolling:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--train", "240"], "260 iterations: expected 1 or more to train on (240), 0 or more to warm up (20)"),
+        (
+            ["--train", "240", "--warm-up", "20"],
+            "260 iterations: expected 1 or more to train on (240), 0 or more to warm up (20)",
+        ),
+        (["--train", "260"], "260 iterations: expected 1 or more to train on (260)"),
         (["--train", "0"], "1 or more to train on (0)"),
         (["--train", "9", "--warm-up", "-1"], "0 or more to warm up (-1)"),
         (["--train", "5", "--rules", "hmm"], "rule `hmm`: 5 iterations to train on; at least 6 are needed"),

@@ -25,6 +25,7 @@ def norm(arrays: dict[str, Any]) -> float:
     return float(np.sqrt(sum(np.square(array).sum() for array in arrays.values())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("model", ["softmax", {"name": "mlp", "hidden": [5]}])
 def test_it_is_that_of_all_evaluation_examples(model, inline):
@@ -74,6 +75,7 @@ def test_points_of_a_sweep_are_chosen_by_it():
     assert means.max() > 1.1 * means.min()
 
 
+@pytest.mark.slow
 def test_it_is_in_tables_figures_and_comparisons_and_kept(tmp_path, capsys):
     file, folder = tmp_path / "mine.yaml", tmp_path / "out"
     runs = {"slow": {"algorithm": {"name": "asgd", "learning_rate": 0.01}}, "fast": {}, "not-measured": {"evaluate": {}}}

@@ -62,6 +62,7 @@ class TestSpecialCases:
         alone = outcome("wagma-sgd", protocol={"group_size": 1, "period": 3, "group_waits": waits})
         assert equal(alone, outcome("local-sgd", protocol={"period": 3}))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("size", [2, 4])
     @pytest.mark.parametrize("algorithm", ["d-psgd", "sgp"])
     def test_groups_that_wait_are_gossip_among_their_members(self, size, algorithm):

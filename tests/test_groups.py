@@ -27,6 +27,7 @@ def make_trace(seed: int, node: np.ndarray, iterations: int, kind: str) -> np.nd
     return np.exp(logs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise", "regimes", "both"])
 @pytest.mark.parametrize("sizes", [(40, 40, 40, 38), (5, 5, 10), (68,) * 15 + (67,)])
 def test_the_nodes_are_found(kind, sizes):

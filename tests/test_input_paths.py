@@ -5,13 +5,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import numpy as np
 import pytest
 
 import fred
 from fred.cluster.cluster import Cluster
+from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.components import registry
 from fred.components.component import Component, inputs_of
@@ -28,7 +29,7 @@ from tests.folders import idx
 TIMES = "a,b\n1.0,2.0\n1.5,2.5\n"
 LEARNED: dict[str, Any] = {"model": "softmax", "batch_size": 2}
 TIMED: dict[str, Any] = {"cluster": {"workers": 2}}
-TRACE = {"name": "trace", "file": "in/times.csv"}
+TRACE = {"name": "trace", "file": "in/times.csv", "unit": "s"}
 
 
 def _times(folder: Path) -> None:
@@ -97,6 +98,7 @@ def kind(request) -> str:
 
 @pytest.mark.usefixtures("undrawn")
 class TestResults:
+    @pytest.mark.slow
     def test_whatever_looks_at_one_needs_none_of_its_inputs(self, kind, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         scenario_in(tmp_path / "here", kind)
@@ -272,6 +274,8 @@ def test_two_files_of_one_name_are_two(tmp_path, monkeypatch):
 def _paths(cls: type[Component]) -> Iterator[str]:
     """The options of a component that are paths."""
     for name, field in cls.model_fields.items():
+        if get_origin(field.annotation) is tuple:  # of several paths: below
+            continue
         kinds = (field.annotation, *get_args(field.annotation))
         if any(isinstance(each, type) and issubclass(each, InputPath | Path) for each in kinds) or name in (
             "file",
@@ -312,6 +316,12 @@ def test_every_option_that_is_a_path_is_known_here():
 def test_what_is_no_path_is_refused(cls, option, value):
     with pytest.raises(ValueError, match="path of a file or folder"):
         cls.model_validate({option: value})
+
+
+@pytest.mark.parametrize("value", [[["a"]], [{"a": 1}], [5], [True], [""], ["a\0b"], [None]])
+def test_so_it_is_for_further_files_of_a_trace(value):
+    with pytest.raises(ValueError, match="path of a file or folder"):
+        Recorded.model_validate({"file": "example", "more": value})
 
 
 @pytest.mark.parametrize("value", [["a"], {"a": 1}, 5, ""])

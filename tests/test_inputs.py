@@ -338,7 +338,11 @@ class TestTraces:
     @pytest.mark.parametrize("ending", ["parquet", "csv"])
     @pytest.mark.parametrize(
         "columns",
-        [{"iteration": "worker"}, {"seconds": "worker"}, {"node": "worker"}, {"start": "seconds", "end": "seconds"}],
+        [
+            {"iteration": "worker", "worker": "worker"},
+            {"time": "worker", "worker": "worker"},
+            {"start": "seconds", "end": "seconds"},
+        ],
         ids=str,
     )
     def test_a_column_has_one_role(self, tmp_path, ending, columns):

@@ -187,6 +187,7 @@ def language(model: Any, **options: Any) -> Any:
     return make_run({"name": "ssgd", "learning_rate": 0.3}, task=task, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["synchronous", "asynchronous"])
 def test_inline_is_replay(protocol):
     run = language({"name": "transformer", "layers": 1, "width": 8, "heads": 2}, protocol=protocol, stop={"gradients": 16})

@@ -42,6 +42,7 @@ class PlainParameterFree(PlainSGD):
         self.updates = number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [False, True])
 def test_the_shipped_method_without_parameters_has_all_three_parts(inline):
     shipped = fred.load(ROOT / "scenarios" / "systems" / "ringmaster-muon.yaml").runs["parameter-free"]

@@ -456,6 +456,7 @@ class TestForgetting:
         del gradient
         assert len(record) == 2
 
+    @pytest.mark.slow
     @settings(max_examples=8)
     @given(protocol=PROTOCOLS, cluster=CLUSTERS, seed=st.integers(0, 99))
     def test_no_protocol_uses_what_it_has_let_go_and_all_is_let_go_in_the_end(self, protocol, cluster, seed):

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from fred.outcomes.outcome import Outcome
 from fred.protocols.late_averaging import LateAveraging
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb, What
 from tests.worlds import make_run, record
+
+pytestmark = pytest.mark.slow
 
 RATE = 0.125
 NETWORK = {"latency": {"name": "constant", "seconds": 0.02}, "bandwidth": 1e4}

@@ -8,6 +8,7 @@ import pytest
 
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
+from fred.cluster.regimes import Diurnal
 from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
@@ -16,7 +17,7 @@ from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Verb
-from fred.timing.cards import Card
+from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Loop, Wait
 from tests.worlds import make_run, record
@@ -30,6 +31,16 @@ def test_card_queues_like_m_d_1(load):
     arrivals = np.cumsum(np.random.default_rng(1).exponential(service / load, 400_000)).astype(int)
     waits = np.array([card.passes(int(now), size=service) - int(now) - service for now in arrivals])
     assert waits.mean() / service == pytest.approx(load / (2 * (1 - load)), rel=0.06)
+
+
+def test_messages_queue_at_a_link_that_can_be_slow_as_at_any_other():
+    """Where nothing slows it down it is a card; where it is 1.5 times slower all the time, one of less bandwidth."""
+    slow = Diurnal(slowdown=2.0, period=2e9, steps=2).start(0, "contention 0", np.zeros(1, int))  # 1.5 for half of a long day
+    arrivals = np.cumsum(np.random.default_rng(2).exponential(1_200_000, 200)).astype(int).tolist()
+    for loads, bandwidth in (([], 1e9), ([slow], 1e9 / 1.5)):
+        card, link = Card(bandwidth), SlowCard(1e9, Slowness(Loop(), loads, 1), 0)
+        expected = [card.passes(now, 1_000_000) for now in arrivals]
+        assert [link.passes(now, 1_000_000) for now in arrivals] == expected
 
 
 def transfer_times(network: Network, size: int) -> tuple[float, float]:

@@ -19,7 +19,7 @@ TRACE = "a,b\n" + "".join(f"{1 + 0.1 * (k % 7)},{2 - 0.1 * (k % 5)}\n" for k in 
 COMMANDS = {  # with which --out is a file
     "report": ["report", "result"],
     "export": ["export", "result", "--perfetto"],
-    "plan": ["plan", "times.csv", "--iterations", "1=4,2=3"],
+    "plan": ["plan", "result", "--iterations", "1=4,2=3"],
 }
 ONCE = ("plan",)  # by nothing is its picture told from others
 
@@ -151,10 +151,10 @@ class TestFolders:
         assert {"comparison.csv", "throughput.svg"} <= {file.name for file in Path("compared").iterdir()}
 
     def test_what_a_fit_wrote_stays_whole(self, here):
-        assert main(["fit", "times.csv", "--out", "fitted"]) == 0
+        assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 0
         before = content(here)
         with full_disk():
-            assert main(["fit", "times.csv", "--out", "fitted"]) == 2
+            assert main(["fit", "times.csv", "--unit", "s", "--out", "fitted"]) == 2
         assert content(here) == before
 
     def test_a_scenario_begun_on_a_full_disk_is_not_there(self, here):

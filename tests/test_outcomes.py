@@ -122,6 +122,7 @@ def test_a_run_without_a_clock_has_no_times_wherever_it_is(tmp_path):
             result.run_times("asgd")
 
 
+@pytest.mark.slow
 def test_a_result_whose_folder_another_has_taken_says_so(tmp_path):
     """Instead of the other one's numbers; what both have in common, such as the timing, is the same for both."""
     scenario, out = fred.scenario({**SETTINGS, "seeds": [1]}), tmp_path / "out"

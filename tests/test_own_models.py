@@ -19,6 +19,8 @@ from fred.outcomes.computed import Computed
 from fred.running.execution import check, execute
 from fred.schedule.schedule import Verb
 
+pytestmark = pytest.mark.slow
+
 DATA = {"name": "synthetic-classification", "examples": 60, "evaluation": 20, "features": 5, "classes": 3}
 VALUES = {"name": "synthetic-regression", "examples": 50, "evaluation": 10, "features": 5}
 RATE, BATCH = 0.1, 4

@@ -59,6 +59,7 @@ def pages() -> dict[str, str]:
 LONG = ("many workers", "learned", "many runs")  # made of the same parts as the others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LONG])
 def test_a_page_is_the_same_text_each_time(kind, pages):
     assert written(made(kind)) == page_of(kind, pages)
@@ -287,6 +288,7 @@ class TestReplay:
         assert replay.window(schedule, account, len(account)) == (0, schedule.end_ns)
 
 
+@pytest.mark.slow
 class TestTheScenario:
     @pytest.mark.parametrize("file", sorted((ROOT / "scenarios").rglob("*.yaml")), ids=lambda file: file.stem)
     def test_it_is_written_so_that_it_is_read_again(self, file, tmp_path, monkeypatch):

@@ -9,6 +9,8 @@ import fred
 from tests import browsers
 from tests.pages import KINDS, page_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:

@@ -1,6 +1,5 @@
 """Which protocol reaches a target first: time lost against closed forms, rankings where the answer is known."""
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -9,8 +8,6 @@ import numpy as np
 import pytest
 
 from fred.cluster.cluster import Cluster
-from fred.commands import plan as plan_command
-from fred.commands import plan_for
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.planning import question
@@ -21,7 +18,6 @@ from fred.planning.ranking import Place, against, doubts, ranked
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.specification.loading import load, scenario
-from fred.traces.reading import read
 from tests.worlds import TASK, record
 
 ONE = np.zeros(32, np.int64)
@@ -207,6 +203,13 @@ evaluate: {target_error: 0.5}
 """
 
 
+ON_A_TRACE = """
+cluster: {workers: 8, nodes: 2, compute: {name: trace, file: example}}
+algorithm: {name: ssgd, learning_rate: 0.1}
+stop: {seconds: 20}
+"""
+
+
 def few(monkeypatch):
     monkeypatch.setattr("fred.planning.candidates.POINTS", 2)
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
@@ -217,12 +220,13 @@ def few(monkeypatch):
 
 def test_the_command_says_who_was_first_and_leaves_a_scenario_to_go_on_from(tmp_path, capsys, monkeypatch):
     few(monkeypatch)
-    task, out = tmp_path / "task.yaml", tmp_path / "out"
+    task, out, mine = tmp_path / "task.yaml", tmp_path / "out", tmp_path / "mine.yaml"
     task.write_text(SMALL)
-    command = ["plan", "example", "--for", str(task), "--seeds", "2", "--budget", "20", "--jobs", "1", "--out", str(out)]
+    mine.write_text(ON_A_TRACE)
+    command = ["plan", str(mine), "--for", str(task), "--seeds", "2", "--budget", "20", "--jobs", "1", "--out", str(out)]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    for words in ("reached an error of 0.5 first, after", "the trace has no network", "Not considered: ad-psgd", "all workers"):
+    for words in ("reached an error of 0.5 first, after", "Not considered: ad-psgd", "all workers"):
         assert words in shown
     planned = load(out / "scenario.yaml")
     assert {point.of for point in planned.points.values()} == {"sync", "asgd"}
@@ -246,14 +250,15 @@ def test_a_scenario_says_cluster_task_and_budget_itself(tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["example", "--for", "digit"], "--for digit: expected digits, or a YAML file"),
-        (["example", "--for", "none.yaml"], "none.yaml"),
-        (["example", "--for", "digits", "--budget", "-1"], "--budget -1: expected a number above 0"),
-        (["example", "--for", "digits", "--iterations", "2=3"], "--iterations is for the plan of backup workers"),
-        (["example", "--for", "task.yaml"], "no target: say --target-error"),
-        (["nowhere.csv", "--for", "digits"], "nowhere.csv"),
+        (["systems/ssp", "--for", "digit"], "--for digit: expected digits, or a YAML file"),
+        (["systems/ssp", "--for", "none.yaml"], "none.yaml"),
+        (["systems/ssp", "--for", "digits", "--budget", "-1"], "--budget -1: expected a number above 0"),
+        (["systems/ssp", "--for", "digits", "--iterations", "2=3"], "--iterations is for the folder of a result"),
+        (["systems/ssp", "--for", "task.yaml"], "no target: say --target-error"),
+        (["times.csv", "--for", "digits"], "for a trace it is `fred diagnose times.csv --for digits`"),
+        (["times.csv"], "for a trace it is `fred diagnose times.csv`"),
         ([".", "--for", "digits"], "is a folder"),
-        (["systems/ssp", "--workers", "3"], "--workers and --nodes are for traces"),
+        (["systems/ssp", "--workers", "3"], "--workers is for the folder of a result"),
         (["systems/ssp"], "no target: say --target-error"),
     ],
 )
@@ -270,25 +275,9 @@ def test_a_scenario_that_somebody_changed_is_not_overwritten(tmp_path, capsys, m
     out = tmp_path / "out"
     out.mkdir()
     (out / "scenario.yaml").write_text("title: mine\n")
-    assert main(["plan", "example", "--for", "digits", "--out", str(out)]) == 2
+    assert main(["plan", "quickstart", "--out", str(out)]) == 2
     assert "is there already, and not what this command writes" in capsys.readouterr().err
     assert (out / "scenario.yaml").read_text() == "title: mine\n"
-
-
-@pytest.mark.parametrize(
-    ("workers", "words"), [(16, "are more than the trace's 8"), (4, "of the trace's 8"), (8, "no network")]
-)
-def test_another_number_of_workers_than_the_traces_is_told(workers, words):
-    parser = argparse.ArgumentParser()
-    plan_command.add_options(parser)
-    given = plan_for._of_trace(parser.parse_args(["example", "--for", "digits", "--workers", str(workers)]))
-    assert given.cluster.size == workers
-    assert words in given.doubts[-1]
-    seconds = read("example").seconds
-    assert given.lost is not None
-    assert given.lost.slowdown == pytest.approx(
-        seconds.max(axis=1).sum() / np.median(seconds, axis=1).sum()
-    )  # of the whole trace
 
 
 def test_a_task_is_a_name_a_block_or_a_scenario(tmp_path):

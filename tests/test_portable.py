@@ -116,6 +116,7 @@ def test_long_sums_are_added_up_in_the_parts_that_are_said(m, k, n, transposed):
     assert (found == in_one_row(left, right)).mean() < 0.9  # the parts are no detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("m", "k", "n"), LONG, ids=str)
 def test_parts_asked_for_one_by_one_are_the_kernels_own(m, k, n, transposed):
@@ -158,6 +159,7 @@ def convolved(
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     rank=st.integers(1, 2),
@@ -226,6 +228,7 @@ REDUCTIONS = {
 SHAPES = [(9, 23), (100, 50), (1, 7), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ((8, 9), (23, 3)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_bits_do_not_depend_on_what_is_computed_around(name, shape):
@@ -254,6 +257,7 @@ MODELS = [
 BIGRAMS = Bigrams(vocabulary=10, context=16, examples=64, evaluation=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 33])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_product_and_no_sum_escapes(name, batch_size):

@@ -186,6 +186,7 @@ def test_push_sum_decays_the_model_counts_no_averagings_and_averages_whatever_ch
     assert largest_relative_error(replayed.final, PlainPush.model(mean)) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "protocol"),
     [

@@ -84,6 +84,7 @@ def anything(number: int, peers: bool, blocks: int, workers: int, algorithm: Any
     return make_run(algorithm, protocol=protocol, cluster=cluster, **{"stop": {"gradients": 20}, **options})
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(number=st.integers(0, 10_000), world=st.sampled_from(WORLDS), workers=st.integers(1, 3))
 def test_whatever_a_protocol_does_is_what_its_schedule_says(number, world, workers):

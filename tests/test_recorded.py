@@ -35,7 +35,7 @@ CUT = {"name": "cutoff", "rule": {"name": "static", "workers": 2}}
 def trace(tmp_path) -> dict[str, str]:
     """A latency: 4 iterations of 3 workers, all times different."""
     pd.DataFrame(TIMES, columns=list("abc")).to_csv(tmp_path / "trace.csv", index_label="iteration")
-    return {"name": "trace", "file": str(tmp_path / "trace.csv")}
+    return {"name": "trace", "file": str(tmp_path / "trace.csv"), "unit": "s"}
 
 
 def drawn(cluster: Cluster, number: int, seed: int = 0) -> np.ndarray:
@@ -121,10 +121,10 @@ def test_messages_may_take_recorded_times_too(trace):
         ({"block": 2}, "and only then"),
         ({"rows": "block", "block": 5}, "`block` .5. must not exceed the trace's 4 iterations"),
         ({"file": "absent.csv"}, "cannot read absent.csv: No such file"),
-        ({"columns": {"seconds": "ms"}}, r"no column `ms` \(seconds\); it has iteration, a, b, c"),
+        ({"columns": {"time": "ms"}}, r"no column `ms` \(time\); it has iteration, a, b, c"),
         ({"longest": 300}, r"trace.csv:5: iteration 3, worker c: found 400 s"),
         ({"digest": "0" * 64}, "does not hold the times that were recorded: its digest is .*, not 000"),
-        ({"missing": "guess"}, "missing: found 'guess'; expected 'refuse', 'drop', 'previous' or 'median'"),
+        ({"mend": "guess"}, "mend: found 'guess'; expected 'refuse', 'drop' or 'fill'"),
     ],
 )
 def test_what_cannot_be_is_refused(trace, options, message):
@@ -191,9 +191,9 @@ def test_workers_that_end_before_others_leave_gaps_that_can_be_dropped(tmp_path)
     run = make_run("asgd", task=None, cluster={"workers": 5, "compute": {"name": "exponential", "scale": 1.0}})
     times = run_times(execute("run", run, 0).schedule, run.cluster)
     times.to_parquet(tmp_path / "run-times.parquet", index=False)
-    with pytest.raises(FredError, match="some workers end before others, so `missing: drop`"):
+    with pytest.raises(FredError, match=r"some workers end before others\. Say what becomes of that: `mend: drop`"):
         read(tmp_path / "run-times.parquet")
-    complete = read(tmp_path / "run-times.parquet", missing="drop")
+    complete = read(tmp_path / "run-times.parquet", mend="drop")
     assert complete.iterations == times.groupby("worker").size().min()
     assert complete.seconds[2, 4] == times.query("iteration == 2 and worker == 4")["seconds"].item()
 
@@ -214,7 +214,7 @@ def test_every_protocol_exports_what_workers_really_drew(name):
 
 SCENARIO = """
 algorithm: {name: asgd, learning_rate: 0.1}
-cluster: {workers: 3, compute: {name: trace, file: times/trace.csv}}
+cluster: {workers: 3, compute: {name: trace, file: times/trace.csv, unit: s}}
 stop: {gradients: 12}
 """
 
@@ -229,7 +229,7 @@ def test_a_result_tells_when_its_trace_is_another(tmp_path, trace, monkeypatch, 
     assert main(["run", "here/a.yaml", "--out", "out"]) == 0
     manifest = (tmp_path / "out" / "manifest.json").read_text()
     assert '"file": "here/times/trace.csv"' in manifest
-    assert read(file).digest in manifest
+    assert read(file, unit="s").digest in manifest
     assert "300" not in re.sub(r"\b[0-9a-f]{64}\b", "", manifest), "beside digests"
     exported = pd.read_parquet("out/asgd/seed-0/run-times.parquet")
     assert exported.query("worker == 0")["seconds"].tolist()[:5] == [1, 2, 3, 4, 1]

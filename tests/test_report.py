@@ -331,6 +331,7 @@ class TestVerify:
         assert verdict == verify.Verdict.DIFFERENT
         assert said.startswith("learned/seed-6: the summary's `loss` differs: recorded 0.001, now ")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name",
         [

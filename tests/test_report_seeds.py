@@ -14,7 +14,7 @@ from fred.results.compare import Compared
 from fred.results.verify import Verdict, verify
 from tests.counted import Counted
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "no_modules_of_other_tests")
 
 SETTINGS: dict[str, Any] = {
     "seeds": [1, 2],
@@ -94,6 +94,7 @@ class TestWhatIsRun:
             _ = result.paired
 
 
+@pytest.mark.slow
 class TestInAFolder:
     def test_it_is_what_comes_out_in_memory_and_is_verified(self, scenario, tmp_path):
         result, here = fred.run(scenario, out=tmp_path / "out"), fred.run(scenario)

@@ -47,6 +47,7 @@ def test_noise_has_the_tails_that_it_says(law, known):
     assert stats.kstest(draws if law == "student" else np.abs(draws), known.cdf).pvalue > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "length"), [("vanilla", np.inf), ("clipped", 1.0)])
 def test_clipping_with_a_delay_is_what_numpy_makes_of_it(method, length):
     found = clipped.measured("Student t, 2 degrees", "all x = 1", [5])

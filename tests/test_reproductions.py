@@ -79,7 +79,7 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     (tmp_path / "traces").mkdir()
     pd.DataFrame(times, columns=list("abc")).to_csv(tmp_path / "traces" / "small.csv", index=False)
     monkeypatch.setenv("FRED_DATA", str(tmp_path))
-    monkeypatch.setattr(predictors, "TRACES", {"small": {}})
+    monkeypatch.setattr(predictors, "TRACES", {"small": {"unit": "s"}})
     rows = pd.DataFrame(predictors._recorded("small", ("all", "static", "oracle")))
     assert set(rows["first"]) == {20}
     assert set(rows["rounds"]) == {21}

@@ -17,6 +17,8 @@ from fred.running import companions
 from fred.views.figures import FORMATS, Picture
 from tests.worlds import TASK
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = {"workers": 3, "compute": {"name": "exponential", "scale": 0.1}, "network": {"bandwidth": 1e6}}
 SETTINGS: dict[str, Any] = {
     "cluster": CLUSTER,

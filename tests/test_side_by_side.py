@@ -296,6 +296,7 @@ def test_the_process_that_starts_the_others_works_too(tmp_path, monkeypatch):
     assert joblib.externals.loky.get_reusable_executor(reuse=True)._max_workers == 1
 
 
+@pytest.mark.slow
 def test_who_starts_while_the_first_one_plans_does_units_and_is_ended_with_the_program(tmp_path):
     companions.end()
     with companions.ended():
@@ -314,6 +315,7 @@ def file_of(settings: dict[str, Any], folder: Path) -> str:
     return str(folder / "scenario.yaml")
 
 
+@pytest.mark.slow
 def test_processes_are_begun_early_only_where_all_is_to_be_done_and_no_more_than_can_be_of_use(tmp_path, monkeypatch):
     begun: list[int] = []
     monkeypatch.setattr(companions, "begin", begun.append)

@@ -107,6 +107,7 @@ PERIODS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PERIODS, ids=lambda protocol: " ".join(protocol))
 def test_what_is_replayed_and_told_of_it_is_what_was_read(protocol, monkeypatch):
     """Told to be fresh a gradient is computed at old parameters all the same, which is what B-staleness sees."""

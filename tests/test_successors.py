@@ -229,6 +229,7 @@ def recomputed(name: str, outcome: Outcome) -> dict:
     return answer(final, initial) if answer else final[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_later_system_is_what_its_schedule_says_inline_and_replayed(name):
     run = run_of(name)
@@ -293,6 +294,7 @@ def test_when_gradients_are_ready_that_take_a_second_where_messages_take_half_of
     assert (schedule["time_ns"][first] / 1e9).tolist() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["gossip", "synchronous", "Elastic"])
 def test_an_average_that_forgets_at_once_is_the_parameters(protocol):
     options = {"learning_rate": 0.1, "decay": 0.0}

@@ -131,6 +131,7 @@ def sweeps_values(spaced: dict[str, Any]) -> list[float]:
 
 
 class TestBest:
+    @pytest.mark.slow
     def test_the_table_and_the_best_are_those_of_the_summary(self, file, tmp_path):
         result = fred.run(load(file), out=tmp_path / "out")
         table: Any = result.sweep

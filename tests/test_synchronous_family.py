@@ -32,6 +32,7 @@ def outcome(algorithm: Any, protocol: Any = None, cluster: Any = UNEQUAL, inline
     return execute("run", make_run(algorithm, protocol=protocol, cluster=cluster, **options), 3, inline)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [None, NETWORK])
 class TestSame:
     """To the last bit, unless lengths of gradients are added up, too."""
@@ -243,6 +244,7 @@ class TestDynamicBackup:
         measured.hear(1e30)
         assert measured.choose(seen) == 4
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("smoothness", "share"), [(None, 1.0), (2.0, 1 / 3), (0.5, 1 / 15), (9.0, None)])
     def test_it_finds_the_noise_that_there_is(self, smoothness, share):
         """Rounds of 1 to 5 gradients (3, 4, 0, ...), each off by normal numbers of variance 7 x 2^2."""

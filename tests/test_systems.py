@@ -164,6 +164,7 @@ class TestSSP:
 
 
 class TestGossip:
+    @pytest.mark.slow
     def test_push_sum_with_doubly_stochastic_weights_is_d_psgd(self):
         complete = {"name": "gossip", "topology": "complete", "order": "update-first"}  # 4 workers: weights 1/4, exact
         assert same(outcome("sgp", protocol=complete), outcome("d-psgd", protocol=complete))
@@ -171,6 +172,7 @@ class TestGossip:
         five = {"workers": 5, "compute": COMPUTE}
         assert close(outcome("sgp", protocol=ring, cluster=five), outcome("d-psgd", protocol=ring, cluster=five))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("topology", ["star", {"name": "exponential", "neighbours": 1}])
     def test_push_sum_without_steps_reaches_the_mean_of_the_initial_models(self, topology):
         task, workers = {**LAYERS, "replicas_start": "apart"}, 5

@@ -141,6 +141,7 @@ def _inodes(files: list[Path]) -> set[int]:
 class TestTold:
     """What lies on disk is not believed for its name."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("harm", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-9] + b"\0" * 9)])
     def test_a_shared_file_that_is_missing_or_damaged_is_found_out_and_made_anew(self, harm, tmp_path):
         out, scenario = tmp_path / "out", fred.scenario(SETTINGS)

@@ -117,6 +117,7 @@ class TestKept:
         unit = units_of(scenario)[0]
         assert change(unit).identity != unit.identity
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "damage",
         [
@@ -214,6 +215,7 @@ class TestPlace:
 
 
 class TestCheckpoints:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "options",
         [

@@ -88,6 +88,7 @@ def test_its_page_is_the_one_for_people_without_a_checkout(wheel):
     assert "](" not in page, "a link that leads nowhere without the repository"
 
 
+@pytest.mark.slow
 def test_it_runs_away_from_the_checkout(installed, tmp_path):
     brief = ("--seed", "1", "--set", "stop={updates: 20}", "--set", "evaluate={points: 2}")
     assert "results/quickstart.fasgd" in said(installed, tmp_path, "fred", "quickstart", "--only", "fasgd", *brief)

@@ -35,6 +35,7 @@ class Recorded(Reading, Latency):
         description="CSV or Parquet file of the trace, relative to the scenario file; `example`: one that comes with FRED",
         examples=[EXAMPLE],
     )
+    more: tuple[TraceFile, ...] = Field((), description="further files of the trace, such as one for each node or day")
     digest: str = Field("", description="SHA-256 of the trace's times; filled in, so that a manifest tells when they changed")
     rows: Literal["cycled", "resampled", "block"] = Field(
         "cycled",
@@ -66,11 +67,11 @@ class Recorded(Reading, Latency):
     def trace(self) -> Trace:
         """What the file holds. Raises FredError, also where that is not what was recorded."""
         options = {name: getattr(self, name) for name in Reading.model_fields}
-        path = self.file.located()
-        trace = _read(Reading.model_validate(options), path, *_state(path))
+        paths = tuple(file.located() for file in (self.file, *self.more))
+        trace = _read(Reading.model_validate(options), paths, tuple(map(_state, paths)))
         if self.digest not in ("", trace.digest):
             raise FredError(
-                f"{path} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
+                f"{trace.source} does not hold the times that were recorded: its digest is {trace.digest}, not {self.digest}. "
                 "Bring the old file back, or leave out `digest` to take the new one"
             )
         return trace
@@ -121,6 +122,6 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=8)
-def _read(reading: Reading, path: Path, *state: int) -> Trace:
-    """A file is read once for all runs of a scenario."""
-    return reading.read(path)
+def _read(reading: Reading, paths: tuple[Path, ...], states: tuple[tuple[int, int], ...]) -> Trace:
+    """Files are read once for all runs of a scenario."""
+    return reading.read(paths)

@@ -22,6 +22,7 @@ _CANNOT = 2  # exit code of everything that a user can mend
 _ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
     "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
     "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
+    "diagnose": ("fred.commands.diagnose", "say what a cluster loses to slow workers, and what helps, from a recorded trace"),
     "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
     "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
     "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fred: cannot write: {error.strerror or error}", file=sys.stderr)
         return _CANNOT
     except FredError as error:
-        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()))), file=sys.stderr)
+        print("\n".join((f"fred: {error}", *getattr(error, "__notes__", ()), *_remedy(error, arguments))), file=sys.stderr)
         return _CANNOT
     except MemoryError as error:
         print(f"fred: not enough memory: {error}", file=sys.stderr)
@@ -80,6 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = interruption.exit_code()
         print(f"\nfred: {'; '.join(('interrupted', *interruption.said_by(error)))}", file=sys.stderr)
         return code
+
+
+def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
+    """Return the command that would work, where the error knows the options that it needs."""
+    fix: Sequence[str] = getattr(error, "fix", ())
+    if not fix:
+        return []
+    from fred.commands.suggestion import command
+
+    return [f"fred: {'this works' if getattr(error, 'works', False) else 'next'}: {command(arguments, fix)}"]
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,18 +1,26 @@
 """The table that `fred cutoffs` shows at the end."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fred.prediction import comparison
 from fred.prediction.intervals import Ratio
+from fred.traces.operations import briefly
 
 _NARROW = 100  # columns, below which there is room for what matters most only
 _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")
 
 
-def print_comparison(outcome: comparison.Comparison) -> None:
-    """One line per rule, and in words what a cutoff would win."""
+def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) -> None:
+    """Print one line per rule, and in words what a cutoff would win.
+
+    Args:
+        outcome: what the rules came to.
+        notes: how it was asked, a line each.
+    """
     console = Console(width=None if Console().is_terminal else 140)
     narrow = console.width < _NARROW
     shown, between = (len(_HEADINGS) - 1, "\n") if narrow else (len(_HEADINGS), " ")
@@ -27,12 +35,14 @@ def print_comparison(outcome: comparison.Comparison) -> None:
         cells = rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"
         table.add_row(Text(name), *cells[:shown])
     console.print(table)
-    for line in (*outcome.trace.repairs, outcome.verdict()):
+    for line in (*outcome.trace.said, *notes, outcome.verdict()):
         console.print(line, highlight=False, markup=False)
 
 
 def _caption(outcome: comparison.Comparison) -> str:
-    told, workers = "found in the run-times" if outcome.found else "as told", outcome.trace.seconds.shape[1]
+    nodes = briefly([name for name in outcome.trace.nodes if not name.isdigit()])
+    workers = outcome.trace.seconds.shape[1]
+    told = "found in the run-times" if outcome.found else f"as told: {nodes}" if nodes else "as told"
     if outcome.trained == 1:
         after = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
     else:

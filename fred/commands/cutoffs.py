@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The trace, what of it to train on, and which rules to try."""
     trace_options.add_options(parser)
     parser.add_argument(
-        "--train", type=int, required=True, metavar="N", help="train on the first N iterations, run on the rest"
+        "--train", type=int, metavar="N", help="train on the first N iterations, run on the rest (default: two thirds of them)"
     )
     parser.add_argument(
         "--rules",
@@ -27,9 +27,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warm-up",
         type=int,
-        default=WARM_UP,
         metavar="N",
-        help=f"iterations that wait for all, uncounted (default: {WARM_UP})",
+        help=f"iterations that wait for all, uncounted (default: {WARM_UP}, but at most a fifth of those after training)",
     )
     parser.add_argument(
         "--rolling",
@@ -46,13 +45,17 @@ def run(options: argparse.Namespace) -> int:
     registry.allow_import(options.imports)
     trace = trace_options.from_options(options)
     names = options.rules.split(",")
+    train = max(1, trace.iterations * 2 // 3) if options.train is None else options.train
+    rest = max(0, trace.iterations - train)
+    warm_up = min(WARM_UP, rest // 5) if options.warm_up is None else options.warm_up
     with bars() as progress:
         if options.rolling is None:
-            outcome = compare(trace, options.train, names, options.warm_up, progress)
+            outcome = compare(trace, train, names, warm_up, progress)
         else:
-            outcome = rolling(trace, options.train, options.rolling, names, options.warm_up, progress)
+            outcome = rolling(trace, train, options.rolling, names, warm_up, progress)
     if options.json:
         print(outcome.json())
     else:
-        cutoff_tables.print_comparison(outcome)
+        how = f"rules were trained on the first {train}, two thirds of {trace.iterations} iterations; --train N takes others"
+        cutoff_tables.print_comparison(outcome, [how] if options.train is None else [])
     return 0

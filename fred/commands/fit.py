@@ -35,5 +35,5 @@ def run(options: argparse.Namespace) -> int:
 
 def _recorded(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options by which a cluster, in any folder, reads this trace."""
-    file = str(options.trace)
-    return {"file": file if file == EXAMPLE else str(options.trace.resolve()), **trace_options.reading(options)}
+    file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
+    return {"file": file, **({"more": more} if more else {}), **trace_options.reading(options)}

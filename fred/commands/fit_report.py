@@ -21,10 +21,8 @@ _MOST_OUTSIDE = 5  # measures outside the intervals that the table lists
 
 def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the block."""
-    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost):
+    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
         print(line)
-    for repair in fitted.trace.repairs:
-        print(f"Mended: {repair}")
     console = Console(width=None if Console().is_terminal else 140)
     look = Table(title=fitted.trace.source, title_justify="left", title_style="bold", show_header=False)
     for name, value in _lines(fitted.description, fitted.trace.node_of is not None):
@@ -75,7 +73,10 @@ def as_json(fitted: Fitted) -> str:
         "sentences": fitted.sentences,
         "source": fitted.trace.source,
         "digest": fitted.trace.digest,
+        "notes": list(fitted.trace.notes),
         "repairs": list(fitted.trace.repairs),
+        "workers": list(fitted.trace.workers),
+        "nodes": list(fitted.trace.nodes),
         "description": asdict(fitted.description),
         "node_of": fitted.group_of.tolist(),
         "candidates": [{"name": each.name, "outside": [str(one) for one in each.behaviour.outside]} for each in fitted.tried],

@@ -1,18 +1,16 @@
-"""`fred plan`: from the times of arrivals, and iterations to a target, to how many workers to wait for; or which protocol."""
+"""`fred plan`: which protocol reaches a target first on a scenario's cluster; of a result, how many workers to wait for."""
 
 import argparse
 from collections import Counter
 from pathlib import Path
 
-from fred.commands import plan_for, trace_options
-from fred.commands.plan_table import print_beside, print_plan
+from fred.commands import plan_for
+from fred.commands.plan_table import print_plan
 from fred.components import registry
 from fred.errors import FredError
 from fred.files.places import check_free
 from fred.outcomes.rounds import iterations_of, rounds_of
-from fred.prediction.comparison import chosen_anew
 from fred.prediction.planning import mean_arrivals, plan
-from fred.process.progress import bars
 from fred.results.folder import load_result
 from fred.views.plan_figure import picture
 
@@ -20,12 +18,13 @@ _MOST = 1 << 31  # gradients that are averaged
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where the times and the iterations are from."""
-    trace_options.add_options(parser)
+    """Add the scenario or the result, and the settings of both plans."""
+    parser.add_argument("source", type=Path, metavar="SCENARIO|FOLDER", help="a scenario, or the folder of a result")
     parser.description = (
-        "The time to a target is iterations to it, when N gradients are averaged, x mean time of the N-th arrival. Give a "
-        "trace and --iterations; or the folder of a result with synchronous runs: one without backup workers, whose rounds "
-        "are timed, and some with a target, whose updates are counted. With --for TASK, or a scenario: which protocol to take."
+        "Of a scenario: which protocol reaches its target first on its cluster. Of a result with synchronous runs: how many of "
+        "N + b workers to wait for. One run without backup workers is timed, and updates are counted of those with a target; "
+        "the time to a target is iterations to it, when N gradients are averaged, x mean time of the N-th arrival. "
+        "Of a trace, `fred diagnose TRACE` says what helps, and with --for how soon a target is reached."
     )
     parser.add_argument("--iterations", metavar="N=COUNT,...", help="iterations to the target when N gradients are averaged")
     parser.add_argument(
@@ -35,46 +34,53 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="at other N: interpolated, or least + noise / N fitted (default: linear)",
     )
     parser.add_argument("--workers", type=int, metavar="N+B", help="plan for so many of the workers (default: all)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="draw it: .svg, .png, .pdf; with --for a folder for all runs")
+    parser.add_argument(
+        "--out", type=Path, metavar="PATH", help="of a result a drawing: .svg, .png, .pdf; of a scenario a folder for all runs"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     registry.add_import_option(parser, "the result")
     plan_for.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, plan, draw, print, and say what a number chosen anew in each round would win. Raises FredError."""
+    """Plan for a scenario, or for a result. Raises FredError."""
     registry.allow_import(options.imports)
-    if plan_for.asked(options):
+    if plan_for.is_scenario(options.source):
+        for name in ("iterations", "workers"):
+            if getattr(options, name) is not None:
+                raise FredError(f"--{name} is for the folder of a result: of a scenario, runs say it")
         return plan_for.run(options)
+    if not options.source.is_dir():
+        also = f" --for {options.task}" if options.task else ""
+        raise FredError(
+            f"{options.source} is neither a scenario nor the folder of a result; for a trace it is "
+            f"`fred diagnose {options.source}{also}`"
+        )
+    if options.task is not None:
+        raise FredError(f"{options.source} is a folder: --for needs a scenario, such as the one that made it")
+    return _of_result(options)
+
+
+def _of_result(options: argparse.Namespace) -> int:
+    """Read, plan, draw, print."""
     if options.out:
         check_free(options.out)
         if options.out.suffix not in (".svg", ".png", ".pdf"):
-            raise FredError(
-                f"--out {options.out}: expected a name that ends with .svg, .png or .pdf; or --for TASK, with a folder"
-            )
-    result = load_result(options.trace) if options.trace.is_dir() else None
-    if options.iterations is None and result is None:
-        raise FredError(
-            "how many iterations does it take? Give --iterations N=COUNT,..., or a result's folder instead of a trace"
-        )
-    seconds = rounds_of(result.outcomes) if result else trace_options.from_options(options).seconds
-    table = _pairs(options.iterations) if options.iterations else iterations_of(result.outcomes) if result else {}
+            raise FredError(f"--out {options.out}: expected a name that ends with .svg, .png or .pdf")
+    result = load_result(options.source)
+    seconds = rounds_of(result.outcomes)
+    table = _pairs(options.iterations) if options.iterations else iterations_of(result.outcomes)
     try:
         found = plan(mean_arrivals(seconds, options.workers), table, options.curve)
     except ValueError as error:
-        raise FredError(f"{options.trace}: {error}") from error
+        raise FredError(f"{options.source}: {error}") from error
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         picture(found).save(options.out)
     if options.json:
         print(found.json())
     else:
-        print_plan(found, str(options.trace))
-        if found.workers == seconds.shape[1]:
-            count = int(found.waited_for[found.best])
-            with bars() as show:
-                won = chosen_anew(seconds, count, show)
-            print_beside(won, count)
+        print_plan(found, str(options.source))
     return 0
 
 

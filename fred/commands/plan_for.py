@@ -1,4 +1,4 @@
-"""`fred plan ... --for TASK`: which protocol, with which of its knobs, reaches a target first on this cluster."""
+"""`fred plan SCENARIO`: which protocol, with which of its knobs, reaches a target first on this cluster."""
 
 import argparse
 import math
@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fred.cluster.cluster import Cluster
-from fred.commands import trace_options
-from fred.commands.plan_for_table import Answer, as_json, print_answer
+from fred.commands.plan_for_table import Answer, Names, as_json, print_answer
 from fred.errors import FredError
 from fred.files import places
 from fred.outcomes.tables import Tables
@@ -19,15 +16,14 @@ from fred.planning.attribution import Attribution
 from fred.planning.candidates import SYNC, not_considered, that_apply
 from fred.planning.question import Question
 from fred.planning.ranking import doubts, ranked
-from fred.prediction.comparison import nodes_of
 from fred.process.cores import cores
 from fred.process.progress import of_runs
 from fred.results import experiment
+from fred.results.result import Result
 from fred.running.units import number_of_units
 from fred.specification import shipped
-from fred.specification.loading import scenario, validated_anew
+from fred.specification.loading import Scenario, scenario
 from fred.specification.text import written
-from fred.traces.columns import EXAMPLE
 
 SEEDS = 5
 _TUNING = 2
@@ -38,15 +34,15 @@ _FILE, _RESULT = "scenario.yaml", "result"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What is learned, until when, how surely."""
     own = parser.add_argument_group(
-        "which protocol",
-        "With --for, or a scenario in place of the trace: systems are run on this cluster with common random numbers, each "
-        "with the best of as many settings, and ranked by their time to the target.",
+        "time to a target",
+        "Systems are run on this cluster with common random numbers, each with the best of as many settings, and ranked by "
+        "their time to the target.",
     )
     own.add_argument(
         "--for",
         dest="task",
         metavar="TASK",
-        help=f"what is learned: {', '.join(question.TASKS)}, or a YAML file with a `task` (default: the scenario's)",
+        help=f"what is learned: {', '.join(question.TASKS)}, or a YAML file with a `task`",
     )
     target = own.add_mutually_exclusive_group()
     target.add_argument("--target-error", type=float, metavar="ERROR", help="to be reached (default: the task's; digits: 0.12)")
@@ -65,34 +61,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--jobs", type=int, metavar="N", help="so many runs at a time (default: all that there are cores for)")
 
 
-def asked(options: argparse.Namespace) -> bool:
-    """Whether it is this that a command line asks for."""
-    return options.task is not None or _is_scenario(options.trace)
-
-
 def run(options: argparse.Namespace) -> int:
     """Sweep, rank, attribute, print. Raises FredError."""
-    _check(options)
-    given = _of_scenario(options) if _is_scenario(options.trace) else _of_trace(options)
-    asking = _question(options, given)
+    check(options)
+    given = _of_scenario(options)
+    asking = asked(options, given.cluster, (given.task, given.target), given.budget)
     can, cannot = that_apply(asking.cluster, asking.parts, asking.rate)
-    out = options.out or Path("results") / f"plan-{options.trace.stem}"
+    out = options.out or Path("results") / f"plan-{options.source.stem}"
     document = asking.document(can, given.about)
     planned = scenario(document)
     _write(
         out,
         written(
             document,
-            f"{_FIRST} {options.trace}`: {asking.aim} within {asking.budget:g} s; systems,",
+            f"{_FIRST} {options.source}`: {asking.aim} within {asking.budget:g} s; systems,",
             "each with the best of as many settings. `fred run` runs it, `fred show` prints it again.",
         ),
     )
-    with of_runs(number_of_units(planned)) as progress:
-        jobs = options.jobs or cores()
-        result = experiment.run(planned, progress=progress, out=out / _RESULT, jobs=jobs, file=out / _FILE)
+    result = made(planned, out, out / _FILE, options.jobs)
     ranking = ranked(result, can, asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
-    lost = given.lost or _lost(result, asking.cluster)
+    lost = _lost(result, asking.cluster)
     answer = Answer(given.about, asking, ranking, lost, cannot, not_considered(asking.cluster), said, given.names)
     if options.json:
         print(as_json(answer))
@@ -101,79 +90,86 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> Result:
+    """Return what the runs of a scenario came to, with a word on how long they may take. Raises FredError.
+
+    Args:
+        planned: the runs.
+        out: folder whose `result` they are written to.
+        file: the scenario's.
+        jobs: at a time; None: as many as there are cores.
+    """
+    with of_runs(number_of_units(planned)) as progress:
+        return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=jobs or cores(), file=file)
+
+
 @dataclass(frozen=True)
 class _Given:
-    """What the trace or the scenario says."""
+    """What the scenario says."""
 
     about: str  # in words
     cluster: Cluster
     task: dict[str, Any] | None
     target: dict[str, float]
     budget: float | None
-    lost: Attribution | None  # of a trace
     doubts: tuple[str, ...]
-    names: tuple[str, ...]  # of the workers
+    names: Names
 
 
-def _is_scenario(path: Path) -> bool:
+def is_scenario(path: Path) -> bool:
+    """Return True for the name of a scenario's file, or of one that comes with FRED.
+
+    Args:
+        path: of anything.
+    """
     return path.suffix in (".yaml", ".yml") or (str(path) in shipped.names() and not path.is_file())
 
 
 def _of_scenario(options: argparse.Namespace) -> _Given:
-    path = shipped.located(options.trace).resolve()
-    if options.workers or options.nodes:
-        raise FredError("--workers and --nodes are for traces: a scenario's `cluster` says them")
+    path = shipped.located(options.source).resolve()
     runs = question.runs_of(path)
     first, cluster = runs[0], runs[0].cluster
-    task, target = question.of_run(first, str(options.trace)) if options.task is None else (None, {})
+    task, target = question.of_run(first, str(options.source)) if options.task is None else (None, {})
     several = ("the scenario's runs have several clusters: this is about the first one's",)
-    names = tuple(map(str, range(cluster.size)))
-    about = f"{options.trace}: {cluster.size} workers"
+    sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
+    names = Names(*(tuple(f"{what} {number}" for number in range(size)) for what, size in sizes.items()))
+    about = f"{options.source}: {cluster.size} workers"
     said = several if any(run.cluster != cluster for run in runs) else ()
-    return _Given(about, cluster, task, target, first.stop.seconds, None, said, names)
+    return _Given(about, cluster, task, target, first.stop.seconds, said, names)
 
 
-def _of_trace(options: argparse.Namespace) -> _Given:
-    if options.trace.is_dir():
-        raise FredError(f"{options.trace} is a folder: --for needs a trace or a scenario, such as the one that made it")
-    trace = trace_options.from_options(options)
-    size, block = len(trace.workers), max(1, math.isqrt(trace.iterations))
-    workers = options.workers or size
-    file = str(options.trace) if str(options.trace) == EXAMPLE else str(options.trace.resolve())
-    compute = {"name": "trace", "file": file, "rows": "block", "block": block, **trace_options.reading(options)}
-    settings: dict[str, Any] = {"workers": workers, "compute": compute | ({"workers": "cycled"} if workers != size else {})}
-    if workers == size and trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
-        settings["nodes"] = [int((trace.node_of == node).sum()) for node in dict.fromkeys(trace.node_of.tolist())]
-    said = ["the trace has no network: messages take no time here"]
-    if workers > size:
-        said.append(f"{workers} workers are more than the trace's {size}: those beyond them repeat the first ones, at once")
-    elif workers < size:
-        said.append(f"{workers} of the trace's {size} workers: the first ones; time lost is that of all")
-    lost = Attribution({attribution.COMPUTING: trace.seconds}, nodes_of(trace, trace.iterations))
-    about = f"{trace.source}: {workers} workers; {trace.iterations} iterations, drawn in blocks of {block}"
-    return _Given(about, validated_anew(Cluster(**settings)), None, {}, None, lost, tuple(said), trace.workers)
+def asked(
+    options: argparse.Namespace, cluster: Cluster, given: tuple[dict[str, Any] | None, dict[str, float]], budget: float | None
+) -> Question:
+    """Return the question that a command line asks. Raises FredError.
 
-
-def _question(options: argparse.Namespace, given: _Given) -> Question:
-    task, target = (given.task, given.target) if options.task is None else question.task_of(options.task)
+    Args:
+        options: of the command line.
+        cluster: on which systems are run.
+        given: the task and the target of a scenario, which the command line may replace.
+        budget: virtual time of a scenario, s, likewise.
+    """
+    task, target = given if options.task is None else question.task_of(options.task)
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
         raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
-    budget = options.budget or given.budget or question.usual_budget(given.cluster)
-    return Question(given.cluster, task or {}, target, budget, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
+    seconds = options.budget or budget or question.usual_budget(cluster)
+    return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Refuse what cannot be, and what belongs to the plan for backup workers."""
+def check(options: argparse.Namespace) -> None:
+    """Refuse what cannot be. Raises FredError.
+
+    Args:
+        options: of the command line.
+    """
     for name in ("target_error", "target_loss", "budget", "learning_rate", "seeds", "jobs"):
         value = getattr(options, name)
         if value is not None and not 0 < value < math.inf:
             raise FredError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")
-    if options.iterations is not None:
-        raise FredError("--iterations is for the plan of backup workers: with --for, runs say how many it takes")
     if options.out and options.out.is_file():
-        raise FredError(f"--out {options.out}: with --for it is a folder, and this is a file")
+        raise FredError(f"--out {options.out}: expected a folder, and this is a file")
 
 
 def _write(out: Path, text: str) -> None:

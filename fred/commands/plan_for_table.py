@@ -1,4 +1,4 @@
-"""What `fred plan ... --for TASK` shows."""
+"""What `fred plan` and `fred diagnose --for TASK` show of systems that were run to a target."""
 
 import json
 import math
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fred.commands.paired_table import said
+from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
 from fred.planning.attribution import WORST, Attribution
 from fred.planning.candidates import RATE
@@ -27,6 +28,14 @@ _OF_THE_LOST = (
 
 
 @dataclass(frozen=True)
+class Names:
+    """What a sentence calls the workers and nodes of `lost`, in the order of their numbers."""
+
+    workers: Sequence[str]
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Answer:
     """All that a plan came to.
 
@@ -38,7 +47,7 @@ class Answer:
         cannot: why systems were not tried, by name.
         others: algorithms of FRED's that were not considered.
         doubts: what speaks against the answer, in words.
-        names: of the workers, in the order of their numbers in `lost`.
+        names: of workers and nodes.
     """
 
     about: str
@@ -48,7 +57,7 @@ class Answer:
     cannot: Mapping[str, str]
     others: Sequence[str]
     doubts: Sequence[str]
-    names: Sequence[str]
+    names: Names
 
     @property
     def sentence(self) -> str:
@@ -66,7 +75,7 @@ class Answer:
 
 
 def print_answer(answer: Answer, out: Path) -> None:
-    """Where time is lost, who was first, what was not tried, and what speaks against it.
+    """Print where time is lost, who was first, what was not tried, and what speaks against it.
 
     Args:
         answer: what is shown.
@@ -79,13 +88,8 @@ def print_answer(answer: Answer, out: Path) -> None:
         console.print(_lost(answer.lost, answer))
         console.print(_OF_THE_LOST, style="dim", highlight=False)
     if answer.ranking.places:
-        console.print(_ranking(answer))
-        console.print(_of_the_ranking(answer), style="dim", highlight=False)
-    lines = [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts)]
-    measure = answer.question.measure.replace("_", " ")
-    unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
-    lines += [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
-    lines += [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
+        print_ranking(answer, console)
+    lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
     lines += [
         f"Not considered: {', '.join(answer.others)}.",
         f"All runs: {out}/result/report.html; go on from {out}/scenario.yaml.",
@@ -94,8 +98,50 @@ def print_answer(answer: Answer, out: Path) -> None:
         console.print(line, highlight=False, markup=False)
 
 
+def print_ranking(answer: Answer, console: Console) -> None:
+    """Print a row for each system that reached the target.
+
+    Args:
+        answer: of runs, of which at least one did.
+        console: where.
+    """
+    console.print(_ranking(answer))
+    console.print(_of_the_ranking(answer), style="dim", highlight=False)
+
+
+def sentences(answer: Answer) -> list[str]:
+    """Return who was first, what speaks against it, and who did not reach the target.
+
+    Args:
+        answer: of runs.
+    """
+    measure = answer.question.measure.replace("_", " ")
+    unreached = ", ".join(f"{run} ({measure} {lowest:.3g})" for run, lowest in answer.ranking.unreached.items())
+    never = [f"Not reached with every seed that chooses, at any of their points: {unreached}."] if unreached else []
+    return [answer.sentence, *(f"But {doubt}." for doubt in answer.doubts), *never]
+
+
 def as_json(answer: Answer) -> str:
-    """All of it as one JSON object; what is infinite or unknown is null."""
+    """Return all of it as one JSON object; what is infinite or unknown is null.
+
+    Args:
+        answer: of runs.
+    """
+    told = {
+        "cluster": answer.about,
+        **ranking_json(answer),
+        **{"not_tried": dict(answer.cannot), "not_considered": list(answer.others)},
+        **{"lost": answer.lost and _lost_json(answer.lost, answer.names)},
+    }
+    return json.dumps(finite(told), indent=2)
+
+
+def ranking_json(answer: Answer) -> dict[str, Any]:
+    """Return who was first, and what speaks against it, as a JSON object.
+
+    Args:
+        answer: of runs.
+    """
     places = [
         {
             **{"run": place.run, "settings": dict(place.values), "points": place.points, "at_the_edge": list(place.edges)},
@@ -104,35 +150,18 @@ def as_json(answer: Answer) -> str:
         }
         for place in answer.ranking.places
     ]
-    asked = answer.question
-    told = {
-        **{
-            "cluster": answer.about,
-            "target": asked.target,
-            "budget": asked.budget,
-            "answer": answer.sentence,
-            "ranking": places,
-        },
-        **{"unreached": dict(answer.ranking.unreached), "doubts": list(answer.doubts), "not_tried": dict(answer.cannot)},
-        **{"not_considered": list(answer.others), "lost": answer.lost and _lost_json(answer.lost, answer.names)},
-    }
-    return json.dumps(_finite(told), indent=2)
+    asked = {"target": answer.question.target, "budget": answer.question.budget}
+    found = {"answer": answer.sentence, "ranking": places, "unreached": dict(answer.ranking.unreached)}
+    return {**asked, **found, "doubts": list(answer.doubts)}
 
 
-def _lost_json(lost: Attribution, names: Sequence[str]) -> dict[str, Any]:
+def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
     return {
         **{"slowdown": lost.slowdown, "lasting": lost.lasting, "network": lost.network, "phases": lost.of_phases},
-        **{"workers": dict(zip(names, lost.of_workers.tolist(), strict=True)), "nodes": lost.of_nodes.tolist()},
-        **{"worst": [names[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
+        **{"workers": dict(zip(names.workers, lost.of_workers.tolist(), strict=True))},
+        **{"nodes": dict(zip(names.nodes, lost.of_nodes.tolist(), strict=True))},
+        **{"worst": [names.workers[worker] for worker in lost.worst], "share_of_worst": lost.share_of_worst},
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _lost(lost: Attribution, answer: Answer) -> Table:
@@ -149,17 +178,17 @@ def _lost(lost: Attribution, answer: Answer) -> Table:
     return table
 
 
-def _rows(lost: Attribution, names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+def _rows(lost: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
     yield "all workers", lost.slowdown, math.nan
     yield "what of it lasts: each as slow as it mostly is", lost.lasting, math.nan
-    named = ", ".join(names[worker] for worker in lost.worst[:_SHOWN])
+    named = ", ".join(names.workers[worker] for worker in lost.worst[:_SHOWN])
     more = ", ..." if len(lost.worst) > _SHOWN else ""
     yield f"the worst {WORST:.0%} of the workers: {named}{more}", math.nan, lost.share_of_worst
     for worker in _largest(lost.of_workers.tolist()):
-        yield f"worker {names[worker]}", float(lost.of_workers[worker]), lost.share([worker])
+        yield names.workers[worker], float(lost.of_workers[worker]), lost.share([worker])
     if len(lost.of_nodes) > 1:
         for node in _largest(lost.of_nodes.tolist()):
-            yield f"node {node}", float(lost.of_nodes[node]), lost.share_of_nodes[node]
+            yield names.nodes[node], float(lost.of_nodes[node]), lost.share_of_nodes[node]
     if len(lost.phases) > 1:
         for name, slowdown in lost.of_phases.items():
             yield name, slowdown, math.nan
@@ -176,7 +205,8 @@ def _ranking(answer: Answer) -> Table:
         title=Text(f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s", style="bold"),
         title_justify="left",
     )
-    for heading in ("system", "best knob", "learning rate"):
+    knobs = any(_knob(place) for place in answer.ranking.places)
+    for heading in ("system", *(["best knob"] if knobs else []), "learning rate"):
         table.add_column(heading)
     for heading in ("median, s", "least to largest", "relative to the first", "reached", "points"):
         table.add_column(heading, justify="right")
@@ -185,7 +215,7 @@ def _ranking(answer: Answer) -> Table:
         spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else "–"
         median = f"{place.median:,.4g}" if math.isfinite(place.median) else f"> {answer.question.budget:,.4g}"
         against = "first" if rank == 0 else said(dict(place.against)) if place.against else "–"
-        cells = (place.run, _knob(place), _rate(place), median, spread, against)
+        cells = (place.run, *([_knob(place)] if knobs else []), _rate(place), median, spread, against)
         table.add_row(*cells, f"{place.reached} of {len(place.seconds)}", str(place.points), style="bold" if rank == 0 else "")
     return table
 

@@ -5,7 +5,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.prediction.intervals import Ratio
 from fred.prediction.planning import Plan
 
 _SHOWN = 20  # plans beside those around the best one
@@ -32,9 +31,3 @@ def print_plan(found: Plan, source: str) -> None:
         else ""
     )
     console.print(f"N = {count}, b = {found.workers - count} converges first{every}.", highlight=False)
-
-
-def print_beside(won: Ratio | None, count: int) -> None:
-    """What a number that is chosen anew in each round `won`, in gradients per second, over always `count`, if that is known."""
-    told = f"against N = {count} on the second half of these rounds: {won}" if won and won.known else "too few rounds to tell"
-    print(f"A number chosen anew in each round (rule `auto`; `fred cutoffs` compares such rules), in gradients/s: {told}.")

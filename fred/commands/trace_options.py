@@ -5,38 +5,69 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fred.errors import FredError
+from fred.traces.mending import Mend
 from fred.traces.reading import Nodes, Reading, read
+from fred.traces.roles import Role, Unit
 from fred.traces.trace import Trace
+
+_SHOWN = {"columns": "OURS=THEIRS,...", "longest": "SECONDS"}
+_WORDS = {"unit": get_args(Unit), "mend": get_args(Mend)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The trace as an argument, and one option for each of `Reading`'s."""
-    parser.add_argument("trace", type=Path, help="CSV or Parquet file; `example`: one that comes with FRED")
+    """Add the trace as an argument, and one option for each of `Reading`'s.
+
+    Args:
+        parser: of a command.
+    """
+    parser.add_argument(
+        "trace",
+        type=Path,
+        nargs="+",
+        help="CSV, Parquet, lines of JSON, or JSON of PyTorch's profiler; several files of one trace; `example`: FRED's own",
+    )
     for name, field in Reading.model_fields.items():
-        words = _words(field.annotation) if name not in ("columns", "longest") else []
+        ours = f"; ours: {', '.join(get_args(Role))}" if name == "columns" else ""
         parser.add_argument(
             f"--{name}",
-            choices=words or None,
-            metavar=None if words else {"columns": "OURS=THEIRS,..."}.get(name, name.upper()),
-            help=f"{field.description}" + (f" (default: {field.default})" if field.default else ""),
+            choices=_WORDS.get(name),
+            metavar=_SHOWN.get(name),
+            help=f"{field.description}{ours}" + (f" (default: {field.default})" if field.default else ""),
         )
     parser.add_argument(
         "--nodes", metavar="N[,N...]", help="machines, among which the workers are spread evenly; or how many each has"
     )
 
 
-def _words(annotation: Any) -> list[str]:
-    """What may be said, of a `Literal` that may be left out."""
-    return [word for part in get_args(annotation) for word in (get_args(part) or [part]) if isinstance(word, str)]
-
-
 def from_options(options: argparse.Namespace) -> Trace:
-    """The trace that a command line asks for. Raises FredError."""
-    return read(options.trace, None if options.nodes is None else _nodes(options.nodes), **reading(options))
+    """Return the trace that a command line asks for. Raises FredError.
+
+    Args:
+        options: of a command with these options.
+    """
+    nodes = None if options.nodes is None else _nodes(options.nodes)
+    return read(*options.trace, nodes=nodes, **reading(options))
+
+
+def single(options: argparse.Namespace) -> Path:
+    """Return the one file or folder that a command line names. Raises FredError for several.
+
+    Args:
+        options: of a command with these options.
+    """
+    path: Path
+    path, *more = options.trace
+    if more:
+        raise FredError(f"{path} is no trace; expected nothing beside it, found {more[0]}")
+    return path
 
 
 def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """Those of `Reading`'s options that a command line gives. Raises FredError."""
+    """Return those of `Reading`'s options that a command line gives. Raises FredError.
+
+    Args:
+        options: of a command with these options.
+    """
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
     return given | ({"columns": _pairs(given["columns"])} if "columns" in given else {})
 

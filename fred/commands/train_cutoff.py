@@ -16,6 +16,7 @@ from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
 from fred.process.progress import bars
 from fred.traces.groups import find_groups
+from fred.traces.operations import briefly
 from fred.traces.trace import Trace
 
 RULES = ("dmm", "dmm-plain", "dmm-printed")
@@ -102,10 +103,11 @@ def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, sec
     about, found = trained.about, trained.about.held_back
     assert found is not None
     nodes = "told" if trace.node_of is not None else "found"
+    names = briefly([name for name in trace.nodes if not name.isdigit()])
     return [
-        *trace.repairs,
+        *trace.said,
         f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
-        f"{max(about.nodes) + 1} nodes ({nodes}), in {seconds:.0f} s",
+        f"{max(about.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",
         f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",
         f"in the last {found.rounds} iterations against always waiting for {found.static}: {found.against_static}",
         f"model: {options.out}, digest {trained.digest[:16]}",

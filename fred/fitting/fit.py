@@ -93,7 +93,7 @@ class Fitted:
     @property
     def sentences(self) -> list[str]:
         """Name slow workers and nodes, the costliest first."""
-        return sentences(self.model, self.trace.workers, self.group_of, self.trace.node_of is not None)
+        return sentences(self.model, self.trace.workers, self.group_of, self.trace.node_of is not None, self.trace.nodes)
 
     @property
     def comments(self) -> list[str]:

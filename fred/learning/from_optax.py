@@ -56,8 +56,8 @@ def found(name: str) -> Any:
 
 
 def known() -> list[str]:
-    """Return all names that `found` finds."""
-    return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module)]
+    """Return the public names that `found` finds."""
+    return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module) if not name.startswith("_")]
 
 
 def refused(name: str, error: Exception) -> ValueError:

@@ -66,7 +66,7 @@ def _improved(model: Switching, logs: Floats, chain_of: NodeOf) -> Switching:
         levels - common,
         counts / forward.over_states(counts)[:, None],
         offsets + common,
-        np.maximum(np.sqrt(variance), _LEAST_DEVIATION),
+        np.maximum(np.sqrt(np.maximum(variance, 0.0)), _LEAST_DEVIATION),  # what cancels may come out below 0
     )
 
 

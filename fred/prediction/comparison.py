@@ -134,7 +134,12 @@ class Comparison:
 
     def json(self) -> str:
         """All of it as one JSON object; an interval is null where there are too few rounds for one."""
-        about = {"trace": self.trace.source, "digest": self.trace.digest, "repairs": self.trace.repairs}
+        about = {
+            "trace": self.trace.source,
+            "digest": self.trace.digest,
+            "notes": self.trace.notes,
+            "repairs": self.trace.repairs,
+        }
         settings = {"train": self.train, "trained": self.trained, "warm_up": self.warm_up, "rounds": self.counted}
         rules = {
             name: summary | {f"against_{other}": _told(by[name]) for other, by in self.against.items()}
@@ -198,24 +203,6 @@ def tried(
         except ValueError as error:
             raise FredError(f"rule `{name}`: {error}") from error
     return {name: rounds[name] for name in rules}
-
-
-def chosen_anew(seconds: NDArray[np.float64], count: int, progress: Show = lambda what, share: None) -> Ratio | None:
-    """What the rule that users should name wins over always waiting for `count` workers, in gradients per second.
-
-    It learns from the first half of `seconds` [iterations, workers], and both are run in closed loop on the second. None if
-    these are too few rounds.
-    """
-    first, second = np.array_split(seconds, 2)
-    node_of = find_groups(first)
-    try:
-        auto = closed_loop.warmed_up(rule_named(_CHOOSES), closed_loop.WARM_UP).trained(
-            first, node_of, partial(progress, _CHOOSES)
-        )
-        chosen = closed_loop.run(auto, second, node_of, progress=partial(progress, _CHOOSES))
-        return ratio(chosen, closed_loop.run(StaticCutoff(workers=count), second, node_of))
-    except ValueError:
-        return None
 
 
 def rule_named(name: str) -> CutoffRule:

@@ -2,6 +2,7 @@
 
 A process's variables set options before jax loads, `jax.config.update` and jax's context managers later: the value that holds
 when a run is computed counts. FRED fixes some variables, refuses some values, and records others with the numeric environment.
+Here are the options of all versions of jax that `setup.cfg` allows.
 """
 
 import os
@@ -13,33 +14,41 @@ from fred.errors import FredError
 
 ON_CPU = "FRED computes on the CPU, where alone its bits are promised"
 _HARMLESS = {  # any value
-    "of GPUs, TPUs and kernels for them": """jax_bcoo_cusparse_lowering jax_cuda_visible_devices jax_mock_gpu_topology
-        jax_mosaic_allow_hlo jax_oneapi_visible_devices jax_pallas_enable_debug_checks jax_pallas_use_mosaic_gpu
-        jax_pallas_verbose_errors jax_ragged_dot_use_gpu_pallas_triton_lowering jax_ragged_dot_use_ragged_dot_instruction
-        jax_rocm_visible_devices jax_threefry_gpu_kernel_lowering jax_use_magma mock_num_gpu_processes""",
+    "of GPUs, TPUs and kernels for them": """
+        jax_bcoo_cusparse_lowering jax_cuda_visible_devices jax_mock_gpu_topology jax_mosaic_allow_hlo
+        jax_mosaic_unzip_debug_locations jax_oneapi_visible_devices jax_pallas_auto_assign_collective_ids
+        jax_pallas_auto_assign_collective_ids_limit jax_pallas_enable_debug_checks jax_pallas_poison_buffers
+        jax_pallas_use_mosaic_gpu jax_use_emit_pipeline_primitive jax_use_hlo_logistic_lowering
+        jax_pallas_verbose_errors jax_ragged_dot_use_gpu_pallas_triton_lowering
+        jax_ragged_dot_use_ragged_dot_instruction jax_rocm_visible_devices jax_threefry_gpu_kernel_lowering
+        jax_use_magma mock_num_gpu_processes""",
     "of several processes, or of meshes of devices: FRED computes on one device of one process": """
         jax_check_proxy_envs jax_cpu_collectives_implementation jax_cpu_get_global_topology_timeout_minutes
         jax_cpu_get_local_topology_timeout_minutes jax_cross_host_transfer_socket_address
         jax_cross_host_transfer_timeout_seconds jax_cross_host_transfer_transfer_size
         jax_cross_host_transport_addresses jax_disable_vmap_shmap_error jax_disallow_mesh_context_manager
-        jax_distributed_debug jax_enable_preemption_service jax_enable_recoverability
-        jax_force_dcn_cross_host_transfers jax_remove_size_one_mesh_axis_from_type jax_share_binary_between_hosts
+        jax_distributed_debug jax_distributed_verify_secure_credentials jax_enable_preemption_service
+        jax_enable_recoverability jax_force_dcn_cross_host_transfers jax_mtls_ca_file jax_mtls_cert_file
+        jax_mtls_key_file jax_mtls_peer_uri_prefix jax_raise_on_ppermute_sort_diff jax_use_cpp_shard_args jax_use_rgv3
+        jax_remove_size_one_mesh_axis_from_type jax_share_binary_between_hosts
         jax_share_binary_between_hosts_timeout_ms jax_sort_devices_by_process_index jax_thread_guard""",
-    "of logs, dumps, messages and tracebacks": """jax_captured_constants_report_frames jax_captured_constants_warn_bytes
-        jax_compiler_detailed_logging_min_ops jax_debug_log_modules jax_dump_ir_modes jax_dump_ir_to jax_explain_cache_misses
-        jax_hlo_source_file_canonicalization_regex jax_include_debug_info_in_dumps jax_include_full_tracebacks_in_locations
-        jax_log_checkpoint_residuals jax_log_compiles jax_logging_level jax_pprint_use_color jax_send_traceback_to_runtime
-        jax_source_url_schema jax_traceback_filtering jax_traceback_in_locations_limit
-        jax_tracer_error_num_traceback_frames""",
+    "of logs, dumps, messages and tracebacks": """
+        jax_captured_constants_report_frames jax_captured_constants_warn_bytes jax_compiler_detailed_logging_min_ops
+        jax_debug_leaked_clients_on_clear_backends jax_debug_log_modules jax_dump_ir_modes jax_dump_ir_to
+        jax_explain_cache_misses jax_hlo_source_file_canonicalization_regex jax_include_debug_info_in_dumps
+        jax_include_full_tracebacks_in_locations jax_log_checkpoint_residuals jax_log_compiles jax_logging_level
+        jax_pprint_use_color jax_send_traceback_to_runtime jax_source_url_schema jax_traceback_filtering
+        jax_traceback_in_locations_limit jax_tracer_error_num_traceback_frames""",
     "of where compiled programs are kept: their keys hold all that decides their bits": """
         jax_compilation_cache_check_contents jax_compilation_cache_dir jax_compilation_cache_expect_pgle
         jax_compilation_cache_include_metadata_in_key jax_compilation_cache_max_size jax_enable_compilation_cache
         jax_persistent_cache_enable_xla_caches jax_persistent_cache_min_compile_time_secs
         jax_persistent_cache_min_entry_size_bytes jax_remove_custom_partitioning_ptr_from_cache_key""",
-    "of export, or of jax's own tests": """exclude_test_targets jax_num_generated_cases jax_skip_slow_tests jax_test_dut
-        jax_test_num_threads jax_test_with_persistent_compilation_cache max_cases_sampling_retries test_targets
-        jax2tf_associative_scan_reductions jax2tf_default_native_serialization
-        jax_export_calling_convention_version jax_export_ignore_forward_compatibility jax_serialization_version""",
+    "of export, or of jax's own tests": """
+        exclude_test_targets jax_num_generated_cases jax_skip_slow_tests jax_test_dut jax_test_num_threads
+        jax_test_with_persistent_compilation_cache max_cases_sampling_retries test_targets
+        jax2tf_associative_scan_reductions jax2tf_default_native_serialization jax_export_calling_convention_version
+        jax_export_deserialize_expired_versions jax_export_ignore_forward_compatibility jax_serialization_version""",
     "of when something is computed, not of what": "jax_cpu_enable_async_dispatch",
 }
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {  # the first value, whatever their variables say; no other later
@@ -97,6 +106,7 @@ _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
         "jax_explicit_x64_dtypes": (1,),
     },
     "other formulas": {
+        "jax_accurate_erf_inv": (False,),
         "jax_enable_custom_prng": (False,),
         "jax_high_dynamic_range_gumbel": (False,),
         "jax_softmax_custom_jvp": (False,),
@@ -106,9 +116,12 @@ _RECORDED: dict[str, dict[str, tuple[Any, ...]]] = {
         "check_vma": (False,),
         "eager_constant_folding": (False,),
         "jax_auto_pcast": (True,),
+        "jax_custom_jvp3": (False,),
         "jax_custom_vjp3": (False,),
         "jax_embedded_constants_max_bytes": (32,),
         "jax_refs_to_pins": (False,),
+        "jax_remat3": (False,),
+        "jax_remat_barrier_no_cotangents": (False,),
         "jax_scan3": (False,),
         "jax_use_shardy_partitioner": (True,),
         "jax_use_simplified_jaxpr_constants": (False,),

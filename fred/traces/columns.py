@@ -1,18 +1,21 @@
-"""The columns of a CSV or Parquet file. In which line a row stands is worked out only when something is wrong with it."""
+"""The columns of CSV, Parquet or lines of JSON. The line of a row is looked up only where something is wrong with it."""
 
 import csv
+import gzip
 import itertools
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -21,7 +24,10 @@ from fred.files import inputs
 
 MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # what stands for a time that is not there
 _LOOKED_AT = 100  # rows, to tell a table from another text, none of which is quoted
-_PANDAS_INDEX = "__index_level_"  # how pandas writes an index without a name
+_PANDAS_INDEX = re.compile(r"|__index_level_\d+__|Unnamed: \d+")  # how pandas writes, and reads, an index without a name
+_WHOLE = re.compile(r"-?\d+\.0+")  # a whole number, as a column with gaps has it
+_BETWEEN = ",\t;"  # fields
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?")  # ISO 8601
 EXAMPLE = "example"  # stands for the trace that comes with FRED
 Numbers = NDArray[np.float64]  # NaN: missing
 
@@ -40,7 +46,8 @@ class File(ABC):
         self.path = path
         try:
             with inputs.opened(path):  # a file, and one that can be read
-                self.header = self._names()
+                self.names = self._names()
+                self.header = [name for name in self.names if not _is_index(name)]
         except (OSError, csv.Error, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         self._check_header()
@@ -53,6 +60,14 @@ class File(ABC):
         except (OSError, csv.Error, pa.ArrowException) as error:
             raise self._unreadable(error) from error
         return named, {name: self._numbers(table, name) for name in numbers}
+
+    @abstractmethod
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times, which `columns` gives as numbers, in s.
+
+        Args:
+            name: of the column.
+        """
 
     @abstractmethod
     def where(self, row: int) -> str:
@@ -68,7 +83,11 @@ class File(ABC):
 
     def _numbers(self, table: pa.Table, name: str) -> Numbers:
         try:
-            column = table[name].cast(pa.float64())
+            column = table[name]
+            if pa.types.is_timestamp(column.type):
+                nanoseconds = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+                return nanoseconds.cast(pa.float64(), safe=False).to_numpy() / 1e9
+            column = column.cast(pa.float64())
         except pa.ArrowException:
             raise self._no_number(table, name) from None
         return column.to_numpy().astype(np.float64)
@@ -85,26 +104,26 @@ class File(ABC):
         return FredError(f"cannot read {self.path}: {reason}")
 
     def _check_header(self) -> None:
-        if not self.header:
+        if not self.names:
             raise FredError(f"{self.path} is empty; expected a line with the names of the columns, and rows below it")
         for name in self.header:
             if "." in name and _is_number(name):
                 raise FredError(f"{self.path}: expected names of columns, such as iteration,worker,seconds; found {name}")
         for name, number in Counter(self.header).items():
-            if not name or name.startswith(_PANDAS_INDEX):
-                raise FredError(f"{self.path} has a column without a name; it has {listed(self.header)}")
             if number > 1:
                 raise FredError(f"{self.path} has {number} columns `{name}`; columns need different names")
 
 
 class CSVFile(File):
-    """Comma-separated values below a line of names."""
+    """Values separated by commas, tabs or semicolons, below a line of names."""
 
     def where(self, row: int) -> str:
         line, _ = next(itertools.islice(self._lines(), row + 1, None))
         return f"{self.path}:{line}"
 
     def _names(self) -> list[str]:
+        (_, first), *_ = [*itertools.islice(self._lines(","), 1)] or [(0, [""])]
+        self._delimiter = max(_BETWEEN, key=",".join(first).count)
         (self._skipped, names), *rows = [*itertools.islice(self._lines(), 1 + _LOOKED_AT)] or [(0, [])]
         if names and not rows:
             raise FredError(f"{self.path} has no rows")
@@ -113,12 +132,25 @@ class CSVFile(File):
                 f"{self.path}:{rows[0][0]}: expected a row with numbers, below a line with the names of columns, such as "
                 "iteration,worker,seconds"
             )
-        return [name.strip() for name in names]
+        names = [name.strip() for name in names]
+        cells = ((name, _MOMENT.fullmatch(text.strip())) for _, row in rows for name, text in zip(names, row, strict=False))
+        self._moments = {name: "UTC" if match["zone"] else None for name, match in cells if match}
+        return names
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of which a row looks like a date with a time.
+
+        Args:
+            name: of the column.
+        """
+        return name in self._moments
+
+    def _lines(self, delimiter: str = "") -> Iterator[tuple[int, list[str]]]:
         """Number and fields of each line that has any."""
         with inputs.opened(self.path) as file:
-            reader = csv.reader(TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            unpacked = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if self.path.name.lower().endswith(".gz") else file
+            text = TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
+            reader = csv.reader(text, delimiter=delimiter or self._delimiter)
             try:
                 yield from ((reader.line_num, fields) for fields in reader if fields)
             except UnicodeDecodeError:
@@ -126,11 +158,13 @@ class CSVFile(File):
                 raise
 
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-        types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64())
+        moments = {name: pa.timestamp("ns", zone) for name, zone in self._moments.items() if name in numbers}
+        types = dict.fromkeys(labels, pa.dictionary(pa.int32(), pa.string())) | dict.fromkeys(numbers, pa.float64()) | moments
         try:
             return pyarrow.csv.read_csv(
                 self.path,
-                pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=self.header),
+                pyarrow.csv.ReadOptions(skip_rows=self._skipped, column_names=_all_different(self.names)),
+                pyarrow.csv.ParseOptions(delimiter=self._delimiter),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=True
                 ),
@@ -144,14 +178,18 @@ class CSVFile(File):
         if len(list(itertools.islice(self._lines(), 2))) < 2:
             raise FredError(f"{self.path} has no rows")
         for line, fields in itertools.islice(self._lines(), 1, None):
-            if len(fields) != len(self.header):
+            if len(fields) != len(self.names):
                 raise FredError(
-                    f"{self.path}:{line}: found {len(fields)} fields; expected {len(self.header)}, as many as the header "
+                    f"{self.path}:{line}: found {len(fields)} fields; expected {len(self.names)}, as many as the header "
                     "names; decimals are written with a point"
                 )
-            for name, text in zip(self.header, fields, strict=True):
-                if name in numbers and text not in MISSING and not _is_number(text):
+            for name, text in zip(self.names, fields, strict=True):
+                if name not in numbers or text in MISSING or _is_number(text):
+                    continue
+                if name not in self._moments:
                     raise FredError(f"{self.path}:{line}: expected a time in column `{name}`, a number; found {quoted(text)}")
+                if not _MOMENT.fullmatch(text.strip()):
+                    raise FredError(f"{self.path}:{line}: expected a date and a time in column `{name}`; found {quoted(text)}")
 
 
 class ParquetFile(File):
@@ -163,15 +201,60 @@ class ParquetFile(File):
     def _names(self) -> list[str]:
         return list(pq.read_schema(self.path).names)
 
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times.
+
+        Args:
+            name: of the column.
+        """
+        return bool(pa.types.is_timestamp(pq.read_schema(self.path).field(name).type))
+
     def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
         return pq.read_table(self.path, columns=[*labels, *numbers])
 
 
+class JSONLinesFile(File):
+    """An object in each line, as logs have them."""
+
+    def where(self, row: int) -> str:
+        return f"{self.path}:{row + 1}"
+
+    def _names(self) -> list[str]:
+        self._all = pyarrow.json.read_json(self.path)
+        return list(self._all.column_names)
+
+    def has_moments(self, name: str) -> bool:
+        """Return True for a column of dates with times.
+
+        Args:
+            name: of the column.
+        """
+        return bool(pa.types.is_timestamp(self._all.schema.field(name).type))
+
+    def _table(self, labels: Sequence[str], numbers: Sequence[str]) -> pa.Table:
+        return self._all.select([*labels, *numbers])
+
+
 def opened(path: Path) -> File:
-    """The file as what its name says it is: Parquet, or else CSV; `example` is FRED's own. Raises FredError."""
+    """Return the file as what its name says it is: Parquet, lines of JSON, or else CSV; `example` is FRED's own.
+
+    Args:
+        path: of the file.
+
+    Raises FredError for a file that cannot be read.
+    """
     if str(path) == EXAMPLE:
         path = Path(__file__).with_name("example.csv")
-    return ParquetFile(path) if path.suffix.lower() in (".parquet", ".pq") else CSVFile(path)
+    for kind, endings in _KINDS.items():
+        if path.name.lower().endswith(endings):
+            return kind(path)
+    return CSVFile(path)
+
+
+_KINDS: dict[type[File], tuple[str, ...]] = {
+    ParquetFile: (".parquet", ".pq"),
+    JSONLinesFile: (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+}
 
 
 def _labels(column: pa.ChunkedArray) -> Labels:
@@ -184,6 +267,8 @@ def _labels(column: pa.ChunkedArray) -> Labels:
     if isinstance(encoded, pa.ChunkedArray):
         encoded = pa.concat_arrays(encoded.unify_dictionaries().chunks)
     written = [str(name).strip() for name in encoded.dictionary.to_pylist()]
+    if all(_WHOLE.fullmatch(name) for name in written if name):
+        written = [name.partition(".")[0] for name in written]
     names = list(dict.fromkeys(filter(None, written)))
     number = {"": -1, **{name: i for i, name in enumerate(names)}}
     renumbered = np.array([*(number[name] for name in written), -1], np.int64)
@@ -192,6 +277,15 @@ def _labels(column: pa.ChunkedArray) -> Labels:
 
 def _is_whole(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.equal(pc.floor(column), column)).as_py())
+
+
+def _is_index(name: str) -> bool:
+    return _PANDAS_INDEX.fullmatch(name) is not None
+
+
+def _all_different(names: Sequence[str]) -> list[str]:
+    """Return the names, those of indices made different from each other."""
+    return [f"{name}\0{i}" if _is_index(name) else name for i, name in enumerate(names)]
 
 
 def _is_row(fields: Sequence[str], columns: int) -> bool:

@@ -1,185 +1,176 @@
-"""From rows to a full table of iterations and workers: what is wrong is refused, or mended as the user says and told of."""
+"""From times to a full table of iterations and workers: gaps and duplicates are refused, or mended as the user says."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.components.limits import LONGEST
 from fred.errors import FredError
+from fred.traces.operations import briefly
+from fred.traces.parts import Cells
+from fred.traces.refusal import UnclearTraceError
 
-Missing = Literal["refuse", "drop", "previous", "median"]
-Duplicates = Literal["refuse", "first", "sum"]
-Absurd = Literal["refuse", "missing"]
-Ints = NDArray[np.int64]
+Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing
+_SHOWN = 3  # places
+_ENOUGH = 0.8  # of the iterations: where fewer would stay, filling gaps is proposed first
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The times that a file holds, in its order."""
-
-    iterations: list[str]  # names, in order
-    workers: list[str]
-    iteration: Ints  # of each cell
-    worker: Ints
-    seconds: NDArray[np.float64]
-    row: Ints  # of the file
-    where: Callable[[int], str]  # the place of a row
-
-    def place(self, cell: int) -> str:
-        """Where a cell stands, and whose it is."""
-        return f"{self.where(int(self.row[cell]))}: iteration {self.iterations[self.iteration[cell]]}, {self.whose(cell)}"
-
-    def whose(self, cell: int) -> str:
-        """The worker."""
-        return f"worker {self.workers[self.worker[cell]]}"
-
-
-class Mender:
-    """Puts cells into a table, and remembers what it mended.
+class Mended:
+    """A table without gaps.
 
     Args:
-        path: the file, for messages.
-        missing: what is done about times that are not there.
-        duplicates: about several rows for one gradient.
-        absurd: about times that cannot be.
-        longest: times above this are absurd, s; and so are those that are not above 0.
+        seconds: step times, s [iterations, workers].
+        repairs: what was mended, in words.
     """
 
-    def __init__(self, path: Path, missing: Missing, duplicates: Duplicates, absurd: Absurd, longest: float):
-        self._path, self._missing, self._duplicates, self._absurd, self._longest = path, missing, duplicates, absurd, longest
-        self.repairs: list[str] = []
+    seconds: Table
+    repairs: tuple[str, ...]
 
-    def mended(self, cells: Cells) -> Table:
-        """The full table. Raises FredError for what is wrong and not to be mended.
 
-        Args:
-            cells: the times, in the order of the file.
+def mended(cells: Cells, source: str, mend: Mend, longest: float | None) -> Mended:
+    """Return the full table of the times that files hold.
 
-        Returns: run-times, s [iterations, workers], without those iterations that were dropped; `repairs` says what was done.
-        """
-        self._check_size(cells)
-        cells = self._possible(cells, zero=self._duplicates == "sum")
-        cells = self._possible(self._single(cells), zero=False)
-        table = np.full((len(cells.iterations), len(cells.workers)), np.nan)
-        table[cells.iteration, cells.worker] = cells.seconds
-        return self._complete(table, cells)
+    Args:
+        cells: the times.
+        source: the trace, as messages call it.
+        mend: `refuse` gaps and duplicates; or take the first of several times of one gradient, and `drop` iterations with gaps
+            or `fill` these with the worker's time before.
+        longest: times above it count as missing, s; as do those that are not above 0.
 
-    def _check_size(self, cells: Cells) -> None:
-        rows, size = len(cells.seconds), len(cells.iterations) * len(cells.workers)
-        if not rows:
-            raise FredError(f"{self._path} has no rows")
-        if size > 1_000_000 + 10 * rows:
-            raise FredError(
-                f"{self._path}: {len(cells.iterations):,} iterations of {len(cells.workers):,} workers, but only {rows:,} "
-                "times; are these the right columns?"
-            )
+    Raises UnclearTraceError for gaps and duplicates that are refused, FredError for a table that cannot be mended.
+    """
+    _check_size(cells, source)
+    impossible = np.flatnonzero((cells.seconds <= 0) | (cells.seconds > (longest or LONGEST)))
+    possible = replace(cells, seconds=cells.seconds.copy())
+    possible.seconds[impossible] = np.nan
+    first, again = _single(possible)
+    table = np.full((len(cells.iteration.names), len(cells.worker.names)), np.nan)
+    table[cells.iteration.codes[first], cells.worker.codes[first]] = possible.seconds[first]
+    gaps = np.isnan(table)
+    if mend == "refuse" and (gaps.any() or len(again)):
+        raise _refused(cells, source, gaps, impossible, again, longest or LONGEST)
+    repairs = []
+    if len(impossible):
+        found = [f"{cells.place(int(cell))} ({cells.seconds[cell]:g} s)" for cell in impossible[:_SHOWN]]
+        repairs.append(f"{_number(len(impossible), 'impossible time')} taken as missing: {_places(found, len(impossible))}")
+    if len(again):
+        found = [cells.place(int(cell)) for cell in again[:_SHOWN]]
+        repairs.append(f"{_number(len(again), 'duplicate')} left out, the first of each kept: {_places(found, len(again))}")
+    if not gaps.any():
+        return Mended(table, tuple(repairs))
+    full, repair = (_dropped if mend == "drop" else _filled)(table, cells, source)
+    return Mended(full, (*repairs, repair))
 
-    def _possible(self, cells: Cells, zero: bool) -> Cells:
-        """Without times that cannot be; where parts of a time are given, they may be 0."""
-        low = cells.seconds < 0 if zero else cells.seconds <= 0
-        absurd = np.flatnonzero(low | (cells.seconds > self._longest))
-        if not len(absurd):
-            return cells
-        place = cells.place(absurd[0])
-        if self._absurd == "refuse":
-            raise FredError(
-                f"{place}: found {cells.seconds[absurd[0]]:g} s; expected a time above 0 and up to {self._longest:g} s. "
-                "Mend the file, or take such times as missing (`absurd: missing`)"
-            )
-        self.repairs.append(f"{_number(absurd, 'absurd time')} taken as missing; the first: {place}")
-        seconds = cells.seconds.copy()
-        seconds[absurd] = np.nan
-        return replace(cells, seconds=seconds)
 
-    def _single(self, cells: Cells) -> Cells:
-        """One time for each iteration and worker."""
-        keys = cells.iteration * len(cells.workers) + cells.worker
-        if np.bincount(keys).max() < 2:
-            return cells
-        _, first, of = np.unique(keys, return_index=True, return_inverse=True)
-        again = np.flatnonzero(first[of] != np.arange(len(keys)))
-        if self._duplicates == "refuse":
-            earlier = cells.where(int(cells.row[first[of[again[0]]]]))
-            raise FredError(
-                f"{cells.place(again[0])}: found a second time, after that in {earlier}; expected one. Mend the file, or take "
-                "the first of several (`duplicates: first`) or their sum (`duplicates: sum`)"
-            )
-        if self._duplicates == "sum":
-            seconds = np.bincount(of, cells.seconds).astype(np.float64)
-            self.repairs.append(f"{len(keys):,} rows summed to {len(first):,} times, one for each iteration and worker")
-        else:
-            seconds = cells.seconds[first]
-            self.repairs.append(f"{_number(again, 'duplicate')} left out; the first: {cells.place(again[0])}")
-        return replace(
-            cells, iteration=cells.iteration[first], worker=cells.worker[first], seconds=seconds, row=cells.row[first]
+def _check_size(cells: Cells, source: str) -> None:
+    iterations, workers, rows = len(cells.iteration.names), len(cells.worker.names), len(cells.seconds)
+    if not rows:
+        raise FredError(f"{source} has no rows")
+    if iterations * workers > 1_000_000 + 10 * rows:
+        raise FredError(
+            f"{source}: {iterations:,} iterations of {workers:,} workers, but only {rows:,} times; are these the right columns?"
         )
 
-    def _complete(self, table: Table, cells: Cells) -> Table:
-        """Without gaps."""
-        gaps = np.isnan(table)
-        if not gaps.any():
-            return table
+
+def _single(cells: Cells) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cells that count, one for each iteration and worker, and the others, both in their order.
+
+    The first counts that has a time.
+    """
+    order = np.lexsort((np.arange(len(cells.seconds)), np.isnan(cells.seconds), cells.keys))
+    keys = cells.keys[order]
+    later = np.concatenate(([False], keys[1:] == keys[:-1]))
+    return np.sort(order[~later]), np.sort(order[later])
+
+
+def _refused(
+    cells: Cells,
+    source: str,
+    gaps: NDArray[np.bool_],
+    impossible: NDArray[np.int64],
+    again: NDArray[np.int64],
+    longest: float,
+) -> UnclearTraceError:
+    """Return what says all that is wrong, and the ways to mend it."""
+    problems = []
+    if len(impossible):
+        cell = int(impossible[0])
+        problems.append(
+            f"{cells.place(cell)}: found {cells.seconds[cell]:g} s; expected a time above 0 and up to {longest:g} s. "
+            f"{_number(len(impossible), 'time')} cannot be"
+        )
+    if len(again):
+        cell = int(again[0])
+        earlier = int(np.flatnonzero(cells.keys == cells.keys[cell])[0])
+        before = cells.where(int(cells.row[earlier]))
+        problems.append(
+            f"{cells.place(cell)}: found a second time, after that in {before}. {_number(len(again), 'time')} too many"
+        )
+    if gaps.sum() > len(impossible):
         iteration, worker = (int(found[0]) for found in np.nonzero(gaps))
-        whose = f"worker {cells.workers[worker]} in iteration {cells.iterations[iteration]}"
-        if self._missing == "refuse":
-            raise FredError(f"{_at(cells, iteration, worker) or self._path}: no time of {whose}; {self._gaps(gaps)}")
-        number = _number(np.flatnonzero(gaps), "missing time")
-        if self._missing == "drop":
-            kept = ~gaps.any(axis=1)
-            if not kept.any():
-                raise FredError(f"{self._path}: no iteration is complete, so `missing: drop` leaves nothing")
-            dropped = _number(np.flatnonzero(~kept), "iteration")
-            self.repairs.append(f"{dropped} dropped for {number}; the first: {whose}")
-            return table[kept]
-        self.repairs.append(f"{number} filled in with {_FILLED[self._missing][0]}; the first: {whose}")
-        filled = _FILLED[self._missing][1](table)
-        if np.isnan(filled).any():
-            iteration, worker = (int(found[0]) for found in np.nonzero(np.isnan(filled)))
-            raise FredError(
-                f"{self._path}: no time of worker {cells.workers[worker]} in iteration {cells.iterations[iteration]}, and "
-                f"`missing: {self._missing}` finds none to take its place; try another"
-            )
-        return filled
+        place = _at(cells, iteration, worker) or source
+        number = _number(int(gaps.sum()), "time")
+        problems.append(f"{place}: no time for {cells.whose(iteration, worker)}. {number} of {gaps.size:,} missing{_why(gaps)}")
+    stay, size = int((~gaps.any(axis=1)).sum()), len(gaps)
+    problems[-1] += (
+        f". Say what becomes of that: `mend: drop` keeps the {stay:,} of {size:,} iterations that have all times; "
+        "`mend: fill` keeps all, with the worker's time before in each gap"
+    )
+    ways = ("drop", "fill") if stay >= _ENOUGH * size else ("fill", "drop")
+    return UnclearTraceError(*problems, remedies=[{"mend": way} for way in ways])
 
-    def _gaps(self, gaps: NDArray[np.bool_]) -> str:
-        at_the_end = bool((np.diff(gaps.astype(np.int8), axis=0) >= 0).all()) and not gaps[0].any()
-        why = "; some workers end before others, so `missing: drop` keeps the iterations that all have" if at_the_end else ""
-        return (
-            f"{int(gaps.sum()):,} of {gaps.size:,} times are missing{why}. Mend the file, leave out such iterations "
-            "(`missing: drop`), or fill in the worker's time before (`missing: previous`) or the median of the iteration's "
-            "other times (`missing: median`); on a command line, --missing and the word"
+
+def _why(gaps: NDArray[np.bool_]) -> str:
+    at_the_end = bool((np.diff(gaps.astype(np.int8), axis=0) >= 0).all()) and not gaps[0].any()
+    return "; some workers end before others" if at_the_end else ""
+
+
+def _dropped(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
+    gaps = np.isnan(table)
+    whole = ~gaps.any(axis=1)
+    if not whole.any():
+        raise FredError(f"{source}: no iteration has all times, so `mend: drop` leaves nothing; expected `mend: fill`")
+    left = _number(int((~whole).sum()), "iteration")
+    return table[whole], f"{left} of {len(table):,} left out, for {_missing(gaps, cells)}"
+
+
+def _filled(table: Table, cells: Cells, source: str) -> tuple[Table, str]:
+    """Fill gaps with the worker's time before, and those before its first time with that."""
+    gaps = np.isnan(table)
+    never = np.flatnonzero(gaps.all(axis=0))
+    if len(never):
+        names = briefly([cells.worker.names[worker] for worker in never])
+        raise FredError(
+            f"{source}: there is no time at all of worker {names}, so `mend: fill` has none to fill in; leave it out"
         )
+    rows = np.arange(len(table))[:, None]
+    last = np.maximum.accumulate(np.where(gaps, -1, rows), axis=0)
+    source_row = np.where(last < 0, (~gaps).argmax(axis=0), last)
+    share = f"{gaps.mean():.1%} of all, at most {gaps.mean(axis=0).max():.0%} of one worker's"
+    repair = f"{_missing(gaps, cells)} filled in with the worker's time before: {share}"
+    return np.take_along_axis(table, source_row, axis=0), repair
+
+
+def _missing(gaps: NDArray[np.bool_], cells: Cells) -> str:
+    places = [cells.whose(int(iteration), int(worker)) for iteration, worker in np.argwhere(gaps)[:_SHOWN]]
+    number = int(gaps.sum())
+    return f"{_number(number, 'missing time')} ({_places(places, number, '; ')})"
 
 
 def _at(cells: Cells, iteration: int, worker: int) -> str:
-    """The place of the row whose time is missing, if there is such a row."""
-    found = np.flatnonzero((cells.iteration == iteration) & (cells.worker == worker))
+    """Return the place of the row whose time is missing, if there is such a row."""
+    found = np.flatnonzero((cells.iteration.codes == iteration) & (cells.worker.codes == worker))
     return cells.where(int(cells.row[found[0]])) if len(found) else ""
 
 
-def _previous(table: Table) -> Table:
-    known = np.where(np.isnan(table), -1, np.arange(len(table))[:, None])
-    last = np.maximum.accumulate(known, axis=0)
-    return np.where(last < 0, np.nan, np.take_along_axis(table, np.maximum(last, 0), axis=0))
+def _places(first: list[str], number: int, between: str = "; ") -> str:
+    more = f"{between}{number - len(first):,} more" if number > len(first) else ""
+    return between.join(first) + more
 
 
-def _median(table: Table) -> Table:
-    result = table.copy()
-    for row in np.flatnonzero(np.isnan(table).any(axis=1)):
-        known = table[row][~np.isnan(table[row])]
-        result[row][np.isnan(table[row])] = np.median(known) if len(known) else np.nan
-    return result
-
-
-_FILLED: dict[str, tuple[str, Callable[[Table], Table]]] = {
-    "previous": ("the worker's time before", _previous),
-    "median": ("the median of the iteration's other times", _median),
-}
-
-
-def _number(which: NDArray, of: str) -> str:
-    return f"{len(which):,} {of}{'s' if len(which) != 1 else ''}"
+def _number(number: int, of: str) -> str:
+    return f"{number:,} {of}{'s' if number != 1 else ''}"

@@ -1,20 +1,20 @@
-"""Reading a trace: FRED's long table, a wide one, or a trace of operations, mended only as the user says.
+"""Reading a trace: tables of times or of operations and what PyTorch's profiler exports, in one file or several.
 
-| format     | columns                                                                                              |
-|------------|------------------------------------------------------------------------------------------------------|
-| long       | `iteration`, `worker`, `seconds`; and `node`, if it is known: one row for each gradient              |
-| wide       | one column for each worker, and `iteration` if there is one: one row for each iteration              |
-| operations | `iteration`, `worker`, and `seconds` or `start` and `end`: several rows for each gradient, summed up |
+| format     | columns, or content                                                                               |
+|------------|---------------------------------------------------------------------------------------------------|
+| long       | `iteration`, `worker`, `seconds`, and `node` if it is known: one row for each gradient            |
+| wide       | one column for each worker, and `iteration` if there is one: one row for each iteration           |
+| operations | `iteration`, `worker`, `start`, `end` or a duration, and a `type`: several rows for each gradient |
+| Kineto     | the JSON of PyTorch's profiler, a file for each rank, with `ProfilerStep#N`                       |
 
-Each as CSV with a header or as Parquet; `columns` says what they are called there. Iterations and workers may be named by
-numbers, which put them in order, or by anything else: then they come as in the file. Iterations need not be consecutive.
+Tables are CSV with a header, Parquet or lines of JSON. Columns are known by many names (`roles.py`), or `columns` says them. A
+unit is taken from the name of a column or from the user, never from the numbers. Iterations and workers that are called by
+numbers, or differ in one, are ordered by that, others as they come.
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,142 +23,90 @@ from pydantic import Field, ValidationError
 from fred.components.component import Component
 from fred.components.limits import LONGEST
 from fred.errors import FredError
-from fred.traces.columns import File, Labels, Numbers, listed, opened
-from fred.traces.mending import Absurd, Cells, Duplicates, Mender, Missing
+from fred.traces import kineto, tables
+from fred.traces.columns import opened
+from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
+from fred.traces.parts import Cells, joined, short_names
+from fred.traces.refusal import answered
+from fred.traces.roles import Role, Says, Unit
 from fred.traces.trace import Trace
 
-Column = Literal["iteration", "worker", "seconds", "node", "start", "end"]
 Nodes = int | Sequence[int]
-Unit = Literal["s", "ms", "us", "ns"]
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-_OTHER_UNIT = re.compile(r"(?:.*[\W_])?(ms|us|ns)\W?", re.IGNORECASE)  # columns such as `time_ms` or `time (ms)`
-_NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
 
 
 class Reading(Component):
-    """How a file is read, and what is done about what is wrong in it."""
+    """Options by which the files of a trace are read, and gaps and duplicates mended."""
 
-    columns: dict[Column, str] = Field({}, description="what the file calls its columns, where FRED calls them otherwise")
-    unit: Unit | None = Field(None, description="of the file's times; if not given: s, unless columns are called otherwise")
-    missing: Missing = Field("refuse", description="a time that is not there: drop the iteration, or fill it in")
-    duplicates: Duplicates = Field("refuse", description="several rows for one gradient: take the first, or their sum")
-    absurd: Absurd = Field("refuse", description="times that cannot be: take them as missing")
-    longest: Annotated[float, Field(gt=0, le=LONGEST)] = Field(LONGEST, description="longer times are absurd, s")
+    columns: dict[Role, str] = Field(
+        {}, description="what the file calls its columns, where FRED does not see it; `a+b`: two together; `FILE`: each file"
+    )
+    unit: Unit | None = Field(None, description="of the file's times, where the names of its columns do not say it")
+    mend: Mend = Field(
+        "refuse", description="gaps and duplicates: take the first of several times, and drop iterations with gaps or fill them"
+    )
+    longest: Annotated[float, Field(gt=0, le=LONGEST)] | None = Field(None, description="longer times count as gaps, s")
 
-    def read(self, path: Path, nodes: Nodes | None = None) -> Trace:
-        """The trace in a file; `nodes`: see `read`. Raises FredError.
+    def read(self, paths: Sequence[Path], nodes: Nodes | None = None) -> Trace:
+        """Return the trace in some files.
 
         Args:
-            path: CSV or Parquet; `example` is the trace that comes with FRED.
+            paths: CSV, Parquet or JSON; `example` is the trace that comes with FRED.
             nodes: see `read`.
+
+        Raises FredError, UnclearTraceError where options would help.
         """
-        file = opened(path)
-        cells, node_of = self._long(file) if self._is_long(file) else (self._wide(file), None)
-        mender = Mender(path, self.missing, self.duplicates, self.absurd, self.longest)
-        seconds = mender.mended(cells)
-        if nodes is not None:
-            node_of = _spread(nodes, len(cells.workers))
-        seconds.flags.writeable = False  # several runs share it
-        return Trace(seconds, tuple(cells.workers), node_of, str(path), tuple(mender.repairs))
+        given = {name: getattr(self, name) for name in Reading.model_fields}
+        return answered(lambda options: Reading.model_validate(options)._read(paths, nodes), given)
 
-    @property
-    def _per_second(self) -> float:
-        return _PER_SECOND[self.unit or "s"]
+    def _read(self, paths: Sequence[Path], nodes: Nodes | None) -> Trace:
+        for path in paths:
+            if _is_folder(path):
+                raise FredError(f"cannot read {path}: it is a folder; expected files, all of them named, such as {path}/*.csv")
+        names = short_names(paths)
+        cells = joined([self._cells(path, name) for path, name in zip(paths, names, strict=True)])
+        source = f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
+        table = mended(cells, source, self.mend, self.longest)
+        node_of, called = _nodes(cells) if nodes is None else (_spread(nodes, len(cells.worker.names)), ())
+        table.seconds.flags.writeable = False  # several runs share it
+        alone = ("one worker alone: name the files of all workers to see which is slow",) if table.seconds.shape[1] == 1 else ()
+        notes = (*cells.notes, *alone)
+        return Trace(table.seconds, tuple(cells.worker.names), node_of, source, table.repairs, called, notes)
 
-    def _check_unit(self, file: File, names: Sequence[str]) -> None:
-        """Refuse columns of times that are called otherwise where nobody has said that they are in seconds."""
-        found = [(name, match[1].lower()) for name in names if (match := _OTHER_UNIT.fullmatch(name))]
-        if found and self.unit is None:
-            name, unit = found[0]
-            raise FredError(
-                f"{file.path}: the times in `{name}` seem to be in {unit}, and are taken as s unless said otherwise; give "
-                f"`unit: {unit}`, or `unit: s` if that is right (on a command line: --unit {unit})"
-            )
-
-    def _name(self, column: Column) -> str:
-        return self.columns.get(column, column)
-
-    def _is_long(self, file: File) -> bool:
-        """Whether it has a column of workers, or of times; or, by what the user says, should have."""
-        for column, name in self.columns.items():
-            if name not in file.header:
-                raise FredError(f"{file.path} has no column `{name}` ({column}); it has {listed(file.header)}")
-        return any(self._name(column) in file.header for column in ("worker", "seconds", "start", "end"))
-
-    def _long(self, file: File) -> tuple[Cells, NDArray[np.int64] | None]:
-        spans = "start" in self.columns or "end" in self.columns or self._name("seconds") not in file.header
-        times: list[Column] = ["start", "end"] if spans and self._name("start") in file.header else ["seconds"]
-        roles: list[Column] = ["iteration", "worker", *times]
-        needed = [self._name(column) for column in roles]
-        absent = [name for name in needed if name not in file.header]
-        if absent:
-            raise FredError(
-                f"{file.path} has no column `{absent[0]}`; it has {listed(file.header)}; expected {listed(needed)}: "
-                "if they are called otherwise, say so with `columns` (on a command line: --columns OURS=THEIRS,...)"
-            )
-        node = [self._name("node")] if self._name("node") in file.header else []
-        self._check_unit(file, needed[2:])
-        _check_apart(file, dict(zip([*roles, "node"], [*needed, *node], strict=False)))
-        labels, numbers = file.columns([*needed[:2], *node], needed[2:])
-        seconds = numbers[needed[2]] if len(times) == 1 else numbers[needed[3]] - numbers[needed[2]]
-        iteration, worker = (_in_order(file, name, labels[name]) for name in needed[:2])
-        rows = np.arange(len(seconds))
-        cells = Cells(
-            iteration.names, worker.names, iteration.codes, worker.codes, seconds / self._per_second, rows, file.where
-        )
-        return cells, _nodes(file, worker, _in_order(file, node[0], labels[node[0]])) if node else None
-
-    def _wide(self, file: File) -> Cells:
-        name = self._name("iteration")
-        workers = [each for each in file.header if each != name]
-        if not workers:
-            raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
-        try:
-            labels, numbers = file.columns([name] if name in file.header else [], workers)
-        except FredError as error:
-            raise FredError(
-                f"{error}; without columns `worker` and `seconds` each is a worker's times: if they are called otherwise, "
-                "say so with `columns`"
-            ) from None
-        for worker in workers if name not in file.header else ():
-            _check_no_count(file, worker, numbers[worker])
-        self._check_unit(file, workers)
-        rows, columns = len(next(iter(numbers.values()))), len(workers)
-        iterations = _in_order(file, name, labels.get(name) or Labels(np.arange(rows), list(map(str, range(rows)))))
-        order = _ordered(workers)
-        return Cells(
-            iterations.names,
-            [workers[i] for i in order],
-            np.repeat(iterations.codes, columns),
-            np.tile(np.arange(columns), rows),
-            np.stack([numbers[workers[i]] for i in order], axis=1).ravel() / self._per_second,
-            np.repeat(np.arange(rows), columns),
-            file.where,
-        )
+    def _cells(self, path: Path, name: str) -> Cells:
+        if kineto.is_kineto(path):
+            return kineto.cells_of(path, name)
+        says = Says(self.columns, self.unit, self.mend != "refuse", name)
+        return tables.cells_of(opened(path), says)
 
 
-def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
-    r"""The trace in a file, by the options of `Reading`. Raises FredError, with file and row, for what is wrong in it.
+def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
+    r"""Return the trace in a file, or in several that belong together, such as one for each node or day.
 
     Args:
-        path: CSV or Parquet; `example` is the trace that comes with FRED.
+        path: CSV or Parquet, or JSON of PyTorch's profiler; `example` is the trace that comes with FRED.
+        more: further files of the trace.
         nodes: among how many nodes the workers are spread evenly, in order; or how many workers each node has. What the file
             says of nodes does not count then.
-        options: `columns` (what the file calls them), `unit` of its times (s, ms, us, ns), and what is done about what is
-            `missing`, about `duplicates`, and about times that are `absurd`, or longer than `longest`, s.
+        options: those of `Reading`: `columns` by role, `unit` of the times (s, ms, us, ns), `mend` for gaps and duplicates
+            (refuse, drop, fill), `longest`, above which a time counts as a gap, s.
+
+    Raises FredError, with file and row, for mistakes in the files; UnclearTraceError, with the options that would help, where
+    more than one reading is possible.
 
     >>> trace = read("example")
     >>> trace.seconds.shape, trace.node_of.tolist()
     ((60, 8), [0, 0, 0, 0, 1, 1, 1, 1])
-    >>> _ = Path("mine.csv").write_text("step,a,b\n0,1000,1500\n1,500,\n")
-    >>> mended = read("mine.csv", columns={"iteration": "step"}, unit="ms", missing="drop")
-    >>> mended.seconds.tolist(), mended.repairs
-    ([[1.0, 1.5]], ('1 iteration dropped for 1 missing time; the first: worker b in iteration 1',))
-    >>> read("mine.csv", columns={"iteration": "step"})
+    >>> _ = Path("mine.csv").write_text("step,rank,duration_ms\n0,a,1000\n0,b,1500\n1,a,500\n")
+    >>> mended = read("mine.csv", mend="drop")
+    >>> mended.seconds.tolist(), mended.notes
+    ([[1.0, 1.5]], ('times in ms, as `duration_ms` says',))
+    >>> mended.repairs
+    ('1 iteration of 2 left out, for 1 missing time (iteration 1, worker b)',)
+    >>> read("mine.csv")
     Traceback (most recent call last):
     ...
-    fred.errors.FredError: mine.csv:3: no time of worker b in iteration 1; 1 of 4 times are missing...
+    fred.traces.refusal.UnclearTraceError: mine.csv: no time for iteration 1, worker b. 1 time of 4 missing; some ...
     """
     try:
         reading = Reading.model_validate(options)
@@ -167,49 +115,25 @@ def read(path: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
         key = ".".join(map(str, first["loc"]))
         expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
         raise FredError(f"reading {path}: {key}{': ' if key else ''}{expected}") from None
-    return reading.read(Path(path), nodes)
+    return reading.read([Path(path), *map(Path, more)], nodes)
 
 
-def _ordered(names: Sequence[str]) -> list[int]:
-    """Positions of the names in the order of the numbers that they are; as they are if one is not a number."""
-    if not all(map(_NUMBER.fullmatch, names)):
-        return list(range(len(names)))
-    keys = list(map(Decimal, names))
-    return sorted(range(len(names)), key=keys.__getitem__)
+def _nodes(cells: Cells) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+    """Return the node of each worker, and the names of the nodes."""
+    if cells.node is None:
+        return None, ()
+    node_of = np.empty(len(cells.worker.names), np.int64)
+    node_of[cells.worker.codes] = cells.node.codes
+    _, first, which = np.unique(node_of, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))  # in the order of their first workers
+    return rank[which], tuple(cells.node.names[node_of[worker]] for worker in np.sort(first))
 
 
-def _in_order(file: File, column: str, labels: Labels) -> Labels:
-    """The same with the names in order. Raises FredError for a row without one."""
-    if (labels.codes < 0).any():
-        raise FredError(f"{file.where(int(np.argmax(labels.codes < 0)))}: nothing in column `{column}`; every row needs it")
-    order = _ordered(labels.names)
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return Labels(rank[labels.codes], [labels.names[i] for i in order])
-
-
-def _check_apart(file: File, names: Mapping[Column, str]) -> None:
-    """Refuse one column in two roles."""
-    roles: dict[str, Column] = {}
-    for role, name in names.items():
-        if name in roles:
-            raise FredError(f"{file.path}: column `{name}` cannot be both `{roles[name]}` and `{role}`; mend `columns`")
-        roles[name] = role
-
-
-def _nodes(file: File, worker: Labels, node: Labels) -> NDArray[np.int64]:
-    """The node of each worker. Raises FredError where rows do not agree."""
-    node_of = np.empty(len(worker.names), np.int64)
-    node_of[worker.codes[::-1]] = node.codes[::-1]
-    moved = node_of[worker.codes] != node.codes
-    if moved.any():
-        row = int(np.argmax(moved))
-        name, here, before = worker.names[worker.codes[row]], node.names[node.codes[row]], worker.codes[row]
-        raise FredError(
-            f"{file.where(row)}: worker {name} is on node {here}, but on node {node.names[node_of[before]]} above; "
-            "expected the same in all rows"
-        )
-    return node_of
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that none can have; opening it says why
+        return False
 
 
 def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
@@ -217,12 +141,3 @@ def _spread(nodes: Nodes, workers: int) -> NDArray[np.int64]:
         return spread(nodes, workers)
     except ValueError as error:
         raise FredError(str(error)) from None
-
-
-def _check_no_count(file: File, name: str, numbers: Numbers) -> None:
-    """Refuse to take a count of rows, or of iterations that have several, for a worker's times."""
-    steps = np.diff(numbers)
-    if len(numbers) > 2 and np.isin(steps, (0, 1)).all() and steps.any():
-        raise FredError(
-            f"{file.path}: column `{name}` counts: if iterations, say so with `columns` (iteration={name}), or else remove it"
-        )

@@ -1,0 +1,98 @@
+"""`fred diagnose`: one answer from a trace."""
+
+import argparse
+import json
+from pathlib import Path
+
+from fred.commands import plan_for, trace_options
+from fred.commands.diagnosis_tables import print_diagnosis
+from fred.commands.plan_for_table import Answer, ranking_json, sentences
+from fred.diagnosis import files
+from fred.diagnosis.answer import Diagnosis, diagnose
+from fred.errors import FredError
+from fred.files import places
+from fred.files.numbers import finite
+from fred.planning import question
+from fred.process.progress import bars
+
+_FILES = (files.SCENARIO, files.CLUSTER, files.TRACE, files.NUMBERS, files.PAGE)
+_OUT = Path("results") / "diagnosis"
+_FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the trace, the places of the answer, and the settings of runs to a target."""
+    trace_options.add_options(parser)
+    parser.description = (
+        "Say what a cluster loses to its slowest workers, who they are, what would help, what that costs, and how surely the "
+        "trace tells it. With --for TASK also how soon each remedy reaches a target."
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help=f"folder for the answer and for files that run: {', '.join(_FILES)} (default with --for: {_OUT})",
+    )
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON instead of sentences and tables")
+    plan_for.add_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, diagnose, run where a task is given, write, print. Raises FredError."""
+    out = _checked(options)
+    trace = trace_options.from_options(options)
+    with bars() as show:
+        found = diagnose(trace, show)
+    answer = None
+    if out:
+        _write(found, out)
+    if out and options.task is not None:
+        from fred.commands import diagnose_for
+
+        answer = diagnose_for.run(options, found, out)
+    numbers = _as_json(found, answer)
+    if out:
+        from fred.report.diagnosis import page
+
+        places.write(out / files.NUMBERS, f"{numbers}\n".encode())
+        more = {"How soon": sentences(answer)} if answer else {}
+        places.write(out / files.PAGE, page(found, more).encode())
+    if options.json:
+        print(numbers)
+    else:
+        print_diagnosis(found, answer, out)
+    return 0
+
+
+def _checked(options: argparse.Namespace) -> Path | None:
+    """Return the folder that is written, if any. Raises FredError for what cannot be, before anything is read."""
+    plan_for.check(options)
+    if options.task is None:
+        needs = [name for name in _FOR if getattr(options, name) is not None]
+        if needs:
+            raise FredError(
+                f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, too, such as --for digits"
+            )
+    else:
+        _, target = question.task_of(options.task)
+        if not (target or options.target_error or options.target_loss):
+            raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
+    out: Path | None = options.out or (_OUT if options.task is not None else None)
+    if out:
+        scenario, *others = (out / name for name in _FILES)
+        places.check_free(scenario, lambda beginning: beginning.startswith(f"# {files.FIRST}".encode()))
+        for file in others:
+            places.check_free(file, lambda _: scenario.exists())
+    return out
+
+
+def _write(found: Diagnosis, out: Path) -> None:
+    """Write the files that run, the scenario first, by which the others are known. Raises FredError."""
+    places.write(out / files.SCENARIO, files.scenario_text(found).encode())
+    places.write(out / files.CLUSTER, files.cluster_text(found).encode())
+    places.write(out / files.TRACE, files.trace_text(found.trace).encode())
+
+
+def _as_json(found: Diagnosis, answer: Answer | None) -> str:
+    told = found.json() | ({"time_to_target": ranking_json(answer)} if answer else {})
+    return json.dumps(finite(told), indent=2, allow_nan=False)

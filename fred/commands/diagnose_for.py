@@ -1,0 +1,71 @@
+"""`fred diagnose TRACE --for TASK`: how soon each remedy reaches a target, on the recorded times."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fred.cluster.cluster import Cluster
+from fred.commands import plan_for
+from fred.commands.plan_for_table import Answer, Names
+from fred.diagnosis import files
+from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.remedies import Remedy
+from fred.files import places
+from fred.planning import question
+from fred.planning.candidates import RATE, Candidate
+from fred.planning.question import Question
+from fred.planning.ranking import doubts, ranked
+from fred.specification.loading import load
+from fred.specification.text import written
+
+POINTS = 6  # learning rates of each system
+_SPAN = 5.0  # rates from so many times less to so many times more
+_KINDS = ("backup", "deadline", "rule", "local", "asynchronous")
+_NO_NETWORK = "the trace has no network: messages take no time here"
+
+
+def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
+    """Return who reached the target first, each with the best of as many learning rates. Raises FredError.
+
+    Args:
+        options: of the command line.
+        found: the findings about the trace.
+        out: folder with the trace, which gets the scenario and the runs.
+    """
+    own = str((out / files.TRACE).resolve())
+    cluster = Cluster.model_validate(files.cluster(found.trace, own))
+    asking = plan_for.asked(options, cluster, (None, {}), None)
+    tried = _tried(found)
+    document = _document(asking, tried, found)
+    about = f"{files.FIRST} {found.trace.source}`: {asking.aim} within {asking.budget:g} s, on the recorded times."
+    file = out / files.SCENARIO
+    places.write(file, written(document, about, "`fred run` runs it, `fred show` prints it again.").encode())
+    result = plan_for.made(load(file), out, file, options.jobs)
+    ranking = ranked(result, [Candidate(files.name(each), "") for each in tried], asking.measure)
+    said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), _NO_NETWORK]
+    return Answer(found.trace.source, asking, ranking, None, {}, (), said, Names((), ()))
+
+
+def _tried(found: Diagnosis) -> list[Remedy]:
+    """Return waiting for all, and of each kind the remedy that gains most and changes no machine."""
+    best = [
+        max(own, key=lambda each: each.ratio.value).remedy
+        for kind in _KINDS
+        if (own := [each for each in found.gains if each.remedy.kind == kind])
+    ]
+    return [found.every, *best]
+
+
+def _document(asking: Question, tried: Sequence[Remedy], found: Diagnosis) -> dict[str, Any]:
+    """Return the scenario that answers it."""
+    title = f"Who reaches {asking.aim} first on the cluster of {found.trace.source}?"
+    runs = {files.name(each): _swept(each, asking, len(found.trace.workers)) for each in tried}
+    return {"title": title, **asking.parts, "cluster": files.cluster(found.trace), "runs": runs}
+
+
+def _swept(remedy: Remedy, asking: Question, workers: int) -> dict[str, Any]:
+    """Return a remedy's run with learning rates around the usual one: every gradient is a step of asynchronous workers."""
+    centre = asking.rate / (workers if remedy.kind == "asynchronous" else 1)
+    rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": POINTS}
+    return {**(remedy.run or {}), "sweep": {"over": {RATE: rates}, "best": "seconds"}}

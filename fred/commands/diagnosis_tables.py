@@ -1,0 +1,47 @@
+"""What `fred diagnose` prints: the sentences first, then the tables."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fred.commands.plan_for_table import Answer, print_ranking, sentences
+from fred.diagnosis import tables
+from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.words import sections
+
+
+def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
+    """Print the answer.
+
+    Args:
+        found: the findings about a trace.
+        answer: how soon remedies reach a target, if that was asked.
+        out: the folder that holds all of it, if there is one.
+    """
+    console = Console(width=None if Console().is_terminal else 110)
+    for line in found.trace.said:
+        console.print(Text(line))
+    more = {"How soon": sentences(answer)} if answer else {}
+    for heading, lines in {**sections(found), **more}.items():
+        console.print(Text(heading, style="bold"))
+        for line in lines:
+            console.print(Text(line))
+        console.print()
+    for table in tables.of(found):
+        console.print(_table(table))
+    if answer is not None and answer.ranking.places:
+        print_ranking(answer, console)
+    where = f"Written: {out}/report.html; `fred run {out}/scenario.yaml` runs the remedies that change no machine."
+    console.print(Text(where if out else "With --out DIR: a page to look at, and a scenario that runs these remedies."))
+
+
+def _table(table: tables.Table) -> Table:
+    shown = Table(title=Text(table.title, style="bold"), title_justify="left", caption_justify="left")
+    shown.caption = Text(table.caption)
+    for number, name in enumerate(table.columns):
+        shown.add_column(name, justify="right" if number else "left")
+    for cells in table.rows:
+        shown.add_row(*map(Text, cells))
+    return shown

@@ -1,0 +1,236 @@
+"""One answer from a trace: every number of `fred diagnose`, computed once from the same rounds."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.diagnosis import remedies, spells
+from fred.diagnosis.fairness import Fairness
+from fred.diagnosis.remedies import Remedy
+from fred.diagnosis.slowness import Slowness, slowness
+from fred.diagnosis.surety import Surety
+from fred.errors import FredError
+from fred.prediction.comparison import nodes_of
+from fred.prediction.intervals import Ratio
+from fred.process.progress import Show
+from fred.traces.trace import Trace
+
+FEWEST = 8  # iterations that can be looked at
+ENOUGH = 100  # rounds, from which on a verdict is given
+QUIET = 1000  # rounds without a spell, from which on none is expected: with 95 % they begin in fewer than 3 of so many
+LITTLE = 1.05  # times the throughput: less is little
+SAVES, SAVES_LITTLE, CANNOT_TELL = "saves time", "saves little", "cannot tell"
+_WORTH = 1.02  # times the throughput, at least, where time is said to be saved
+_MOST_MORE = 20  # times as many rounds again: what would take longer is not worth recording
+_FAIR = 0.75  # of the workers are effective, at least, where a remedy is fair
+_LEARNING = ("deadline", "rule")
+_CUTOFFS = ("backup", "deadline", "rule")
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """A remedy with its gain and its cost.
+
+    Args:
+        remedy: the way of using the rounds.
+        ratio: its throughput relative to waiting for all, with the interval of the long run.
+        fairness: the gradients that it uses.
+    """
+
+    remedy: Remedy
+    ratio: Ratio
+    fairness: Fairness
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """All findings about a trace.
+
+    Args:
+        trace: that was read, its times in whole nanoseconds.
+        first: iterations that rules learn from at first, and that do not count.
+        told: whether the trace says the workers' nodes.
+        slowness: the loss and its causes.
+        surety: of all intervals.
+        every: waiting for all.
+        gains: all remedies, in the order of the table.
+        bound: the upper bound of all remedies that drop gradients.
+        recommended: the cutoff that the verdict is about.
+    """
+
+    trace: Trace
+    first: int
+    told: bool
+    slowness: Slowness
+    surety: Surety
+    every: Remedy
+    gains: tuple[Gain, ...]
+    bound: Gain
+    recommended: Gain
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds count."""
+        return self.trace.iterations - self.first
+
+    @cached_property
+    def verdict(self) -> str:
+        """Return the verdict on a cutoff: `saves time`, `saves little`, or `cannot tell`."""
+        found = self.recommended.ratio
+        if found.low == found.high == 1:
+            return SAVES_LITTLE
+        if self.trace.iterations < ENOUGH:
+            return CANNOT_TELL
+        if found.above and found.value >= _WORTH:
+            return SAVES
+        quiet = self.surety.spells > 0 or self.trace.iterations >= QUIET
+        return SAVES_LITTLE if found.high < LITTLE and quiet else CANNOT_TELL
+
+    @cached_property
+    def more(self) -> int:
+        """Return about how many more iterations would tell; 0 where these do, or where no number is enough."""
+        if self.verdict != CANNOT_TELL:
+            return 0
+        found, have = self.recommended.ratio, self.trace.iterations
+        least = ENOUGH if found.value >= LITTLE or self.surety.spells else QUIET
+        return max(_rounded(least - have), min(self._narrower(found), _rounded(_MOST_MORE * have)))
+
+    def _narrower(self, found: Ratio) -> int:
+        """Return how many more iterations make the interval narrow enough: it shrinks as 1 / sqrt(iterations)."""
+        if not found.known or found.above or found.high < LITTLE:
+            return 0
+        up = found.value >= math.sqrt(LITTLE)
+        reach = math.log(found.value / found.low) if up else math.log(found.high / found.value)
+        room = math.log(found.value) if up else math.log(LITTLE / found.value)
+        return _rounded(self.trace.iterations * ((reach / room) ** 2 - 1))
+
+    @property
+    def fair(self) -> list[Gain]:
+        """Return the remedies that gain and use the data of all, without a change of machines, the best first."""
+        able = [each for each in self.gains if each.remedy.kind not in ("repair", "remove") and each.ratio.value > _WORTH]
+        enough = _FAIR * len(self.trace.workers)
+        kept = [each for each in able if not each.fairness.given_up and each.fairness.effective >= enough]
+        return sorted(kept, key=lambda each: -each.ratio.value)
+
+    def json(self) -> dict[str, Any]:
+        """Return all of it as a JSON object; an interval is null where there are too few rounds for one."""
+        about = {"trace": self.trace.source, "digest": self.trace.digest}
+        read = {"notes": list(self.trace.notes), "repairs": list(self.trace.repairs)}
+        size = {"iterations": self.trace.iterations, "workers": len(self.trace.workers), "learning": self.first}
+        found, lost = self.recommended, self.slowness
+        every = self.every.played.throughput()
+        return {
+            **about,
+            **read,
+            **size,
+            "rounds": self.rounds,
+            "verdict": {
+                "cutoff": self.verdict,
+                "rule": found.remedy.name,
+                **_ratio(found.ratio),
+                "more_iterations": self.more,
+                "gives_up": self._names(found.fairness.given_up),
+            },
+            "lost": {
+                **{"waiting": lost.waiting, "of_the_time": lost.lost, "slowdown": lost.slowdown, "lasting": lost.lasting},
+                **{"by_quarter": list(lost.parts), "spells": list(lost.spells), "rounds_in_spells": lost.share},
+                **{"slow": [self._slow(each) for each in lost.slow], "together": lost.together},
+            },
+            "waiting_for_all": {"throughput": every},
+            "remedies": [self._gain(each) for each in self.gains],
+            "upper_bound": {"throughput": self.bound.remedy.played.throughput(), **_ratio(self.bound.ratio)},
+        }
+
+    def _slow(self, each: Any) -> dict[str, Any]:
+        return {
+            **{"name": each.name, "workers": self._names(each.workers), "pattern": each.pattern, "times": each.times},
+            **{"share_of_rounds": each.share, "spells": [list(spell) for spell in each.spells]},
+            **{"slowdown_alone": each.alone, "share_of_the_loss": each.lost},
+        }
+
+    def _gain(self, each: Gain) -> dict[str, Any]:
+        fair, used = each.fairness, each.remedy.used.tolist()
+        return {
+            **{"name": each.remedy.name, "kind": each.remedy.kind, "throughput": each.remedy.played.throughput()},
+            **_ratio(each.ratio),
+            **{"dropped": fair.dropped, "effective_workers": fair.effective, "gives_up": self._names(fair.given_up)},
+            **{"same_workers": fair.same, "used": dict(zip(self.trace.workers, used, strict=True))},
+        }
+
+    def _names(self, workers: Any) -> list[str]:
+        return [self.trace.workers[worker] for worker in workers]
+
+
+def diagnose(trace: Trace, progress: Show = lambda what, share: None) -> Diagnosis:
+    """Return the loss of a trace, its causes, and the remedies with their gains, costs and intervals. Raises FredError.
+
+    Args:
+        trace: compute times of eight iterations or more, of two workers or more.
+        progress: receives the name of each task, and the share that is done.
+
+    >>> from fred.traces.reading import read
+    >>> found = diagnose(read("example"))
+    >>> found.rounds, found.verdict
+    (45, 'cannot tell')
+    """
+    iterations, workers = trace.seconds.shape
+    if iterations < FEWEST or workers < 2:
+        raise FredError(
+            f"{trace.source} has {iterations} iterations of {workers} workers; expected {FEWEST} iterations or more, of 2 "
+            "workers or more"
+        )
+    trace = replace(trace, seconds=np.maximum(nanoseconds(trace.seconds), 1) / NANOSECONDS)
+    first = remedies.learning(iterations)
+    counted, told = trace.seconds[first:], trace.node_of is not None
+    found = slowness(trace, counted, nodes_of(trace, iterations), told)
+    surety, every = Surety(spells.find(spells.waiting(counted))), remedies.waiting_for_all(counted)
+
+    best = remedies.bound(counted)
+
+    def gain(remedy: Remedy) -> Gain:
+        learns = best.played if remedy.kind in _LEARNING else None
+        return Gain(remedy, surety.ratio(remedy.played, every.played, learns), Fairness(remedy))
+
+    gains = tuple(gain(remedy) for remedy in _tried(trace, counted, found, progress))
+    return Diagnosis(trace, first, told, found, surety, every, gains, gain(best), _recommended(gains, surety))
+
+
+def _tried(trace: Trace, counted: spells.Floats, found: Slowness, progress: Show) -> Iterator[Remedy]:
+    """Yield all remedies that are tried, in the order of the table."""
+    for slow in found.slow:
+        yield from remedies.repaired(counted, slow.workers, slow.name)
+    if len(found.slow) > 1:
+        everybody = sorted(worker for slow in found.slow for worker in slow.workers)
+        yield from remedies.repaired(counted, everybody, "all of these")
+    for number in remedies.numbers_of_backups(counted):
+        yield remedies.backups(counted, number)
+    yield remedies.deadline(trace, progress)
+    yield remedies.rule(trace, progress)
+    for period in remedies.LOCAL_STEPS:
+        if 2 * period <= len(counted):
+            yield remedies.local_steps(counted, period)
+    yield remedies.asynchronous(counted)
+
+
+def _recommended(gains: tuple[Gain, ...], surety: Surety) -> Gain:
+    """Return the rule that chooses by itself, or the best other cutoff where that is surely better."""
+    own = next(each for each in gains if each.remedy.kind == "rule")
+    best = max((each for each in gains if each.remedy.kind in _CUTOFFS), key=lambda each: each.ratio.value)
+    return best if surety.ratio(best.remedy.played, own.remedy.played).above else own
+
+
+def _ratio(found: Ratio) -> dict[str, Any]:
+    return {"gain": found.value, "interval": found.interval and list(found.interval)}
+
+
+def _rounded(number: float) -> int:
+    """Return two digits of a number of iterations, rounded up; 0 if it is not positive."""
+    if number <= 0:
+        return 0
+    digits = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return math.ceil(number / digits) * digits

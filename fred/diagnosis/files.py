@@ -1,0 +1,123 @@
+"""What next: the trace, the cluster and the remedies as files that run."""
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.remedies import Remedy
+from fred.specification.text import written
+from fred.traces.trace import Trace
+
+TRACE, SCENARIO, CLUSTER, NUMBERS, PAGE = "trace.csv", "scenario.yaml", "cluster.yaml", "diagnosis.json", "report.html"
+FIRST = "Written by `fred diagnose"  # by which files are known
+_RATE = 0.1  # learning rate, which timing does not depend on
+
+
+def trace_text(trace: Trace) -> str:
+    """Return the trace as FRED's long table, mended as it was read.
+
+    Args:
+        trace: to write.
+
+    >>> print(trace_text(Trace(np.array([[1.0, 2.5]]), ("a", "b"))), end="")
+    iteration,worker,seconds
+    0,a,1.0
+    0,b,2.5
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    nodes = [] if trace.node_of is None else ["node"]
+    names = None if trace.node_of is None else [_node(trace, int(number)) for number in trace.node_of]
+    rows.writerow(["iteration", "worker", "seconds", *nodes])
+    for iteration, times in enumerate(trace.seconds.tolist()):
+        for worker, (own, seconds) in enumerate(zip(trace.workers, times, strict=True)):
+            node = [] if names is None else [names[worker]]
+            rows.writerow([iteration, own, repr(seconds), *node])
+    return text.getvalue()
+
+
+def cluster(trace: Trace, file: str = TRACE) -> dict[str, Any]:
+    """Return the cluster that repeats the trace, iteration by iteration, as a scenario has it.
+
+    Args:
+        trace: of the cluster.
+        file: that holds it; by default the one next to the scenario.
+
+    >>> cluster(Trace(np.ones((1, 3)), tuple("abc"), node_of=np.array([0, 0, 1])))["nodes"]
+    [2, 1]
+    """
+    compute = {"name": "trace", "file": file, "rows": "cycled"}
+    sizes: dict[str, Sequence[int]] = {}
+    if trace.node_of is not None and (np.diff(trace.node_of) >= 0).all():
+        sizes = {"nodes": np.unique(trace.node_of, return_counts=True)[1].tolist()}
+    return {"workers": len(trace.workers), **sizes, "compute": compute}
+
+
+def cluster_text(found: Diagnosis) -> str:
+    """Return the file of the cluster.
+
+    Args:
+        found: the findings about the trace.
+    """
+    trace = found.trace
+    return written(
+        {"cluster": cluster(trace)},
+        f"{FIRST} {trace.source}`: the trace itself, its {trace.iterations:,} iterations in order, again and again.",
+        "`fred fit` makes a cluster of random times that is like it.",
+    )
+
+
+def scenario(found: Diagnosis) -> dict[str, Any]:
+    """Return the remedies that change no machine as runs of a scenario, without anything to learn.
+
+    Args:
+        found: the findings about the trace.
+    """
+    able = [found.every, *(each.remedy for each in found.gains)]
+    runs = {name(each): _run(each.run) for each in able if each.run}
+    gradients = len(found.trace.workers) * found.trace.iterations
+    return {
+        "title": f"What helps on the cluster of {found.trace.source}?",
+        "cluster": cluster(found.trace),
+        "stop": {"gradients": gradients},
+        "runs": runs,
+    }
+
+
+def scenario_text(found: Diagnosis) -> str:
+    """Return the file of the scenario.
+
+    Args:
+        found: the findings about the trace.
+    """
+    return written(
+        scenario(found),
+        f"{FIRST} {found.trace.source}`: as many gradients as were recorded, in every way that changes no machine.",
+        "Look for: gradients per second. `fred run` runs it; with a `task` it learns.",
+    )
+
+
+def _node(trace: Trace, number: int) -> str:
+    return trace.nodes[number] if trace.nodes else str(number)
+
+
+def name(remedy: Remedy) -> str:
+    """Return what a run of a remedy is called.
+
+    Args:
+        remedy: that a scenario can name.
+
+    >>> from fred.diagnosis.remedies import backups
+    >>> name(backups(np.ones((1, 4)), 2))
+    '2-backup-workers'
+    """
+    return re.sub("[^a-z0-9]+", "-", remedy.name.partition(" (")[0].lower()).strip("-")
+
+
+def _run(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"algorithm": {**settings["algorithm"], "learning_rate": _RATE}}

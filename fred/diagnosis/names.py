@@ -1,0 +1,41 @@
+"""Several workers of a trace in a sentence, by the trace's own names."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fred.traces.trace import Trace
+
+
+def several(trace: Trace, numbers: Sequence[int]) -> str:
+    """Return what a sentence calls some workers: their node where they are all of it, else their names.
+
+    Args:
+        trace: of the cluster.
+        numbers: of the workers, from 0.
+
+    >>> trace = Trace(np.ones((1, 6)), tuple("012345"), node_of=np.array([0, 0, 0, 1, 1, 1]))
+    >>> several(trace, [3, 4, 5]), several(trace, [1, 2, 3, 5]), several(trace, [4])
+    ('node 1', 'workers 1, 2, 3 and 5', 'worker 4')
+    """
+    if trace.node_of is not None and len(numbers) > 1:
+        own = np.unique(trace.node_of[list(numbers)])
+        if len(own) == 1 and (trace.node_of == own[0]).sum() == len(numbers):
+            return trace.node(int(own[0]))
+    names = [trace.workers[number] for number in numbers]
+    return trace.worker(numbers[0]) if len(names) == 1 else f"{'workers ' if names[0].isdecimal() else ''}{some(names)}"
+
+
+def some(names: Sequence[str], most: int = 6) -> str:
+    """Return names as a sentence lists them.
+
+    Args:
+        names: at least one.
+        most: that are written out.
+
+    >>> some(["a", "b", "c"]), some(["a", "b", "c"], most=1)
+    ('a, b and c', 'a and 2 more')
+    """
+    shown, more = names[:most], len(names) - most
+    *first, last = [*shown, f"{more} more"] if more > 0 else shown
+    return f"{', '.join(first)} and {last}" if first else last

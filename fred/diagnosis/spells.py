@@ -1,0 +1,113 @@
+"""Spells: stretches of rounds in which a series has another level, such as a node that is slow for some time.
+
+A series is smoothed by a running median, so that single late rounds make no spell, and divided into two levels where that
+explains most [Otsu 1979, IEEE Transactions on Systems, Man, and Cybernetics 9(1)]. Levels that explain little are none: of
+independent normal values they explain 64 % of the smoothed variance, and about 10 % of the whole.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import median_filter
+
+_WINDOW = 9  # rounds of the running median
+_EXPLAINED, _OF_THE_SMOOTHED = 0.35, 0.8  # of the variance, by two levels: one is enough
+_APART = 0.1  # levels of logarithms: 10 %
+_SHORTEST = 5  # rounds of a spell, or between two
+_REST = 0.02  # of values at each end, which count as the next ones where the whole variance is explained
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+class Run(NamedTuple):
+    """Successive rounds at one level."""
+
+    first: int  # its first round
+    end: int  # the round after its last
+    high: bool  # whether it is a spell
+
+    @property
+    def rounds(self) -> int:
+        """Return how many."""
+        return self.end - self.first
+
+
+def waiting(seconds: Floats) -> Floats:
+    """Return what waiting for all costs in each round: log(slowest / median worker) [rounds].
+
+    Args:
+        seconds: compute times, s [rounds, workers].
+
+    >>> waiting(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 2.0]])).round(2).tolist()
+    [0.0, 0.69]
+    """
+    return np.asarray(np.log(seconds.max(axis=1) / np.median(seconds, axis=1)))
+
+
+def find(series: Floats) -> Bools:
+    """Return which rounds belong to a spell: a stretch at the higher of two levels; none if there are not two [rounds].
+
+    Args:
+        series: logarithms, one for each round [rounds].
+
+    >>> find(np.repeat([0.0, 1.0, 0.0], [20, 10, 30])).nonzero()[0].tolist()
+    [20, 21, 22, 23, 24, 25, 26, 27, 28, 29]
+    >>> find(np.sin(np.arange(200.0) ** 2)).any()
+    np.False_
+    """
+    none = np.zeros(len(series), bool)
+    if len(series) < 2 * _SHORTEST:
+        return none
+    smooth = median_filter(series, size=_WINDOW, mode="reflect")
+    high = smooth > _threshold(smooth)
+    share = float(high.mean())
+    inner = np.clip(series, *np.quantile(series, (_REST, 1 - _REST)))
+    if not 0 < share < 1 or _apart(smooth, high) < _APART:
+        return none
+    clear = _explained(smooth, high) >= _OF_THE_SMOOTHED or _explained(inner, high) >= _EXPLAINED
+    lasting = _lasting(high) if clear else none
+    return none if lasting.all() else lasting
+
+
+def runs(high: Bools) -> list[Run]:
+    """Return the stretches of rounds at one level, in order.
+
+    Args:
+        high: which rounds belong to a spell [rounds].
+
+    >>> [tuple(run) for run in runs(np.array([False, True, True, False]))]
+    [(0, 1, False), (1, 3, True), (3, 4, False)]
+    """
+    changes = [0, *(np.flatnonzero(np.diff(high)) + 1).tolist(), len(high)]
+    return [Run(first, end, bool(high[first])) for first, end in itertools.pairwise(changes)]
+
+
+def _threshold(values: Floats) -> float:
+    """Return the value between the two classes with the largest variance between them."""
+    ordered, count = np.sort(values), len(values)
+    below, size = np.cumsum(ordered)[:-1], np.arange(1, count)
+    between = (below / size - (ordered.sum() - below) / (count - size)) ** 2 * size * (count - size)
+    best = int(np.argmax(between))
+    return float(ordered[best] + ordered[best + 1]) / 2
+
+
+def _apart(values: Floats, high: Bools) -> float:
+    return float(values[high].mean() - values[~high].mean())
+
+
+def _explained(values: Floats, high: Bools) -> float:
+    """Return the share of the variance that lies between the two levels."""
+    share, variance = float(high.mean()), float(values.var())
+    return share * (1 - share) * _apart(values, high) ** 2 / variance if variance else 0.0
+
+
+def _lasting(high: Bools) -> Bools:
+    """Return the same without short runs, the shortest first; those at the ends may have begun before, or go on."""
+    high = high.copy()
+    while short := [run for run in runs(high)[1:-1] if run.rounds < _SHORTEST]:
+        first = min(short, key=lambda run: run.rounds)
+        high[first.first : first.end] = not first.high
+    return high

@@ -1,0 +1,75 @@
+"""A diagnosis on one page: the sentences, the pictures, the tables. One file without scripts or links."""
+
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+
+from fred.diagnosis import tables
+from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.words import sections
+from fred.version import __version__
+from fred.views import diagnosis_figures
+from fred.views.figures import Picture
+
+_PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
+    "Who is slow, and when": (
+        diagnosis_figures.slow_when,
+        "Above: each worker's time, relative to the median worker of the iteration. Below: the share of each iteration that is "
+        "lost to its slowest worker.",
+    ),
+    "What each remedy gains": (
+        diagnosis_figures.gains,
+        "Gradients per second, relative to waiting for all; lines are 95 % intervals of the long run.",
+    ),
+    "Whose gradients are used": (
+        diagnosis_figures.used,
+        "Relative to the worker of whom most are used; orange: fewer than half.",
+    ),
+}
+
+
+def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
+    """Return a whole HTML file: the same text for the same trace.
+
+    Args:
+        found: the findings about a trace.
+        more: sentences below further headings.
+    """
+    said = {**sections(found), **more}
+    parts = {
+        "title": escape(f"Diagnosis of {found.trace.source}"),
+        "style": (files("fred.report") / "page.css").read_text(encoding="utf-8"),
+        "answer": "".join(_section(heading, lines) for heading, lines in said.items()),
+        "pictures": "".join(_figure(name, draw(found), words) for name, (draw, words) in _PICTURES.items()),
+        "tables": "".join(_table(each) for each in tables.of(found)),
+        "version": escape(__version__),
+        "digest": escape(found.trace.digest),
+    }
+    return Template((files("fred.report") / "diagnosis.html").read_text(encoding="utf-8")).substitute(parts)
+
+
+def _section(heading: str, lines: Sequence[str]) -> str:
+    return f"<h2>{escape(heading)}</h2>" + "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def _figure(name: str, picture: Picture, words: str) -> str:
+    drawn = io.BytesIO()
+    picture.savefig(drawn, format="svg", metadata={"Date": None})
+    source = base64.b64encode(drawn.getvalue()).decode()
+    image = f'<img alt="{escape(name)}" src="data:image/svg+xml;base64,{source}">'
+    return f"<section><h2>{escape(name)}</h2>{image}<p class='note'>{escape(words)}</p></section>"
+
+
+def _table(table: tables.Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    rows = "".join(
+        f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for first, *cells in table.rows
+    )
+    return (
+        f"<section><h2>{escape(table.title)}</h2><div class='wide'><table class='sorts'><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div><p class='note'>{escape(table.caption)}</p></section>"
+    )

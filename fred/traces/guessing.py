@@ -1,0 +1,164 @@
+"""What columns with unknown names may be, by what they hold: only proposed to the user, never taken unasked.
+
+Iterations and workers make a table: most pairs of the two are there, and each pair once.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.traces.columns import File, Numbers
+from fred.traces.operations import briefly
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
+
+_MOST_COLUMNS, _MOST_WAYS = 8, 6
+_ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there
+_USUAL: dict[Unit, float] = {"s": 1e2, "ms": 1e5, "us": 1e8}  # medians below these are probably in this unit
+_FEWEST = 2  # rows of an iteration, on average
+
+
+class _Column(NamedTuple):
+    codes: NDArray[np.int64]
+    size: int  # how many different values
+    text: bool
+
+
+def ways(file: File, roles: Roles) -> list[dict[Role, str]]:
+    """Return columns by which the table would have iterations, workers and times, the most probable first.
+
+    Args:
+        file: the table.
+        roles: what is known of its columns.
+    """
+    known, free = roles.columns, roles.free(file.header)
+    labels = _labels(file, free)
+    result: list[tuple[tuple[float, ...], dict[Role, str]]] = []
+    for iteration, worker in _pairs(known, labels):
+        one, other = (labels.get(name) or _together(file, name) for name in (iteration, worker))
+        fit = _fit(one, other, has_operations(roles))
+        for time in _times(file, free, {iteration, worker}) if fit and not has_times(roles) else [known.get("time", "")]:
+            found: dict[Role, str] = {"iteration": iteration, "worker": worker, "time": time}
+            new = {role: name for role, name in found.items() if name and known.get(role) != name}
+            result += [(fit, new)] if fit and new else []
+    ranked = sorted(result, key=lambda way: way[0], reverse=True)  # stable: by the columns' order where alike
+    return [way for _, way in ranked[:_MOST_WAYS]]
+
+
+def makes_a_table(file: File, roles: Roles) -> bool:
+    """Return True where most pairs of an iteration and a worker are there, and most once.
+
+    Args:
+        file: the table.
+        roles: with both.
+    """
+    return _fit(_together(file, roles.get("iteration")), _together(file, roles.get("worker")), several=False) is not None
+
+
+def finer(file: File, roles: Roles) -> list[dict[Role, str]]:
+    """Return columns that tell apart the rows of the same iteration and worker: of finer workers, or of longer iterations.
+
+    Args:
+        file: the table.
+        roles: what is known of its columns.
+    """
+    iteration, worker = roles.get("iteration"), roles.get("worker")
+    result: list[dict[Role, str]] = []
+    for name in _labels(file, roles.free(file.header)):
+        both: tuple[dict[Role, str], ...] = ({"worker": f"{worker}{AND}{name}"}, {"iteration": f"{name}{AND}{iteration}"})
+        result += [way for way in both if makes_a_table(file, Roles({**roles.columns, **way}))]
+    return sorted(result, key=lambda way: "worker" not in way)[:_MOST_WAYS]
+
+
+def to_be_said(problem: str, proposed: Sequence[Mapping[Role, str]]) -> UnclearTraceError:
+    """Return the refusal of a table that proposes what its columns may be.
+
+    Args:
+        problem: what is not known, a sentence without its full stop.
+        proposed: columns by role, the most probable first.
+    """
+    likely = ", ".join(f"{role}: {name}" for role, name in proposed[0].items())
+    return UnclearTraceError(
+        f"{problem}. Say what they are (`columns: {{{likely}}}`)", remedies=[{"columns": way} for way in proposed]
+    )
+
+
+def no_unit(file: File, columns: Sequence[str], values: Numbers) -> UnclearTraceError:
+    """Return the refusal of times whose unit nobody says. It proposes the most probable one, by their median.
+
+    Args:
+        file: the table.
+        columns: of times.
+        values: the times.
+    """
+    median = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 1.0
+    likely: Unit = next((unit for unit, most in _USUAL.items() if median < most), "ns")
+    units = [likely, *(unit for unit in PER_SECOND if unit != likely)]
+    where = f"`{columns[0]}`" if len(columns) == 1 else f"columns {briefly(columns)}"
+    return UnclearTraceError(
+        f"{file.path}: in which unit are the times in {where}? Their median is {median:.4g}. Say it: `unit: {likely}`, or "
+        f"{', '.join(units[1:])}",
+        remedies=[{"unit": unit} for unit in units],
+    )
+
+
+def _pairs(known: Mapping[Role, str], labels: Mapping[str, _Column]) -> list[tuple[str, str]]:
+    iterations = [known["iteration"]] if "iteration" in known else [name for name, one in labels.items() if not one.text]
+    workers = [known["worker"]] if "worker" in known else [name for name, one in labels.items() if one.size > 1]
+    return [(one, other) for one, other in itertools.product(iterations, workers) if one != other]
+
+
+def _fit(iteration: _Column, worker: _Column, several: bool) -> tuple[float, ...] | None:
+    """Return how well two columns make a table, the larger the better; None if they do not.
+
+    Args:
+        iteration: a column.
+        worker: another.
+        several: whether there may be several rows for each pair.
+    """
+    rows = max(len(iteration.codes), len(worker.codes))
+    pairs = len(np.unique(iteration.codes * worker.size + worker.codes))
+    once, full = pairs / rows, pairs / (iteration.size * worker.size)
+    if full < _FULL or (once < _ONCE and not several) or rows < _FEWEST * iteration.size:
+        return None
+    return (float(worker.text), float(iteration.size >= worker.size), round(once, 1), full)
+
+
+def _labels(file: File, names: Sequence[str]) -> dict[str, _Column]:
+    """Return those columns that hold text or whole numbers, without gaps."""
+    found = {}
+    for name in names[:_MOST_COLUMNS]:
+        numbers = _numbers(file, name)
+        if numbers is not None and not (np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()):
+            continue
+        column = _together(file, name)
+        found[name] = column._replace(text=numbers is None)
+    return found
+
+
+def _together(file: File, name: str) -> _Column:
+    """Return a column, or what several name together."""
+    columns = [each for each in parts(name, file.header) if each != FILE]
+    labels = file.columns(columns, [])[0]
+    codes = np.zeros(1, np.int64)
+    for each in columns:
+        _, codes = np.unique(codes * (len(labels[each].names) + 1) + labels[each].codes + 1, return_inverse=True)
+    return _Column(codes, int(codes.max(initial=0)) + 1, text=True)
+
+
+def _times(file: File, free: Sequence[str], used: set[str]) -> list[str]:
+    """Return the columns that may be times, those with decimals first."""
+    found = {name: numbers for name in free if name not in used and (numbers := _numbers(file, name)) is not None}
+    able = [name for name in found if not stands_beside_times(name) and (found[name] > 0).any()]
+    return sorted(able, key=lambda name: bool((found[name] == np.floor(found[name])).all()))
+
+
+def _numbers(file: File, name: str) -> NDArray[np.float64] | None:
+    try:
+        return file.columns([], [name])[1][name]
+    except FredError:
+        return None

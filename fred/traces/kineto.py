@@ -1,0 +1,165 @@
+"""PyTorch's profiler: the JSON that it exports for Chrome, one file for each rank, as times of steps.
+
+Steps are the profiler's own annotations, `ProfilerStep#12`, which `profiler.step()` leaves. The time of a step is how long
+the worker's kernels ran in it, those of NCCL left out, or it waited for its data loader. A kernel belongs to the step in which
+it was launched. Without kernels the operations on the CPU count instead; without those, the whole annotation, which includes
+waiting for other workers. Times are microseconds [Trace Event Format, Google 2016; Kineto's `output_json.cpp`].
+"""
+
+import gzip
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.files import inputs
+from fred.traces.columns import Labels
+from fred.traces.operations import briefly, busy
+from fred.traces.parts import Cells
+from fred.traces.roles import is_communication
+
+_STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
+_FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # of `tensorboard_trace_handler`
+_COUNTED = {  # categories of events -> in words; the first that the file has
+    ("kernel", "gpu_memcpy", "gpu_memset", "privateuse1_kernel"): "time in which kernels ran or data were loaded",
+    ("cpu_op", "operator"): "time in operations on the CPU",
+}
+_LOADING = "enumerate(DataLoader)"  # how events begin that wait for the next minibatch
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime")
+_PER_SECOND = 1e6
+
+
+class _Work(NamedTuple):
+    """Intervals that count, on the clock of the file, microseconds."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    begun: NDArray[np.float64]  # when the CPU asked for it
+    what: str  # in words
+    left: tuple[str, ...] = ()  # names of those that do not count
+
+
+def is_kineto(path: Path) -> bool:
+    """Return True for a file that is JSON by its name.
+
+    Args:
+        path: of the file.
+    """
+    return path.name.lower().endswith((".json", ".json.gz"))
+
+
+def cells_of(path: Path, name: str) -> Cells:
+    """Return the times of the steps of one worker. Raises FredError.
+
+    Args:
+        path: what `torch.profiler` exported.
+        name: what to call the worker if the file does not say its rank.
+    """
+    about, events = _events(path)
+    steps = _steps(path, events)
+    work = _work(events) or _whole(steps)
+    step = _step_of(work.begun, steps)
+    inside = step >= 0
+    seconds = busy(step[inside], work.start[inside], work.end[inside], len(steps)) / _PER_SECOND
+    numbers = list(map(str, steps))
+    rank = about.get("distributedInfo", {}).get("rank") if isinstance(about.get("distributedInfo"), dict) else None
+    host = match["host"] if (match := _FILE.fullmatch(path.name)) else None
+    rows, one = np.arange(len(numbers)), np.zeros(len(numbers), np.int64)
+    notes = [f"steps of PyTorch's profiler: {work.what}"]
+    notes += [f"left out as communication or waiting: {briefly(work.left)}"] if work.left else []
+    return Cells(
+        Labels(rows, numbers),
+        Labels(one, [name if rank is None else str(rank)]),
+        Labels(one, [host]) if host else None,
+        seconds,
+        rows,
+        lambda row: f"{path}, ProfilerStep#{numbers[row]}",
+        {},
+        tuple(notes),
+    )
+
+
+def _events(path: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """Return what the file says of itself, and its events that last."""
+    try:
+        content = inputs.content(path)
+        document = json.loads(gzip.decompress(content) if path.name.lower().endswith(".gz") else content)
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise FredError(f"cannot read {path}: it is not JSON ({type(error).__name__})") from None
+    about = document if isinstance(document, dict) else {"traceEvents": document}
+    events = about.get("traceEvents")
+    if not isinstance(events, list):
+        raise FredError(f"{path}: expected what `torch.profiler` exports, with a list `traceEvents`")
+    return about, [event for event in events if isinstance(event, dict) and event.get("ph") == "X" and _lasts(event)]
+
+
+def _lasts(event: Mapping[str, Any]) -> bool:
+    try:
+        return math.isfinite(float(event["ts"])) and 0 <= float(event["dur"]) < math.inf
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+
+
+def _steps(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Return when each step began and ended, in order."""
+    found: dict[int, tuple[float, float]] = {}
+    for event in events:
+        match = _STEP.match(_name(event))
+        if match and not str(event.get("cat", "")).lower().startswith("gpu"):
+            found.setdefault(int(match[1]), (float(event["ts"]), float(event["ts"]) + float(event["dur"])))
+    if not found:
+        raise FredError(
+            f"{path}: no step is marked (`ProfilerStep#1`); call `profiler.step()` after each iteration when recording, or "
+            "give a table of times"
+        )
+    return dict(sorted(found.items()))
+
+
+def _work(events: Sequence[Mapping[str, Any]]) -> _Work | None:
+    """Return the intervals in which the worker computed; None if the file has none."""
+    kinds = ((what, _of(events, categories)) for categories, what in _COUNTED.items())
+    what, chosen = next(
+        ((what, some) for what, some in kinds if any(not is_communication(_name(event)) for event in some)), ("", [])
+    )
+    if not chosen:
+        return None
+    left = {name for name in map(_name, chosen) if is_communication(name)}
+    launched = {number: float(event["ts"]) for event in _of(events, _LAUNCHES) if (number := _correlation(event)) is not None}
+    loading = [event for event in events if _name(event).startswith(_LOADING)]
+    counted = [*(event for event in chosen if _name(event) not in left), *loading]
+    start, length = (np.array([float(event[name]) for event in counted]) for name in ("ts", "dur"))
+    begun = [launched.get(_correlation(event), float(event["ts"])) for event in counted]
+    return _Work(start, start + length, np.array(begun), what, tuple(sorted(left)))
+
+
+def _whole(steps: Mapping[int, tuple[float, float]]) -> _Work:
+    """Return the annotations themselves."""
+    start, end = np.array([*steps.values()]).T
+    return _Work(start, end, start, "whole steps, waiting for others included, because no operations were recorded")
+
+
+def _of(events: Sequence[Mapping[str, Any]], categories: Sequence[str]) -> list[Mapping[str, Any]]:
+    return [event for event in events if str(event.get("cat", "")).lower() in categories]
+
+
+def _name(event: Mapping[str, Any]) -> str:
+    return str(event.get("name"))
+
+
+def _correlation(event: Mapping[str, Any]) -> Any:
+    """Return the number that a kernel shares with the call that launched it, if it has one."""
+    number = event["args"].get("correlation") if isinstance(event.get("args"), dict) else None
+    return number if isinstance(number, int | str) else None
+
+
+def _step_of(moments: NDArray[np.float64], steps: Mapping[int, tuple[float, float]]) -> NDArray[np.int64]:
+    """Return the step in which each moment lies, by number from 0; -1 where in none."""
+    start, end = np.array([*steps.values()]).T
+    found = np.searchsorted(start, moments, side="right") - 1
+    return np.where((found >= 0) & (moments <= end[found]), found, -1)

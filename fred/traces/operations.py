@@ -1,0 +1,45 @@
+"""Operations, several in each step of a worker, made into the time that the worker was busy in the step.
+
+Operations of several streams or threads overlap, and lie in one another: the time of a step is that of the union of their
+intervals. Communication is left out, because it lasts as long as the slowest worker takes: with it, all workers look alike
+[Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """Return how long the union of each step's intervals is: [steps], 0 where a step has none.
+
+    Args:
+        step: the step of each operation, by number from 0 [operations].
+        start: when each began, in any unit [operations].
+        end: when each ended [operations].
+        steps: how many there are.
+
+    >>> busy(np.array([0, 0, 0, 1]), np.array([0.0, 1.0, 5.0, 9.0]), np.array([3.0, 2.0, 6.0, 9.5]), 3).tolist()
+    [4.0, 0.5, 0.0]
+    """
+    steps_of, times = np.concatenate((step, step)), np.concatenate((start, end))
+    change = np.repeat([1, -1], len(step))
+    order = np.lexsort((-change, times, steps_of))
+    steps_of, times = steps_of[order], times[order]
+    running = np.cumsum(change[order])[:-1] > 0  # none runs from one step to the next
+    return np.bincount(steps_of[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
+
+
+def briefly(names: Sequence[str], most: int = 4) -> str:
+    """Return the first of some names, and how many more there are.
+
+    Args:
+        names: such as those of operations.
+        most: to be shown.
+
+    >>> briefly(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -1,0 +1,211 @@
+"""The times that the files of a trace hold, before they are a table: each with its iteration, worker, node and place."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.traces.columns import Labels
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import AND, FILE, Role, is_of_a_node
+
+Ints = NDArray[np.int64]
+_BETWEEN = "/"  # names that name something together
+_NUMBER = re.compile(r"-?[0-9]+([.][0-9]+)?")
+_NUMBERED = re.compile(r"(.*?)([0-9]+)(\D*)")
+_ENDINGS = (".gz", ".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".json", ".trace", ".pt")
+_OF_TIME = re.compile(r"day|part|chunk|run|restart|\d{4}-?\d\d-?\d\d", re.IGNORECASE)  # in the names of files
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The times of a file, or of several, in their order.
+
+    Args:
+        iteration: of each time.
+        worker: of each time.
+        node: of each time; None where nothing says it.
+        seconds: the times, s; NaN where one is missing.
+        row: of each time, by which `where` finds its place.
+        where: the place of a row, in words.
+        columns: the file's columns by what they are.
+        notes: how the file was understood.
+    """
+
+    iteration: Labels
+    worker: Labels
+    node: Labels | None
+    seconds: NDArray[np.float64]
+    row: Ints
+    where: Callable[[int], str]
+    columns: dict[Role, str]
+    notes: tuple[str, ...] = ()
+
+    def place(self, cell: int) -> str:
+        """Return where a time stands, and whose it is.
+
+        Args:
+            cell: the time, by number.
+        """
+        return f"{self.where(int(self.row[cell]))}: {self.whose(int(self.iteration.codes[cell]), int(self.worker.codes[cell]))}"
+
+    def whose(self, iteration: int, worker: int) -> str:
+        """Return in words whose time it is.
+
+        Args:
+            iteration: by number.
+            worker: by number.
+        """
+        return f"iteration {self.iteration.names[iteration]}, worker {self.worker.names[worker]}"
+
+    @property
+    def keys(self) -> Ints:
+        """Return a number for each time that is the same for those of the same iteration and worker."""
+        return self.iteration.codes * len(self.worker.names) + self.worker.codes
+
+
+def in_order(labels: Labels) -> Labels:
+    """Return the same with names in order: by the numbers that they are, or in which they differ; else as they come.
+
+    Args:
+        labels: a column of names.
+
+    >>> in_order(Labels(np.array([0, 1, 2]), ["rank10", "rank9", "rank1"])).names
+    ['rank1', 'rank9', 'rank10']
+    """
+    order = _order(labels.names)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Labels(rank[labels.codes], [labels.names[i] for i in order])
+
+
+def together(columns: Sequence[Labels]) -> Labels:
+    """Return the names that several columns make together, such as a node and a rank on it.
+
+    Args:
+        columns: each of the same rows; the first is the coarsest.
+
+    >>> node, rank = Labels(np.array([0, 0, 1]), ["a", "b"]), Labels(np.array([0, 1, 1]), ["0", "1"])
+    >>> together([node, rank])
+    Labels(codes=array([0, 1, 2]), names=['a/0', 'a/1', 'b/1'])
+    """
+    first, *others = map(in_order, columns)
+    for other in others:
+        both = first.codes * len(other.names) + other.codes
+        there, codes = np.unique(both, return_inverse=True)
+        pairs = (divmod(int(pair), len(other.names)) for pair in there)
+        first = Labels(codes, [f"{first.names[one]}{_BETWEEN}{other.names[two]}" for one, two in pairs])
+    return first
+
+
+def joined(files: Sequence[Cells]) -> Cells:
+    """Return the times of all files as of one. Raises UnclearTraceError where two hold times of the same iteration and worker.
+
+    Args:
+        files: the parts of a trace, such as one for each node, worker or day.
+    """
+    if len(files) == 1:
+        return by_node(files[0])
+    offsets = np.cumsum([0, *(int(file.row.max(initial=0)) + 1 for file in files)])
+    notes = tuple(dict.fromkeys(note for file in files for note in file.notes))
+    every = Cells(
+        _joined([file.iteration for file in files]),
+        _joined([file.worker for file in files]),
+        _joined([file.node for file in files if file.node]) if all(file.node for file in files) else None,
+        np.concatenate([file.seconds for file in files]),
+        np.concatenate([file.row + offset for file, offset in zip(files, offsets[:-1], strict=True)]),
+        lambda row: _where(files, offsets, row),
+        files[0].columns,
+        notes,
+    )
+    return _check_apart(by_node(every), files)
+
+
+def by_node(cells: Cells) -> Cells:
+    """Return the same where workers of different nodes have different names: of rank 0 on each node, `node/0`.
+
+    Args:
+        cells: in which a worker may be on several nodes.
+    """
+    if cells.node is None:
+        return cells
+    pairs = together([cells.node, cells.worker])
+    if len(pairs.names) == len(cells.worker.names):
+        return cells
+    at_once = np.unique(np.stack([cells.keys, cells.node.codes]), axis=1)
+    if len(np.unique(at_once[0])) == at_once.shape[1]:  # never two at once, so it is one worker that moved
+        return replace(cells, node=None, notes=(*cells.notes, "workers moved from node to node, so nodes are not known"))
+    note = "workers of different nodes have the same names, so each is named with its node"
+    return replace(cells, worker=pairs, notes=(*cells.notes, note))
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return a short name for each of several files, all different.
+
+    Args:
+        paths: of the files.
+
+    >>> short_names([Path("a/rank0.csv"), Path("a/rank1.csv")]), short_names([Path("a/times.csv"), Path("b/times.csv")])
+    (['rank0', 'rank1'], ['a', 'b'])
+    """
+    for names in ([_stem(path) for path in paths], [path.parent.name for path in paths]):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    while name.lower().endswith(_ENDINGS):
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _joined(columns: Sequence[Labels]) -> Labels:
+    names = list(dict.fromkeys(name for column in columns for name in column.names))
+    number = {name: i for i, name in enumerate(names)}
+    codes = [np.array([number[name] for name in column.names], np.int64)[column.codes] for column in columns]
+    return in_order(Labels(np.concatenate(codes), names))
+
+
+def _where(files: Sequence[Cells], offsets: Ints, row: int) -> str:
+    part = int(np.searchsorted(offsets, row, side="right")) - 1
+    return files[part].where(row - int(offsets[part]))
+
+
+def _check_apart(every: Cells, files: Sequence[Cells]) -> Cells:
+    """Refuse files that have the times of the same iterations and workers, unless they are the same times, given twice."""
+    part = np.repeat(np.arange(len(files)), [len(file.seconds) for file in files])
+    order = np.lexsort((part, every.keys))
+    keys, seconds = every.keys[order], every.seconds[order]
+    again = (keys[1:] == keys[:-1]) & (part[order][1:] != part[order][:-1]) & (seconds[1:] != seconds[:-1])
+    if 2 * again.sum() <= min(len(file.seconds) for file in files):
+        return every  # a few are what a restart repeats: duplicates, to be mended as the user says
+    one, other = (int(order[np.argmax(again) + i]) for i in (0, 1))
+    later: dict[Role, str] = {"iteration": f"{FILE}{AND}{every.columns.get('iteration', '')}".removesuffix(AND)}
+    beside: dict[Role, str] = {"worker": FILE}
+    if worker := every.columns.get("worker"):
+        beside = {"worker": f"{FILE}{AND}{worker}", **({"node": FILE} if is_of_a_node(worker) else {})}
+    named = sum(bool(_OF_TIME.search(every.where(int(every.row[cell])))) for cell in (one, other))
+    remedies = [later, beside] if named else [beside, later]
+    raise UnclearTraceError(
+        f"{every.place(one)}: the same iteration and worker as in {every.where(int(every.row[other]))}. If each file has "
+        f"workers of its own, say so (`columns: {{worker: {beside['worker']}}}`); if each has iterations of its own, "
+        f"`columns: {{iteration: {later['iteration']}}}`",
+        remedies=[{"columns": remedy} for remedy in remedies],
+    )
+
+
+def _order(names: Sequence[str]) -> list[int]:
+    """Return the positions of the names in their order."""
+    split = [name.split(_BETWEEN) for name in names]
+    if len({len(each) for each in split}) == 1 and all(_NUMBER.fullmatch(part) for each in split for part in each):
+        return sorted(range(len(names)), key=lambda i: [Decimal(part) for part in split[i]])
+    numbered = [_NUMBERED.fullmatch(name) for name in names]
+    if len({match and (match[1], match[3]) for match in numbered}) == 1 and numbered[0]:
+        return sorted(range(len(names)), key=lambda i: int(numbered[i][2]))  # type: ignore[index]
+    return list(range(len(names)))

@@ -1,0 +1,244 @@
+"""Tables of times, as they are in CSV and Parquet: one row for each gradient, for each operation, or for each iteration."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.errors import FredError
+from fred.traces import wide
+from fred.traces.columns import File, Labels, Numbers, listed
+from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
+from fred.traces.operations import briefly, busy
+from fred.traces.parts import Cells, in_order, together
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import (
+    FILE,
+    PER_SECOND,
+    Role,
+    Roles,
+    Says,
+    Unit,
+    has_operations,
+    has_times,
+    is_communication,
+    is_wide,
+    parts,
+    roles_of,
+    unit_of,
+)
+
+_MOST_ONCE = 0.8  # share of rows that are no second ones, below which a column that tells them apart is looked for
+_FEWEST_POINTS = 10  # iterations through which a duration does not grow by chance
+
+
+def cells_of(file: File, says: Says) -> Cells:
+    """Return the times in a table.
+
+    Args:
+        file: the table.
+        says: what the user says of it.
+
+    Raises FredError, UnclearTraceError where something has to be said of it.
+    """
+    roles = roles_of(str(file.path), file.header, says.columns)
+    if is_wide(roles):
+        return wide.cells_of(file, says, roles)
+    roles = _of_nodes(file, roles)
+    _check_known(file, roles)
+    if "worker" in roles.columns:
+        return _Long(file, says, roles, []).cells()
+    notes = ["no column names workers: each file is one worker's"]
+    return _Long(file, says, Roles({**roles.columns, "worker": FILE}), notes).cells()
+
+
+def _of_nodes(file: File, roles: Roles) -> Roles:
+    """Return the same with nodes as workers, where nothing else can name them."""
+    node = roles.get("node")
+    if not node or "worker" in roles.columns:
+        return roles
+    columns: dict[Role, str] = {role: name for role, name in roles.columns.items() if role != "node"}
+    same = Roles({**columns, "worker": node})
+    one_each = "iteration" in same.columns and not has_operations(same) and makes_a_table(file, same)
+    return same if one_each or not ways(file, roles) else roles
+
+
+def _check_known(file: File, roles: Roles) -> None:
+    """Refuse a table in which unknown columns may be what is missing. Raises UnclearTraceError, FredError without a time."""
+    missing = [role for role in ("iteration", "worker") if role not in roles.columns] + ([] if has_times(roles) else ["time"])
+    if missing:
+        problem = f"{file.path}: no column is known to be the {' or the '.join(missing)}; it has {listed(file.header)}"
+        if proposed := ways(file, roles):
+            raise to_be_said(problem, proposed)
+        if "time" in missing:
+            raise FredError(f"{problem}. Say what they are with `columns`, such as iteration: step, worker: rank, time: took")
+
+
+class _Long:
+    """A table with a row for each gradient, or several for its operations."""
+
+    def __init__(self, file: File, says: Says, roles: Roles, notes: list[str]):
+        self.file, self.says, self.roles, self.notes = file, says, roles, notes
+        named: list[Role] = ["iteration", "worker", "node", "type"]
+        labels = {name for role in named for name in parts(roles.get(role), file.header) if name not in ("", FILE)}
+        times: list[Role] = ["time", "start", "end"]
+        numbers = {name for role in times for name in parts(roles.get(role), file.header)} - {""}
+        self.labels, self.numbers = file.columns(sorted(labels), sorted(numbers))
+        self.size = len(next(iter(self.numbers.values())))
+        self.row = self._rows()
+
+    def cells(self) -> Cells:
+        """Return the times, one for each gradient."""
+        self._leave_out_communication()
+        worker = self._label("worker")
+        node = self._label("node") if self.roles.get("node") else None
+        iteration = self._iteration(worker)
+        seconds = self._durations()
+        self._check_no_moments(iteration, worker)
+        keys = iteration.codes * len(worker.names) + worker.codes
+        if node is not None:
+            keys = keys * len(node.names) + node.codes
+        _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+        if self._are_operations(keys, len(first)):
+            seconds = self._joined(seconds, of, len(first))
+        else:
+            self._check_fine(len(first) / len(keys))
+            first = np.arange(len(keys))
+        return Cells(
+            Labels(iteration.codes[first], iteration.names),
+            Labels(worker.codes[first], worker.names),
+            node and Labels(node.codes[first], node.names),
+            seconds,
+            self.row[first],
+            self.file.where,
+            self.roles.columns,
+            tuple(self.notes),
+        )
+
+    def _are_operations(self, keys: NDArray[np.int64], gradients: int) -> bool:
+        """Return True where rows of the same iteration and worker are parts of it, and no duplicates."""
+        if not has_operations(self.roles) or gradients == len(keys):
+            return False
+        if column := self.roles.get("type"):
+            types = self.labels[column]
+            if len(np.unique(keys * (len(types.names) + 1) + types.codes[self.row])) == len(keys):
+                return True
+        return gradients < _MOST_ONCE * len(keys)
+
+    def _check_fine(self, once: float) -> None:
+        """Refuse many rows of the same iteration and worker that a column tells apart. Raises UnclearTraceError."""
+        if once < _MOST_ONCE and (proposed := finer(self.file, self.roles)):
+            again = f"{1 - once:.0%} of the rows are of an iteration and worker that were there before"
+            raise to_be_said(f"{self.file.path}: {again}", proposed)
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Return the rows that name what they must. Raises UnclearTraceError where some do not and none may be left out."""
+        needed: list[Role] = ["iteration", "worker", "node"]
+        columns = [name for role in needed for name in parts(self.roles.get(role), self.file.header) if name in self.labels]
+        bare = np.zeros(self.size, bool)
+        for name in columns:
+            empty = self.labels[name].codes < 0
+            if empty.any() and not self.says.mend:
+                raise UnclearTraceError(
+                    f"{self.file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it. "
+                    "`mend: drop`, or `fill`, leaves such rows out",
+                    remedies=[{"mend": "drop"}, {"mend": "fill"}],
+                )
+            bare |= empty
+        if bare.any():
+            self.notes.append(f"{int(bare.sum()):,} rows left out that name no {listed(columns)}")
+        return np.flatnonzero(~bare)
+
+    def _leave_out_communication(self) -> None:
+        """Keep the rows of operations that compute."""
+        if not (column := self.roles.get("type")):
+            return
+        types = self.labels[column]
+        left = [number for number, name in enumerate(types.names) if is_communication(name)]
+        counted = ~np.isin(types.codes[self.row], left)
+        if not counted.any():
+            raise FredError(f"{self.file.path}: by column `{column}` all rows are communication: {briefly(types.names)}")
+        if left:
+            self.notes.append(f"left out as communication or waiting: {briefly([types.names[number] for number in left])}")
+        self.row = self.row[counted]
+
+    def _label(self, role: Role) -> Labels:
+        """Return the column, or columns, by which something is named."""
+        columns = [self._column(name) for name in parts(self.roles.get(role), self.file.header)]
+        return together(columns) if len(columns) > 1 else in_order(columns[0])
+
+    def _column(self, name: str) -> Labels:
+        if name == FILE and name not in self.labels:
+            return Labels(np.zeros(len(self.row), np.int64), [self.says.name])
+        return Labels(self.labels[name].codes[self.row], self.labels[name].names)
+
+    def _iteration(self, worker: Labels) -> Labels:
+        """Return the column of iterations; without one, what a worker's time is the how-manieth."""
+        column = self.roles.get("iteration")
+        if column and column != FILE:
+            return self._label("iteration")
+        counts = np.bincount(worker.codes, minlength=len(worker.names))
+        if (counts != counts[0]).any() or "type" in self.roles.columns:
+            raise FredError(
+                f"{self.file.path}: no column is called `iteration`, `step` or the like; it has {listed(self.file.header)}; "
+                "expected one, or as many times of each worker"
+            )
+        start = self.numbers.get(self.roles.get("start"), np.zeros(self.size))[self.row]
+        order = np.lexsort((start, worker.codes))  # in the order of rows, if nothing says when they began
+        place = np.empty(len(order), np.int64)
+        place[order] = np.tile(np.arange(counts[0]), len(counts))
+        self.notes.append("no column of iterations: the k-th time of each worker is of iteration k")
+        counted = Labels(place, list(map(str, range(counts[0]))))
+        return together([self._column(FILE), counted]) if column else counted
+
+    def _durations(self) -> Numbers:
+        """Return how long each row lasted, s."""
+        if "time" in self.roles.columns:
+            return np.sum([self._in_seconds(name) for name in parts(self.roles.get("time"), self.file.header)], axis=0)
+        return self._in_seconds(self.roles.get("end")) - self._in_seconds(self.roles.get("start"))
+
+    def _in_seconds(self, name: str) -> Numbers:
+        """Return a column of times or moments, s."""
+        return self.numbers[name][self.row] / PER_SECOND[self._unit(name)]
+
+    def _unit(self, name: str) -> Unit:
+        """Return the unit of a column: as the user says, or its name, or else the name of the other columns."""
+        if self.file.has_moments(name):
+            return "s"
+        others = (unit for each in sorted(self.numbers) if (unit := unit_of(each)))
+        unit = self.says.unit or unit_of(name) or next(others, None)
+        if unit is None:
+            values = self.numbers[name]
+            if "time" not in self.roles.columns:
+                values = self.numbers[self.roles.get("end")] - self.numbers[self.roles.get("start")]
+            raise no_unit(self.file, [name], values)
+        if not self.says.unit and name != "seconds" and not any(note.startswith("times in ") for note in self.notes):
+            self.notes.append(f"times in {unit}, as `{name if unit_of(name) else 'other columns'}` says")
+        return unit
+
+    def _check_no_moments(self, iteration: Labels, worker: Labels) -> None:
+        """Refuse times that only grow, for every worker: they say when, not how long. Raises FredError."""
+        name = self.roles.get("time")
+        if name not in self.numbers or name == "seconds" or "time" in self.says.columns:
+            return
+        order = np.lexsort((iteration.codes, worker.codes))
+        values, same = self.numbers[name][self.row][order], np.diff(worker.codes[order]) == 0
+        if same.sum() >= (_FEWEST_POINTS - 1) * len(worker.names) and (np.diff(values)[same] > 0).all():
+            raise FredError(
+                f"{self.file.path}: the times in `{name}` grow from each iteration to the next, for every worker: they seem to "
+                f"be moments; expected how long each iteration took. If they are that, say so with `columns` (time={name})"
+            )
+
+    def _joined(self, seconds: Numbers, of: NDArray[np.int64], number: int) -> Numbers:
+        """Return the time of each gradient: of its operations' union, or their sum where nothing says when they ran."""
+        shortest = np.full(number, np.inf)
+        np.minimum.at(shortest, of, seconds)  # NaN where one is missing
+        if "start" in self.roles.columns:
+            start = self._in_seconds(self.roles.get("start"))
+            known = np.isfinite(seconds) & np.isfinite(start)
+            begin = start[known] - start[known].min(initial=np.inf)
+            whole = busy(of[known], begin, begin + np.maximum(seconds[known], 0), number)
+            self.notes.append("operations: the time in which at least one ran")
+            shortest[of[~known]] = np.nan
+        else:
+            whole = np.bincount(of, seconds, minlength=number).astype(np.float64)
+            self.notes.append(f"operations: the sum of each gradient's `{self.roles.get('type')}`")
+        return np.where(shortest >= 0, whole, shortest)

@@ -1,0 +1,95 @@
+"""Tables with a column for each worker and a row for each iteration."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fred.errors import FredError
+from fred.traces.columns import File, Labels, Numbers, listed
+from fred.traces.guessing import no_unit, to_be_said, ways
+from fred.traces.operations import briefly
+from fred.traces.parts import Cells, in_order, together
+from fred.traces.refusal import UnclearTraceError
+from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Says, Unit, parts, unit_of, workers_of
+
+
+def cells_of(file: File, says: Says, roles: Roles) -> Cells:
+    """Return the times in a table with a column for each worker.
+
+    Args:
+        file: the table.
+        says: what the user says of it.
+        roles: what is known of its columns.
+
+    Raises FredError, UnclearTraceError where something has to be said of it.
+    """
+    name = roles.get("iteration")
+    workers, others = workers_of(file.header, name)
+    if not workers:
+        raise FredError(f"{file.path} has no column of times; it has {listed(file.header)}")
+    counted = [each for each in parts(name, file.header) if each not in ("", FILE)]
+    try:
+        labels, numbers = file.columns(counted, workers)
+    except FredError as error:
+        raise _not_wide(file, roles, error) from None
+    for worker in workers if not counted else ():
+        _check_no_count(file, roles, worker, numbers[worker])
+    rows, columns = len(next(iter(numbers.values()))), len(workers)
+    for each in counted:
+        if (labels[each].codes < 0).any():
+            raise FredError(
+                f"{file.where(int(np.argmax(labels[each].codes < 0)))}: nothing in column `{each}`; every row needs it"
+            )
+    order = Labels(np.arange(rows), list(map(str, range(rows))))
+    file_name = Labels(np.zeros(rows, np.int64), [says.name])
+    several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
+    iteration = together([*several, *([] if counted else [order])])
+    unit, called = _unit_of_all(file, says, workers, numbers)
+    if says.columns.get("worker", "").startswith(FILE):
+        called = [f"{says.name}/{each}" for each in called]
+    of_cells = in_order(Labels(np.tile(np.arange(columns), rows), called))
+    notes = [f"each column is a worker: {briefly(called)}", *([f"columns left out: {briefly(others)}"] if others else [])]
+    node = Labels(np.zeros(rows * columns, np.int64), [says.name]) if says.columns.get("node") == FILE else None
+    return Cells(
+        Labels(np.repeat(iteration.codes, columns), iteration.names),
+        of_cells,
+        node,
+        np.stack([numbers[each] for each in workers], axis=1).ravel() / PER_SECOND[unit],
+        np.repeat(np.arange(rows), columns),
+        file.where,
+        roles.columns,
+        tuple(notes),
+    )
+
+
+def _unit_of_all(file: File, says: Says, workers: Sequence[str], numbers: Mapping[str, Numbers]) -> tuple[Unit, list[str]]:
+    """Return the unit of a wide table, and the names of its workers without it."""
+    units = {unit_of(worker) for worker in workers}
+    unit = says.unit or (units.pop() if len(units) == 1 else None)
+    if unit is None:
+        raise no_unit(file, workers, np.concatenate([numbers[worker] for worker in workers]))
+    if says.unit:
+        return unit, list(workers)
+    short = [re.sub(r"[\W_]*[^\W_]+\W*$", "", worker) for worker in workers]
+    return unit, short if all(short) and len(set(short)) == len(short) else list(workers)
+
+
+def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
+    """Return the refusal of a table whose columns are neither called as FRED knows them nor all times."""
+    said = f"{error}; without columns of workers and times each column is a worker's times"
+    proposed = ways(file, roles)
+    return to_be_said(said, proposed) if proposed else FredError(said)
+
+
+def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
+    """Refuse to take a count of rows, or of iterations that have several, for a worker's times. Raises UnclearTraceError."""
+    steps = np.diff(numbers)
+    if len(numbers) <= 2 or not np.isin(steps, (0, 1)).all() or not steps.any():
+        return
+    alone: Mapping[Role, str] = {"iteration": name}
+    proposed = ways(file, roles) if (steps == 0).any() else [alone]
+    raise UnclearTraceError(
+        f"{file.path}: column `{name}` counts; if iterations, say so with `columns` (iteration={name}), or else remove it",
+        remedies=[{"columns": way} for way in proposed or [alone]],
+    )

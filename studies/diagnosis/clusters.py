@@ -1,0 +1,114 @@
+"""Clusters that are slow in spells, each drawn by a seed, and what a rule gains on them in the long run."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fred.diagnosis.remedies import RULE
+from fred.diagnosis.spells import Bools, Floats
+from fred.prediction import closed_loop
+from fred.prediction.comparison import rule_named
+from fred.prediction.contract import AllWorkers
+
+WORKERS, NODES = 24, 3
+NODE_OF = np.arange(WORKERS) * NODES // WORKERS
+ROUNDS = 400
+_LONG = 8000  # rounds, of which the gain in quick and in slow rounds is taken
+_BEFORE, _AFTER = 65534, 65535  # numbers of traces that nobody diagnoses: to train on, and to run on
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers whose times vary by themselves, some of which are slow in spells.
+
+    Args:
+        seed: by which it is drawn.
+        spells: whether it has any.
+    """
+
+    seed: int
+    spells: bool = True
+
+    @cached_property
+    def share(self) -> float:
+        """Return about which share of the rounds is slow in the long run."""
+        return float(np.random.default_rng([self.seed, 1]).uniform(0.15, 0.4)) if self.spells else 0.0
+
+    @cached_property
+    def cycle(self) -> float:
+        """Return the mean rounds from the beginning of one spell to the beginning of the next."""
+        return float(np.random.default_rng([self.seed, 2]).uniform(70, 220))
+
+    @cached_property
+    def times(self) -> float:
+        """Return how many times slower workers are in a spell."""
+        return float(np.random.default_rng([self.seed, 3]).uniform(1.5, 3.0))
+
+    @cached_property
+    def who(self) -> str:
+        """Return which workers are slow: always the same node, another node in each spell, or another worker."""
+        return str(np.random.default_rng([self.seed, 4]).choice(["a node", "nodes in turn", "workers in turn"]))
+
+    @cached_property
+    def exponential(self) -> bool:
+        """Return whether spells last for exponential times; else they vary by less than half around their mean."""
+        return bool(np.random.default_rng([self.seed, 5]).random() < 0.5)
+
+    def trace(self, number: int, rounds: int = ROUNDS) -> tuple[Floats, Bools]:
+        """Return compute times, s [rounds, workers], and which rounds are slow [rounds].
+
+        Args:
+            number: of the trace.
+            rounds: how many.
+        """
+        rng = np.random.default_rng([self.seed, 6, number])
+        noise = np.random.default_rng([self.seed, 7]).uniform(0.05, 0.15)
+        logs = noise * rng.standard_normal((rounds, WORKERS)) + 0.03 * rng.standard_normal(WORKERS)
+        slow = np.zeros(rounds, bool)
+        for begin, end in self._spells(rng, rounds) if self.spells else ():
+            logs[begin:end, self._slow(rng)] += np.log(self.times)
+            slow[begin:end] = True
+        return np.exp(logs), slow
+
+    def _spells(self, rng: np.random.Generator, rounds: int) -> list[tuple[int, int]]:
+        """Return first and end of each spell; the record begins anywhere in a cycle."""
+        found, at = [], -int(rng.uniform(3, 4) * self.cycle)
+        while at < rounds:
+            begin = at + 5 + int(rng.exponential((1 - self.share) * self.cycle - 5))
+            mean = self.share * self.cycle
+            at = begin + max(5, round(rng.exponential(mean) if self.exponential else rng.uniform(0.6, 1.4) * mean))
+            if at > 0:
+                found.append((max(begin, 0), max(at, 0)))
+        return found
+
+    def _slow(self, rng: np.random.Generator) -> Bools:
+        if self.who == "a node":
+            return np.asarray(NODE_OF == 1)
+        if self.who == "nodes in turn":
+            return np.asarray(rng.integers(NODES) == NODE_OF)
+        return np.asarray(np.arange(WORKERS) == rng.integers(WORKERS))
+
+    def gain(self) -> float:
+        """Return the throughput of `auto` relative to waiting for all, in the long run.
+
+        It is trained on a trace of its own. The mean of quick and of slow rounds are weighted by how many there are in a
+        million rounds, so that the share of slow rounds is exact.
+        """
+        before, _ = self.trace(_BEFORE, ROUNDS)
+        seconds, slow = self.trace(_AFTER, _LONG)
+        rule = rule_named(RULE).trained(before, NODE_OF)
+        own, every = (closed_loop.run(each, seconds, NODE_OF) for each in (rule, AllWorkers()))
+        columns = np.stack([own.cutoff, own.time, every.cutoff, every.time]).astype(float)
+        counted = slow[closed_loop.WARM_UP :]
+        share = self._share_in_the_long_run()
+        parts = [part * columns[:, at].mean(axis=1) for at, part in ((counted, share), (~counted, 1 - share)) if at.any()]
+        gradients, seconds_own, gradients_all, seconds_all = np.sum(parts, axis=0)
+        return float(gradients / seconds_own * seconds_all / gradients_all)
+
+    def _share_in_the_long_run(self) -> float:
+        if not self.spells:
+            return 0.0
+        rounds = 1_000_000
+        found = self._spells(np.random.default_rng([self.seed, 8]), rounds)
+        return sum(min(end, rounds) - begin for begin, end in found) / rounds

@@ -1,0 +1,272 @@
+"""One answer from a trace: losses and gains against closed forms, intervals that know spells, files that run."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fred.commands.cli import main
+from fred.diagnosis import files, remedies, spells, tables
+from fred.diagnosis.answer import CANNOT_TELL, SAVES, Diagnosis, diagnose
+from fred.diagnosis.surety import Played, Surety
+from fred.diagnosis.words import sections
+from fred.errors import FredError
+from fred.specification.loading import load
+from fred.traces.reading import read
+from fred.traces.trace import Trace
+from studies.diagnosis import measure, page
+from studies.diagnosis.clusters import Cluster
+
+WORKERS, ROUNDS, TIMES = 6, 120, 3.0
+
+
+def trace(seconds: np.ndarray, nodes: list[int] | None = None) -> Trace:
+    return Trace(seconds, tuple(f"m{worker}" for worker in range(seconds.shape[1])), None if nodes is None else np.array(nodes))
+
+
+@pytest.fixture(scope="module")
+def one_slow() -> Diagnosis:
+    """The last of six workers is always three times slower."""
+    return diagnose(trace(np.tile([1.0] * (WORKERS - 1) + [TIMES], (ROUNDS, 1))))
+
+
+@pytest.fixture(scope="module")
+def in_spells() -> Diagnosis:
+    """One of three nodes is 2.5 times slower in three spells of 40 rounds."""
+    rng = np.random.default_rng(7)
+    seconds = np.exp(0.05 * rng.standard_normal((300, 12)))
+    for begin in (50, 140, 230):
+        seconds[begin : begin + 40, 4:8] *= 2.5
+    return diagnose(trace(seconds, [0] * 4 + [1] * 4 + [2] * 4))
+
+
+def gain(found: Diagnosis, name: str) -> float:
+    return next(each.ratio.value for each in found.gains if each.remedy.name == name)
+
+
+class TestOneWorkerThatIsAlwaysSlow:
+    def test_what_is_lost_is_exact(self, one_slow):
+        lost = one_slow.slowness
+        assert lost.slowdown == pytest.approx(TIMES) and lost.lost == pytest.approx(1 - 1 / TIMES)
+        assert lost.waiting == pytest.approx((WORKERS - 1) * (TIMES - 1) / (WORKERS * TIMES))
+        (slow,) = lost.slow
+        assert (slow.name, slow.pattern, slow.lost) == ("m5", "always", 1.0)
+        assert slow.times == pytest.approx(TIMES) and lost.together == 1.0
+
+    def test_every_gain_is_that_of_its_closed_form(self, one_slow):
+        rest = WORKERS - 1
+        for name, expected in {
+            "repair m5": TIMES,
+            "remove m5": TIMES * rest / WORKERS,
+            "1 backup worker": TIMES * rest / WORKERS,
+            "2 backup workers": TIMES * (rest - 1) / WORKERS,
+            "4 local steps": 1.0,
+            "asynchronous": TIMES * (rest + 1 / TIMES) / WORKERS,
+        }.items():
+            assert gain(one_slow, name) == pytest.approx(expected), name
+        assert one_slow.bound.ratio.value == pytest.approx(TIMES * rest / WORKERS)
+
+    def test_it_saves_time_and_says_whose_data_are_given_up(self, one_slow):
+        assert one_slow.verdict == SAVES
+        assert one_slow.recommended.fairness.given_up == [WORKERS - 1]
+        assert one_slow.recommended.fairness.effective == pytest.approx(WORKERS - 1, abs=0.1)
+        said = " ".join(sections(one_slow)["What it costs"])
+        assert "It gives up 1 of 6 workers and their data, and takes the same workers in" in said
+        assert "With the data of all: repair m5 (+200 %), or asynchronous (+167 %)" in said
+
+    def test_nobody_is_slow_where_all_are_alike(self):
+        found = diagnose(trace(np.ones((100, 4))))
+        assert (found.slowness.slow, found.slowness.lost, found.verdict) == ((), 0.0, "saves little")
+        assert {each.ratio.value for each in found.gains if each.remedy.kind in ("rule", "local", "asynchronous")} == {1.0}
+
+
+class TestWhoIsNamed:
+    def test_two_that_are_slow_at_once_are_named_though_neither_alone_would_help(self):
+        seconds = np.ones((100, 6))
+        seconds[30:60, :2] = 4.0
+        lost = diagnose(trace(seconds)).slowness
+        assert {each.name for each in lost.slow} <= {"m0", "m1", "m0 and m1 (slow together)"} and lost.together == 1.0
+        assert {worker for each in lost.slow for worker in each.workers} == {0, 1}
+
+    @pytest.mark.parametrize("iterations", [8, 9, 40])
+    def test_nobody_is_named_where_times_are_chance(self, iterations):
+        times = np.random.default_rng(iterations).integers(1, 3, (iterations, 40))
+        assert diagnose(trace(times.astype(float))).slowness.slow == ()
+
+
+class TestFiveOfTenMachines:
+    def test_a_rule_that_takes_the_same_five_gives_up_the_others(self):
+        seconds = np.where(np.arange(10) % 2, 3.0, 1.0) * np.exp(0.02 * np.random.default_rng(1).standard_normal((200, 10)))
+        found = diagnose(trace(seconds))
+        fair = found.recommended.fairness
+        assert fair.given_up == [1, 3, 5, 7, 9] and fair.same > 0.9 and fair.effective == pytest.approx(5, abs=0.1)
+        assert found.slowness.slow[0].workers == (1, 3, 5, 7, 9)
+        said = " ".join(sections(found)["What it costs"])
+        assert "gives up 5 of 10 workers" in said and "m1, m3, m5, m7 and m9" in said
+
+
+class TestSpells:
+    def test_they_are_named_with_their_node_length_and_share(self, in_spells):
+        (slow,) = in_spells.slowness.slow
+        assert (slow.name, slow.pattern, slow.workers) == ("node 1", "spells", (4, 5, 6, 7))
+        assert slow.spells == ((50, 90), (140, 180), (230, 270))
+        assert slow.times == pytest.approx(2.5, rel=0.03) and slow.share == pytest.approx(120 / 280)
+        assert "Node 1 is 2.5 times slower in spells of 40 iterations, 43 % of the time" in " ".join(
+            sections(in_spells)["What is lost"]
+        )
+
+    def test_their_number_not_that_of_rounds_makes_intervals_narrow(self):
+        def width(number: int, rounds: int) -> float:
+            slow = np.tile(np.repeat([False, True, False], [rounds, rounds, rounds]), number)
+            every = Played(np.ones((len(slow), 1)), np.where(slow, 2.0, 1.0)[:, None])
+            found = Surety(slow).ratio(Played(np.ones((len(slow), 1)), np.ones((len(slow), 1))), every)
+            assert found.value == pytest.approx(4 / 3) and 1 < found.low < found.value < found.high < 2
+            return math.log(found.high / found.low)
+
+        assert width(1, 200) == pytest.approx(width(1, 20), rel=0.05)
+        assert width(16, 20) < width(4, 20) / 1.6 < width(1, 20) / 2
+
+    def test_late_rounds_one_by_one_are_none(self):
+        late = np.zeros(300)
+        late[::13] = 2.0
+        assert not spells.find(late).any()
+
+    def test_a_change_that_lasts_is_a_spell_to_the_end(self):
+        found = spells.find(np.repeat([0.0, 1.0], [60, 40]) + 0.1 * np.sin(np.arange(100)))
+        assert found.nonzero()[0].tolist() == list(range(60, 100))
+
+
+@given(st.integers(2, 5), st.integers(0, 99))
+def test_no_number_of_backup_workers_exceeds_the_bound_and_one_of_them_is_the_best(workers, seed):
+    seconds = np.random.default_rng(seed).lognormal(sigma=0.8, size=(12, workers))
+    every = [remedies.backups(seconds, number).played.throughput() for number in range(1, workers)]
+    every.append(remedies.waiting_for_all(seconds).played.throughput())
+    assert max(every) <= remedies.bound(seconds).played.throughput() * (1 + 1e-12)
+    best = remedies.best_backups(seconds)
+    assert every[best - 1] == pytest.approx(max(every))
+
+
+def test_the_bound_is_that_of_all_choices():
+    seconds = np.random.default_rng(3).lognormal(sigma=1.0, size=(4, 3))
+    ordered = np.sort(seconds, axis=1)
+    choices = np.stack(np.meshgrid(*[range(3)] * 4), axis=-1).reshape(-1, 4)
+    rates = [(choice + 1).sum() / ordered[np.arange(4), choice].sum() for choice in choices]
+    assert remedies.bound(seconds).played.throughput() == pytest.approx(max(rates))
+
+
+def test_few_iterations_give_no_verdict_and_say_how_many_would():
+    found = diagnose(read("example"))
+    assert found.verdict == CANNOT_TELL and found.more >= 40
+    assert f"record about {found.more} more iterations" in sections(found)["How surely"][-1]
+
+
+def test_too_few_iterations_are_refused():
+    with pytest.raises(FredError, match="has 7 iterations of 2 workers; expected 8 iterations or more"):
+        diagnose(trace(np.ones((7, 2))))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> tuple[Path, dict]:
+    """A folder that the command wrote, and its JSON."""
+    out = tmp_path_factory.mktemp("diagnosis") / "out"
+    seconds = np.tile([1.0] * (WORKERS - 1) + [TIMES], (ROUNDS, 1))
+    file = out.parent / "mine.csv"
+    file.write_text(files.trace_text(trace(seconds, [0, 0, 1, 1, 2, 2])))
+    assert main(["diagnose", str(file), "--out", str(out)]) == 0
+    return out, json.loads((out / "diagnosis.json").read_text())
+
+
+class TestTheCommand:
+    def test_tables_show_the_numbers_of_the_json(self, written):
+        out, told = written
+        found = diagnose(read(out / "trace.csv"))
+        slow, helps = tables.of(found)
+        assert [row[0] for row in helps.rows] == [*(each["name"] for each in told["remedies"]), found.bound.remedy.name]
+        for row, each in zip(helps.rows, told["remedies"], strict=False):
+            assert float(row[1].removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
+            assert float(row[4]) == pytest.approx(each["effective_workers"], abs=0.05)
+        assert [row[0] for row in slow.rows[:-1]] == [each["name"] for each in told["lost"]["slow"]]
+        page = (out / "report.html").read_text()
+        assert all(line.split("`")[0] in page for lines in sections(found).values() for line in lines)
+        assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+
+    def test_the_scenario_runs_and_comes_to_the_same_gains(self, written, tmp_path):
+        out, told = written
+        assert main(["run", str(out / "scenario.yaml"), "--out", str(tmp_path / "result"), "--no-report"]) == 0
+        from fred.results.folder import load_result
+
+        rates = load_result(tmp_path / "result").summary.set_index("name")["throughput"]
+        for name in ("1 backup worker", "asynchronous", "4 local steps"):
+            expected = next(each["gain"] for each in told["remedies"] if each["name"] == name)
+            assert rates[name.replace(" ", "-")] / rates["waiting-for-all"] == pytest.approx(expected, rel=0.03), name
+
+    def test_the_files_are_a_cluster_and_a_trace(self, written):
+        out, _ = written
+        cluster = next(iter(load(out / "scenario.yaml").runs.values())).cluster
+        assert (cluster.size, cluster.node_of.tolist()) == (WORKERS, [0, 0, 1, 1, 2, 2])
+        assert "cluster:" in (out / "cluster.yaml").read_text()
+
+    def test_a_file_of_somebodys_own_is_not_replaced(self, tmp_path, capsys):
+        (tmp_path / "scenario.yaml").write_text("title: mine\n")
+        assert main(["diagnose", "example", "--out", str(tmp_path)]) == 2
+        assert "is there already, and not what this command writes" in capsys.readouterr().err
+
+
+SMALL = """
+task: {data: {name: synthetic-classification, examples: 600, evaluation: 100, features: 8, classes: 4}, model: softmax}
+evaluate: {target_error: 0.5}
+"""
+
+
+def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fred.commands.diagnose_for.POINTS", 2)
+    monkeypatch.setattr("fred.commands.diagnose_for._KINDS", ("backup",))
+    monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
+    task, file, out = tmp_path / "task.yaml", tmp_path / "mine.csv", tmp_path / "out"
+    task.write_text(SMALL)
+    file.write_text(files.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
+    command = ["diagnose", str(file), "--for", str(task), "--seeds", "1", "--budget", "40", "--jobs", "1", "--out", str(out)]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((out / "diagnosis.json").read_text())
+    (first, second) = told["time_to_target"]["ranking"]
+    assert (first["run"], second["run"]) == ("1-backup-worker", "waiting-for-all")
+    assert first["median"] < second["median"] and first["points"] == 2
+    assert "1-backup-worker (learning_rate" in (out / "report.html").read_text()
+    assert {point.of for point in load(out / "scenario.yaml").points.values()} == {"1-backup-worker", "waiting-for-all"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["example", "--budget", "9"], "--budget is for runs to a target: give --for TASK"),
+        (["example", "--for", "digit"], "--for digit: expected digits, or a YAML file"),
+        (["example", "--for", "digits", "--seeds", "-1"], "--seeds -1: expected a number above 0"),
+        (["nowhere.csv"], "nowhere.csv"),
+        (["example", "--out", "file"], "--out file: expected a folder, and this is a file"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_and_leave_nothing(arguments, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    assert main(["diagnose", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+class TestTheStudy:
+    def test_a_clusters_share_of_slow_rounds_is_about_what_it_was_drawn_with(self):
+        cluster = Cluster(3)
+        _, slow = cluster.trace(0, 60_000)
+        assert slow.mean() == pytest.approx(cluster.share, rel=0.15)
+        assert Cluster(3).trace(1)[0].tolist() == Cluster(3).trace(1)[0].tolist()
+
+    @pytest.mark.skipif(not measure.FOUND.is_file(), reason="the study has not been run: python -m studies.diagnosis")
+    def test_the_page_says_what_was_measured(self):
+        assert page.PAGE.read_text(encoding="utf-8") == page.text(pd.read_csv(measure.FOUND))

@@ -1,0 +1,309 @@
+"""Traces as people have them: one refusal with the command that works, then an answer from the times that were recorded."""
+
+import gzip
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fred.commands.cli import main
+from fred.errors import FredError
+from fred.specification.loading import scenario
+from fred.traces.reading import read
+from fred.traces.refusal import UnclearTraceError
+
+STEPS, RANKS, PER_NODE = 40, 6, 2
+NODES = ("gpu-node-a", "gpu-node-b", "gpu-node-c")
+SECONDS = np.random.default_rng(7).lognormal(-0.3, 0.2, (STEPS, RANKS)).round(6)
+
+
+def table(**renamed: str) -> pd.DataFrame:
+    """A row for each gradient, in ms, with columns called as one likes."""
+    rows = [(t, f"rank{i}", NODES[i // PER_NODE], SECONDS[t, i] * 1e3, 3 / (t + 1)) for t in range(STEPS) for i in range(RANKS)]
+    return pd.DataFrame(rows, columns=["global_step", "rank", "hostname", "duration_ms", "loss"]).rename(columns=renamed)
+
+
+def from_pandas(folder: Path) -> list[Path]:
+    """Shuffled, with pandas' index, three gaps and two duplicates."""
+    rows = table().drop(index=[9, 100, 200]).sample(frac=1, random_state=0)
+    pd.concat([rows, rows.iloc[[3, 50]]]).to_csv(folder / "log.csv")
+    return [folder / "log.csv"]
+
+
+def a_file_for_each_node(folder: Path) -> list[Path]:
+    """Local ranks, no column of nodes, a time without a unit, and a row that is lost."""
+    rows = table(duration_ms="time", global_step="step")
+    for number, (node, part) in enumerate(rows.groupby("hostname")):
+        part = part.assign(local_rank=part["rank"].str.removeprefix("rank").astype(int) % PER_NODE)
+        part = part[["step", "local_rank", "time"]].drop(index=part.index[5 : 5 + number % 2])
+        part.to_parquet(folder / f"{node}.parquet")
+    return sorted(folder.glob("*.parquet"))
+
+
+def with_names_of_their_own(folder: Path) -> list[Path]:
+    """Semicolons, and no name that says anything."""
+    names = {"global_step": "k", "rank": "who", "duration_ms": "cost", "hostname": "where"}
+    table(**names).to_csv(folder / "log.csv", sep=";", index=False)
+    return [folder / "log.csv"]
+
+
+def a_file_for_each_day(folder: Path) -> list[Path]:
+    """Steps are counted from 0 on each day."""
+    rows = table()
+    for day in range(2):
+        part = rows[rows["global_step"] // (STEPS // 2) == day]
+        part.assign(global_step=part["global_step"] % (STEPS // 2)).to_csv(folder / f"day{day}.csv", index=False)
+    return sorted(folder.glob("*.csv"))
+
+
+def operations(folder: Path) -> list[Path]:
+    """Forward, an optimizer's kernels on another stream, backward, and communication until the slowest is done, in us."""
+    rows = []
+    for t in range(STEPS):
+        for i in range(RANKS):
+            begin, length = 7.0 * t + 0.01 * i, SECONDS[t, i]
+            ends = ((0, 0.3, "forward"), (0.3, 1, "backward"), (0.5, 0.9, "optimizer"))
+            rows += [(t, i, name, 1e6 * (begin + a * length), 1e6 * (begin + b * length)) for a, b, name in ends]
+            rows.append((t, i, "reduce-scatter", 1e6 * (begin + 0.6 * length), 1e6 * (7 * t + 6.5)))
+    frame = pd.DataFrame(rows, columns=["step", "rank", "type", "start_us", "end_us"])
+    frame.sample(frac=1, random_state=1).to_parquet(folder / "operations.parquet")
+    return [folder / "operations.parquet"]
+
+
+def profiled(folder: Path, gpu: bool = True) -> list[Path]:
+    """Files of `tensorboard_trace_handler` from three hosts; kernels begin in the next step's time and belong to their own."""
+    for i in range(RANKS):
+        events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "args": {"name": "python"}}]
+        for t in range(STEPS):
+            begin, length = 2e9 + 8e6 * t, 1e6 * SECONDS[t, i]
+            events.append(span("user_annotation", f"ProfilerStep#{t + 3}", begin, 8e6 - 1))
+            events.append(span("gpu_user_annotation", f"ProfilerStep#{t + 3}", begin + 3e6, 8e6 - 1))
+            if not gpu:
+                events.append(span("cpu_op", "aten::linear", begin + 10, length))
+                events.append(span("cpu_op", "aten::addmm", begin + 20, length / 2))
+                events.append(span("cpu_op", "c10d::allreduce_", begin + 5e6, 2e6))
+                continue
+            for half, launched, runs in ((1, 10.0, 1e6), (2, 7.9e6, 8.1e6)):
+                number = 2 * t + half
+                events.append(span("cuda_runtime", "cudaLaunchKernel", begin + launched, 4, correlation=number))
+                events.append(span("kernel", "sgemm", begin + runs, length / 2, correlation=number))
+                events.append(span("kernel", "elementwise", begin + runs, length / 4, correlation=number))
+            events.append(
+                span("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin + 1e6, 5)
+            )
+            events.append(span("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", begin + 3e6, 4e6, correlation=-t))
+        content = json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": i}, "traceEvents": events}).encode()
+        path = folder / f"{NODES[i // PER_NODE]}_{4000 + i}.17325{i}.pt.trace.json.gz"
+        path.write_bytes(gzip.compress(content, 1))
+    return sorted(folder.glob("*.json.gz"))
+
+
+def span(category: str, name: str, begin: float, length: float, **args: int) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": length, "pid": 1, "tid": 1, "args": args}
+
+
+MESSY: tuple[tuple[Callable[[Path], list[Path]], int, list[int], str], ...] = (  # refusals, iterations that are lost, a name
+    (from_pandas, 1, [1, 16, 33], "gpu-node-b"),
+    (a_file_for_each_node, 1, [2], "gpu-node-b"),
+    (with_names_of_their_own, 1, [], "found in the run-times"),
+    (a_file_for_each_day, 1, [], "gpu-node-c"),
+    (operations, 0, [], "found in the run-times"),
+    (profiled, 0, [], "gpu-node-c"),
+)
+
+
+@pytest.mark.parametrize(("make", "refusals", "lost", "name"), MESSY, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_messy_file_is_refused_once_and_the_command_that_the_refusal_names_works(
+    make, refusals, lost, name, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,static:4", "--train", "20", "--warm-up", "0"]
+    for _ in range(refusals):
+        assert main(command) == 2
+        problem = capsys.readouterr().err
+        found = re.search(r"^fred: this works: fred (.*)$", problem, re.MULTILINE)
+        assert found, problem
+        command = shlex.split(found[1])
+    assert main(command) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert name in out
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    seconds = np.delete(SECONDS, lost, axis=0)[20:]
+    assert told["rounds"] == len(seconds)
+    expected = {"all": RANKS * len(seconds) / seconds.max(1).sum(), "static:4": 4 * len(seconds) / np.sort(seconds)[:, 3].sum()}
+    assert {rule: found["throughput"] for rule, found in told["rules"].items()} == pytest.approx(expected, rel=1e-5)
+    assert bool(told["repairs"]) == bool(lost)
+
+
+def test_what_was_assumed_and_mended_is_told(tmp_path, capsys):
+    (path,) = from_pandas(tmp_path)
+    assert main(["cutoffs", str(path), "--mend", "fill", "--rules", "all"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "read: times in ms, as `duration_ms` says",
+        "mended: 2 duplicates left out, the first of each kept: ",
+        "mended: 3 missing times (iteration 1, worker rank3; iteration 16, worker rank4; iteration 33, worker rank2) filled in",
+    ):
+        assert words in out
+
+
+def test_without_kernels_operations_on_the_cpu_count_and_without_those_whole_steps(tmp_path):
+    trace = read(*profiled(tmp_path, gpu=False))
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-6)
+    assert trace.nodes == NODES
+    assert trace.notes[1] == "left out as communication or waiting: c10d::allreduce_"
+    events = [span("user_annotation", f"ProfilerStep#{t}", 5e6 * t, 1e6 + t) for t in range(3)]
+    (tmp_path / "one.json").write_text(json.dumps(events))
+    whole = read(tmp_path / "one.json")
+    np.testing.assert_allclose(whole.seconds[:, 0], [1, 1.000001, 1.000002], rtol=1e-9)
+    assert whole.workers == ("one",)
+    assert "waiting for others included" in whole.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "it is not JSON"),
+        ('{"a": 1}', "expected what `torch.profiler` exports, with a list `traceEvents`"),
+        ('[{"ph": "X", "name": "aten::mul", "ts": 1, "dur": 2}, 7]', r"no step is marked \(`ProfilerStep#1`\); call"),
+        (f'[{{"ph": "X", "name": "ProfilerStep#1", "ts": 1, "dur": {"9" * 400}}}]', "no step is marked"),
+    ],
+)
+def test_what_no_profiler_wrote_is_refused(tmp_path, content, message):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(FredError, match=message):
+        read(tmp_path / "a.json")
+
+
+def test_files_that_may_be_nodes_or_days_are_read_as_the_user_says(tmp_path):
+    for name, add in (("left", 0.0), ("right", 10.0)):
+        pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "seconds": [1 + add, 2 + add, 3 + add, 4 + add]}).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    files = tmp_path / "left.csv", tmp_path / "right.csv"
+    with pytest.raises(UnclearTraceError, match=r"the same iteration and worker as in .*right\.csv:2") as refused:
+        read(*files)
+    assert refused.value.options == {"columns": {"worker": "FILE+rank"}}
+    beside = read(*files, columns={"worker": "FILE+rank", "node": "FILE"})
+    assert beside.seconds.tolist() == [[1, 2, 11, 12], [3, 4, 13, 14]]
+    assert (beside.workers, beside.nodes) == (("left/0", "left/1", "right/0", "right/1"), ("left", "right"))
+    after = read(*files, columns={"iteration": "FILE+step"})
+    assert after.seconds.tolist() == [[1, 2], [3, 4], [11, 12], [13, 14]]
+    assert after.workers == ("0", "1")
+
+
+def test_a_restart_that_repeats_some_steps_is_mended(tmp_path):
+    frame = pd.DataFrame({"step": np.repeat(np.arange(30), 2), "rank": [0, 1] * 30, "seconds": np.arange(60) + 1.0})
+    frame[frame["step"] < 20].to_csv(tmp_path / "first.csv", index=False)
+    frame[frame["step"] >= 18].assign(seconds=lambda part: part["seconds"] + 0.5).to_csv(tmp_path / "second.csv", index=False)
+    files = tmp_path / "first.csv", tmp_path / "second.csv"
+    with pytest.raises(
+        UnclearTraceError, match=r"second\.csv:2: iteration 18, worker 0: found a second time, after that in .*first\.csv"
+    ):
+        read(*files)
+    trace = read(*files, mend="drop")
+    assert trace.seconds.shape == (30, 2)
+    assert trace.seconds[18].tolist() == [37, 38]
+    assert trace.seconds[20].tolist() == [41.5, 42.5]
+
+
+def test_a_scenario_takes_several_files(tmp_path):
+    files = a_file_for_each_day(tmp_path)
+    columns = {"iteration": "FILE+global_step"}
+    compute = {"name": "trace", "file": str(files[0]), "more": [str(files[1])], "columns": columns}
+    run = scenario(
+        {
+            "cluster": {"workers": RANKS, "compute": compute},
+            "algorithm": {"name": "ssgd", "learning_rate": 0.1},
+            "stop": {"updates": 2},
+        }
+    )
+    trace = next(iter(run.runs.values())).cluster.compute.trace  # type: ignore[attr-defined]
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+    assert trace.node_of.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ({"rank": "who"}, {"columns": {"worker": "who"}}),  # the host alone would name two workers
+        ({"rank": "name"}, {"columns": {"worker": "name"}}),
+        ({"global_step": "k", "rank": "who", "duration_ms": "value_ms"}, {"columns": {"iteration": "k", "worker": "who"}}),
+        ({"global_step": "k", "duration_ms": "x"}, {"columns": {"iteration": "k", "time": "x"}, "unit": "ms"}),
+    ],
+)
+def test_columns_with_unknown_names_are_proposed_by_what_they_hold(tmp_path, columns, options):
+    table(**columns).assign(batch_size=512).to_csv(tmp_path / "log.csv")
+    with pytest.raises(UnclearTraceError, match="no column is known to be the") as refused:
+        read(tmp_path / "log.csv")
+    assert refused.value.options == options
+    trace = read(tmp_path / "log.csv", **refused.value.options)
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+    assert trace.nodes == NODES
+
+
+def test_a_column_that_tells_rows_of_one_worker_apart_is_proposed(tmp_path):
+    rows = table()
+    rows["core"] = rows["rank"].str[-1].astype(int) % PER_NODE
+    rows.drop(columns="rank").to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(UnclearTraceError) as refused:
+        read(tmp_path / "log.csv")
+    assert refused.value.options == {"columns": {"worker": "hostname+core"}}
+    trace = read(tmp_path / "log.csv", **refused.value.options)
+    assert trace.workers[:3] == ("gpu-node-a/0", "gpu-node-a/1", "gpu-node-b/0")
+    np.testing.assert_allclose(trace.seconds, SECONDS, rtol=1e-9)
+
+
+def test_a_diagnosis_takes_the_same_files_and_keeps_names(tmp_path, capsys):
+    files = [str(path) for path in a_file_for_each_day(tmp_path)]
+    out = tmp_path / "out"
+    assert main(["diagnose", *files, "--columns", "iteration=FILE+global_step", "--json", "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["remedies"][-1]["used"])[:2] == ["rank0", "rank1"]
+    assert "times in ms, as `duration_ms` says" in told["notes"]
+    again = read(out / "trace.csv")
+    assert again.nodes == NODES and again.workers[:2] == ("rank0", "rank1")
+    np.testing.assert_allclose(again.seconds, SECONDS, rtol=1e-6)
+
+
+def test_a_few_second_rows_are_duplicates_and_no_operations(tmp_path):
+    rows = table().assign(type="train", start=lambda part: part["global_step"] * 5.0)
+    rows["start_ms"] = rows.pop("start") * 1e3
+    rows = pd.concat([rows, rows.iloc[[8]].assign(start_ms=1e6)])
+    for columns in ([], ["type"], ["start_ms"]):
+        rows.drop(columns=columns).to_csv(tmp_path / "log.csv", index=False)
+        with pytest.raises(UnclearTraceError, match="iteration 1, worker rank2: found a second time"):
+            read(tmp_path / "log.csv")
+        np.testing.assert_allclose(read(tmp_path / "log.csv", mend="drop").seconds, SECONDS, rtol=1e-9)
+    rare = rows.iloc[[8]].assign(type="checkpoint", duration_ms=500.0)
+    pd.concat([rows.iloc[:-1], rare]).drop(columns="start_ms").to_csv(tmp_path / "log.csv", index=False)
+    seconds = read(tmp_path / "log.csv").seconds
+    assert seconds[1, 2] == pytest.approx(SECONDS[1, 2] + 0.5)
+    assert seconds.sum() == pytest.approx(SECONDS.sum() + 0.5)
+
+
+def test_a_result_finds_all_files_of_its_trace_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here" / "in").mkdir(parents=True)
+    for day, files in enumerate(a_file_for_each_day(tmp_path / "here" / "in")):
+        assert files.name == f"day{day}.csv"
+    columns = {"iteration": "FILE+global_step"}
+    compute = {"name": "trace", "file": "in/day0.csv", "more": ["in/day1.csv"], "columns": columns}
+    run = {"cluster": {"workers": RANKS, "compute": compute}, "algorithm": {"name": "ssgd", "learning_rate": 0.1}}
+    (tmp_path / "here" / "a.yaml").write_text(json.dumps(run | {"task": None, "stop": {"updates": STEPS}}))
+    assert main(["run", "here/a.yaml", "--out", "here/out", "--no-report"]) == 0
+    (tmp_path / "here").rename("there")
+    assert main(["verify", "there/out"]) == 0
+    later = tmp_path / "there" / "in" / "day1.csv"
+    frame = pd.read_csv(later)
+    frame.assign(duration_ms=2 * frame["duration_ms"]).to_csv(later, index=False)
+    capsys.readouterr()
+    assert main(["verify", "there/out"]) == 2
+    assert "and 1 more does not hold the times that were recorded" in capsys.readouterr().err
