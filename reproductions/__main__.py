@@ -9,6 +9,7 @@ from fred.errors import FredError
 
 PAGES = {  # quick ones first
     "psp": "PSP-SGD: table 1, figures 3 and 4",
+    "fitted": "clusters that `fred fit` makes of generated and recorded traces, beside these",
     "wagma": "WAGMA-SGD: figures 4, 5, 7, 8, 10, ablations",
     "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
     "cutoff": "Cutoff SGD: figures 2 to 4",

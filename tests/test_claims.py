@@ -30,7 +30,7 @@ def test_psp_waits_for_whole_shares():
         assert waited < 100 * run.cluster.servers or getattr(run.protocol, "blocks_percent") == 100  # noqa: B009
 
 
-@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers"])
+@pytest.mark.parametrize("name", ["psp", "wagma", "cutoff", "fasgd", "backup_workers", "fitted"])
 def test_a_page_is_what_its_measurements_say(name):
     text = importlib.import_module(f"reproductions.{name}").text()
     assert text == (RESULTS / f"{name.replace('_', '-')}.md").read_text(encoding="utf-8")

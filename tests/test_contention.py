@@ -53,6 +53,32 @@ def test_throughput_under_switching_is_the_mean_speed():
     assert schedule.counts()["updates"] / 100 / 1200 == pytest.approx(7 / 9, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "regime",
+    [
+        {"name": "markov-switching", **SWITCHING},
+        {"name": "persistent-noise", "deviation": 0.3, "persistence": 0.5},
+        {"name": "rare-delays", "probability": 0.5, "seconds": SECOND},
+        {"name": "diurnal", "slowdown": 2.0, "period": 10.0, "shape": "linear"},
+    ],
+)
+def test_a_limited_regime_does_to_its_workers_what_it_does_to_all_and_nothing_to_others(regime):
+    """Asynchronous workers do not wait for each other, so that each has the times that it has alone."""
+    whole, some, none = (
+        durations(Cluster(workers=4, compute=SECOND, contention=contention), seconds=40)
+        for contention in ([regime], [{**regime, "only": [1, 2]}], [])
+    )
+    for worker in range(4):
+        assert some[worker].tolist() == (whole if worker in (1, 2) else none)[worker].tolist()
+    assert whole[0].tolist() != none[0].tolist()
+
+
+def test_a_regime_limited_to_a_worker_that_is_not_there_is_refused():
+    regime = {"name": "markov-switching", **SWITCHING, "only": [4]}
+    with pytest.raises(ValueError, match="there are 4 of those that a regime slows down, numbered from 0; `only` names 4"):
+        Cluster(workers=4, compute=SECOND, contention=[regime])
+
+
 @pytest.mark.parametrize(("of", "different"), [("worker", 8), ("node", 2), ("cluster", 1)])
 def test_workers_of_a_node_slow_down_together(of, different):
     regime = {"name": "markov-switching", **SWITCHING, "of": of}

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from fred.cluster.contention import Contention, Load, NodeOf
+from fred.cluster.contention import Contention, Load, NodeOf, started
 from fred.cluster.durations import NANOSECONDS, check_median
 from fred.cluster.faults import Fault, Trouble
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
@@ -161,7 +161,7 @@ class Cluster(Component):
     def loads(self, seed: int) -> list[Load]:
         """Every contention regime at work, in the order of `contention`; `seed` is the run's."""
         regimes = enumerate(self.contention)
-        return [regime.start(seed, f"contention {number}", self.node_of) for number, regime in regimes]
+        return [started(regime, seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
     def troubles(self, seed: int) -> list[Trouble]:
         """Every fault at work, in the order of `faults`; `seed` is the run's."""
@@ -172,7 +172,7 @@ class Cluster(Component):
         """Every regime at work on the links `of` workers, or of servers; `seed` is the run's."""
         contention = self.network.contention if self.network else ()
         regimes = [(number, slow.regime) for number, slow in enumerate(contention) if slow.of == of]
-        return [regime.start(seed, f"links {number}", self._linked(of)) for number, regime in regimes]
+        return [started(regime, seed, f"links {number}", self._linked(of)) for number, regime in regimes]
 
     def _linked(self, of: Literal["workers", "servers"]) -> NodeOf:
         return self.node_of if of == "workers" else np.arange(self.servers)

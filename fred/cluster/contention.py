@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ Dwell = Annotated[float, Field(gt=0, le=LONGEST)]  # s
 class Load:
     """One regime at work on one run's cluster; by default it does nothing.
 
+    `only`: the numbers of the workers that it acts on; None: all of them.
+
     Example: one worker warms up.
         >>> import fred
         >>> class WarmingUp(fred.Load):
@@ -47,6 +49,8 @@ class Load:
         >>> loads.finish(worker=0, step=1, begin=7_000_000_000, work=3_000_000_000) / 1e9
         11.5
     """
+
+    only: frozenset[int] | None = None
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         """By what the worker's compute times are multiplied now, and until when, ns.
@@ -98,7 +102,19 @@ class Contention(Component):
         ... })
         >>> fred.run(scenario).outcomes[0].schedule.end_ns / 1e9
         5.0
+
+    Every regime may be limited to some workers. Only the second of two is slowed down here:
+
+        >>> job = {"name": "job", "nodes": [0], "slowdown": 3.0, "only": [1]}
+        >>> cluster = fred.Cluster(workers=2, compute={"name": "constant", "seconds": 1.0}, contention=[job])
+        >>> loads = Loads(cluster.loads(seed=0))
+        >>> [loads.finish(worker, step=0, begin=0, work=10**9) / 1e9 for worker in (0, 1)]
+        [1.0, 3.0]
     """
+
+    only: tuple[Whole, ...] = Field(
+        (), description="numbers of the workers that it slows down, from 0 (of links: of the workers or servers); absent: all"
+    )
 
     @abstractmethod
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
@@ -109,6 +125,31 @@ class Contention(Component):
             name: of the streams, for `streams.uniforms(seed, name, entity, start, count)`.
             node_of: by number, from 0.
         """
+
+
+def started(regime: Contention, seed: int, name: str, node_of: NodeOf) -> Load:
+    """Start a regime on the workers that it is limited to.
+
+    Raises ValueError if there is no such worker.
+
+    Args:
+        regime: as a scenario describes it.
+        seed: the run's.
+        name: of the streams.
+        node_of: the node of each worker, by number from 0 [workers].
+
+    >>> regime = MarkovSwitching(slowdown=2.0, fast_seconds=1.0, slow_seconds=1.0, only=[1])
+    >>> sorted(started(regime, 0, "contention 0", np.array([0, 0])).only)
+    [1]
+    """
+    if max(regime.only, default=0) >= len(node_of):
+        raise ValueError(
+            f"there are {len(node_of)} of those that a regime slows down, numbered from 0; `only` names {max(regime.only)}"
+        )
+    load = regime.start(seed, name, node_of)
+    if regime.only:
+        load.only = frozenset(regime.only)
+    return load
 
 
 class MarkovSwitching(Contention):
@@ -296,13 +337,23 @@ def _checked(load: Load) -> Callable[[int, int], tuple[float, int]]:
     return slowdown
 
 
+def _limited(function: Callable[[int, int], Any], only: frozenset[int] | None, nothing: Any) -> Callable[[int, int], Any]:
+    """The function for these workers, and `nothing` for others."""
+    if only is None:
+        return function
+    return lambda worker, moment: function(worker, moment) if worker in only else nothing
+
+
 class Loads:
     """Every regime of one run, each asked only for what it overrides."""
 
     def __init__(self, loads: list[Load]):
-        self._slowdowns = [_checked(load) for load in loads if type(load).slowdown is not Load.slowdown]
-        self._stretches = [load.stretch for load in loads if type(load).stretch is not Load.stretch]
-        self._delays = [load.delay for load in loads if type(load).delay is not Load.delay]
+        slowdowns = ((_checked(load), load) for load in loads if type(load).slowdown is not Load.slowdown)
+        stretches = ((load.stretch, load) for load in loads if type(load).stretch is not Load.stretch)
+        delays = ((load.delay, load) for load in loads if type(load).delay is not Load.delay)
+        self._slowdowns = [_limited(function, load.only, (1.0, FOREVER)) for function, load in slowdowns]
+        self._stretches = [_limited(function, load.only, 1.0) for function, load in stretches]
+        self._delays = [_limited(function, load.only, 0) for function, load in delays]
 
     def finish(self, worker: int, step: int, begin: int, work: int) -> int:
         """When a computation of `work` ns at full speed that begins then is over, ns.

@@ -6,6 +6,8 @@ Example: by what two workers, each on a node of its own, are slowed down at some
     ...     return [[round(load.slowdown(worker, time * NANOSECONDS)[0], 2) for worker in (0, 1)] for time in times]
     >>> told(Diurnal(slowdown=3.0, period=24.0, steps=24), times=(0, 6, 12, 18))
     [[2.99, 2.99], [1.87, 1.87], [1.01, 1.01], [2.13, 2.13]]
+    >>> told(Diurnal(slowdown=3.0, period=24.0, steps=24, shape="linear"), times=(0, 6, 12, 18))
+    [[2.92, 2.92], [1.92, 1.92], [1.08, 1.08], [2.08, 2.08]]
     >>> told(MovingJob(slowdown=2.0, dwell=6.0, rest=3.0), times=(0, 6, 12, 15))
     [[2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [2.0, 1.0]]
 
@@ -88,12 +90,16 @@ class _Noise(Load):
 
 
 class Diurnal(Contention):
-    """A daily cycle: the whole cluster is slowest once a period, at full speed half a period later, a cosine between."""
+    """A daily cycle: the whole cluster is slowest once a period, at full speed half a period later, a cosine between.
+
+    Half a period is a drift. With `shape: linear` it is as fast in each second.
+    """
 
     slowdown: Slowdown = Field(description="compute times are multiplied by it at the worst time of the day", examples=[1.5])
     period: Dwell = Field(86400.0, description="length of a day, s")
     peak: NonNegative = Field(0.0, description="the worst time of the first day, s")
     steps: int = Field(96, ge=2, le=100_000, description="of constant speed in a day")
+    shape: Literal["cosine", "linear"] = Field("cosine", description="of the way from full speed to the peak, and back")
 
     def start(self, seed: int, name: str, node_of: NodeOf) -> Load:
         return _Day(self)
@@ -103,7 +109,9 @@ class _Day(Load):
     def __init__(self, regime: Diurnal):
         self._steps, self._period = regime.steps, max(regime.steps, round(regime.period * NANOSECONDS))
         middles = (np.arange(regime.steps) + 0.5) / regime.steps - regime.peak / regime.period
-        self._factors = (1 + (regime.slowdown - 1) * (1 + cos(2 * math.pi * middles)) / 2).tolist()
+        linear = regime.shape == "linear"
+        shape = np.abs(1 - 2 * (middles % 1)) if linear else (1 + cos(2 * math.pi * middles)) / 2
+        self._factors = (1 + (regime.slowdown - 1) * shape).tolist()
 
     def slowdown(self, worker: int, now: int) -> tuple[float, int]:
         day, time = divmod(now, self._period)

@@ -1,11 +1,13 @@
-"""`fred fit`: from a trace to what it looks like, and to a cluster that behaves like it."""
+"""`fred fit`: name the slow workers of a trace, and write a cluster that behaves like it."""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from fred.commands import fit_report, trace_options
 from fred.fitting.fit import fit
 from fred.process.progress import bars
+from fred.traces.columns import EXAMPLE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
         fit_report.check_free(options.out)
     trace = trace_options.from_options(options)
     with bars() as show:
-        fitted = fit(trace, lambda share: show("fitting", share))
+        fitted = fit(trace, _recorded(options), lambda share: show("fitting", share))
     if options.out:
         fit_report.save(fitted, options.out)
     if options.json:
@@ -29,3 +31,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         fit_report.print_report(fitted)
     return 0
+
+
+def _recorded(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options by which a cluster, in any folder, reads this trace."""
+    file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
+    return {"file": file, **({"more": more} if more else {}), **trace_options.reading(options)}

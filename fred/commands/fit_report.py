@@ -2,71 +2,75 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from fred.files import places
-from fred.fitting import ranking
+from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
-from fred.fitting.fit import Fitted
-from fred.fitting.judging import Agreement
+from fred.fitting.fit import MARK, Candidate, Fitted
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
-_FIRST = "# fitted to "  # by which the block is known: `Fitted.comments`
+_MOST_OUTSIDE = 5  # measures outside the intervals that the table lists
 
 
 def print_report(fitted: Fitted) -> None:
-    """What the trace looks like, how well each candidate predicts it, and the block."""
+    """Print the verdict and the slow workers in sentences; then tables, and the block."""
+    for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
+        print(line)
     console = Console(width=None if Console().is_terminal else 140)
-    for line in fitted.trace.said:
-        console.print(line, highlight=False, markup=False)
     look = Table(title=fitted.trace.source, title_justify="left", title_style="bold", show_header=False)
     for name, value in _lines(fitted.description, fitted.trace.node_of is not None):
         look.add_row(name, value)
     console.print(look)
-    table = Table(title="candidates", title_justify="left", title_style="bold", caption_justify="left")
-    table.caption = (
-        f"log-likelihood per run-time, nats; held out: the last {ranking.HELD_OUT:.0%}, each iteration given those before;\n"
-        "first those that are behind the best by no more than a standard error, the simplest on top"
-    )
-    table.add_column("model")
-    for heading in ("parameters", "fitted part", "held out", "behind the best"):
-        table.add_column(heading, justify="right")
-    for each in fitted.ranking:
-        behind = f"{each.behind:.4f} ± {each.error:.4f}" if 0 < each.behind < math.inf else ""
-        style = "bold" if each is fitted.chosen else ""
-        table.add_row(each.name, str(each.parameters or ""), _nats(each.seen), _nats(each.unseen), behind, style=style)
-    console.print(table)
-    console.print(_agreement(fitted.agreement))
+    console.print(_behaviour(fitted.behaviour))
+    console.print(_tried(fitted.tried))
     print(fitted.text, end="")
 
 
-def _agreement(found: Agreement) -> Table:
-    """Order statistics of the trace and of the cluster, and what the trace leaves open."""
-    table = Table(title="rounds that wait for all", title_justify="left", title_style="bold", caption_justify="left")
+def _behaviour(found: Behaviour) -> Table:
+    """Some measures of the trace and of the cluster, and those that are outside the trace's interval."""
+    table = Table(title="the cluster beside the trace", title_justify="left", title_style="bold", caption_justify="left")
     table.caption = (
-        "means in s; the cluster simulated again, ± the standard error of the difference;\n"
-        f"the trace itself tells its mean round to ± {found.uncertainty:.1%}"
+        "rounds that wait for all, or for all but the backup workers, s; gradients/s of rules for the cutoff;\n"
+        "of the trace with 95 % intervals, from blocks of rounds drawn again; 20 % off is outside in any case"
     )
-    if not found.holds:
-        table.caption += "\nthe cluster is further off than chance explains"
     table.add_column("")
-    for heading in ("trace", "cluster", "difference"):
+    for heading in ("trace", "interval", "cluster"):
         table.add_column(heading, justify="right")
-    for c, own, again, error in zip(*_columns(found), strict=True):
-        table.add_row(f"the {c} fastest are done", f"{own:.4g}", f"{again:.4g}", f"{again / own - 1:+.1%} ± {error / own:.1%}")
+    shown = [*_some(found.gains), *_some(found.arrivals[::-1])[::-1], *found.rules]
+    for each in (*shown, *(measure for measure in found.outside[:_MOST_OUTSIDE] if measure not in shown)):
+        interval, style = f"{each.low:.4g} to {each.high:.4g}", "" if each.inside else "bold"
+        table.add_row(each.name.removeprefix("the "), f"{each.trace:.4g}", interval, f"{each.cluster:.4g}", style=style)
+    return table
+
+
+def _some(measures: Sequence[Measure]) -> list[Measure]:
+    """The first two, and a few of the others."""
+    return [measure for place, measure in enumerate(measures) if place in (0, 1, len(measures) // 2, len(measures) - 1)]
+
+
+def _tried(tried: Sequence[Candidate]) -> Table:
+    table = Table(title="clusters that were tried, in this order", title_justify="left", title_style="bold")
+    for heading in ("compute times and what slows them down", "outside the intervals", "furthest outside"):
+        table.add_column(heading)
+    for each in tried:
+        outside, count = each.behaviour.outside, len(each.behaviour.measures)
+        furthest = f"{outside[0].name.removeprefix('the ')}: {outside[0].beyond:.1%}" if outside else ""
+        table.add_row(each.name, f"{len(outside)} of {count}", furthest, style="" if outside else "bold")
     return table
 
 
 def as_json(fitted: Fitted) -> str:
-    """The same for programs; what is not a finite number is null."""
+    """Return the same for programs; numbers that are not finite are null."""
     found = {
+        "verdict": fitted.verdict,
+        "sentences": fitted.sentences,
         "source": fitted.trace.source,
         "digest": fitted.trace.digest,
         "notes": list(fitted.trace.notes),
@@ -75,22 +79,9 @@ def as_json(fitted: Fitted) -> str:
         "nodes": list(fitted.trace.nodes),
         "description": asdict(fitted.description),
         "node_of": fitted.group_of.tolist(),
-        "candidates": [
-            {
-                "name": each.name,
-                "parameters": each.parameters,
-                "fitted": each.seen,
-                "held_out": each.unseen,
-                "behind": each.behind,
-                "error": each.error,
-            }
-            for each in fitted.ranking
-        ],
+        "candidates": [{"name": each.name, "outside": [str(one) for one in each.behaviour.outside]} for each in fitted.tried],
         "chosen": fitted.chosen.name,
-        "order_statistics": [
-            {"cutoff": int(c), "trace": own, "cluster": again, "error": error}
-            for c, own, again, error in zip(*(column.tolist() for column in _columns(fitted.agreement)), strict=True)
-        ],
+        "behaviour": [asdict(each) | {"inside": each.inside} for each in fitted.behaviour.measures],
         "cluster": fitted.block.options,
         "order": fitted.block.order.tolist(),
     }
@@ -100,7 +91,7 @@ def as_json(fitted: Fitted) -> str:
 def check_free(out: Path) -> None:
     """Refuse a folder that cannot be written, or whose files of these names are somebody's own. Raises FredError."""
     block, *others = (out / name for name in FILES)
-    places.check_free(block, lambda beginning: beginning.startswith(_FIRST.encode()))
+    places.check_free(block, lambda beginning: beginning.startswith(f"# {MARK}".encode()))
     for file in others:  # the block is written first, so where it is of `fred fit`, they are, too
         places.check_free(file, lambda _: block.exists())
 
@@ -136,18 +127,6 @@ def _lines(look: Description, told: bool) -> Iterator[tuple[str, str]]:
         yield "groups", f"none {known}; correlation of two workers {within}"
     yield "persistence", f"of workers beside their group: {_lags(look.worker_persistence)}"
     yield "", f"of {'groups' if look.groups > 1 else 'the whole cluster'}: {_lags(look.group_persistence)}"
-    yield "waiting", f"{look.lost_waiting:.1%} of the time is lost if all are waited for"
-    yield (
-        "cutoff",
-        (
-            f"always c = {look.best_static}: {look.static_speedup:.2f} times the throughput of waiting for all; "
-            f"the best c of each round: {look.oracle_speedup:.2f} times"
-        ),
-    )
-
-
-def _columns(found: Agreement) -> tuple[NDArray[Any], ...]:
-    return found.cutoffs, found.trace, found.cluster, found.error
 
 
 def _share(value: float) -> str:
@@ -156,10 +135,6 @@ def _share(value: float) -> str:
 
 def _lags(persistence: dict[int, float]) -> str:
     return ", ".join(f"lag {lag}: {_share(value)}" for lag, value in persistence.items())
-
-
-def _nats(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else "impossible"
 
 
 def _finite(value: Any) -> Any:

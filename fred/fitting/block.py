@@ -1,34 +1,43 @@
 """The cluster of a fitted model, as scenarios write it."""
 
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.cluster.latency import LogNormal
+from fred.cluster.latency import Mixture
 from fred.components.component import OneOf
-from fred.fitting.candidates import Composed, Groups, Independent
-from fred.fitting.delays import Delayed, Delays
-from fred.fitting.description import Matrix
-from fred.fitting.filtering import Noise
-from fred.fitting.ranking import Model
+from fred.fitting.latencies import FITS, log_density
+from fred.fitting.model import Groups, Model
+from fred.fitting.moments import Noise
+from fred.fitting.regimes import InSpells, InWaves, Regime
 from fred.specification.text import written
 
 _PARTS = 4  # steps of the noise in a usual iteration: so that each iteration, a short one too, has a step of its own
 _DIGITS = 4  # significant
 _LEAST = 1e-4  # deviation of a logarithm that is told from none
+_STEPS = 48  # of a wave
 
 
 @dataclass(frozen=True)
 class Block:
-    """A `cluster:`, and which of the trace's workers each of its workers stands for."""
+    """A `cluster:`, and which of the trace's workers each of its workers stands for.
+
+    Args:
+        options: of the cluster.
+        order: the trace's worker, by number, for each of the cluster's [workers].
+        family: the latency of the compute times.
+    """
 
     options: dict[str, Any]
-    order: NDArray[np.int64]  # the trace's worker, by number, for each of the cluster's: [workers]
+    order: NDArray[np.int64]
+    family: str = ""
 
     def text(self, *comments: str) -> str:
-        """YAML, with comments on top.
+        """Return it as YAML, with comments on top.
 
         Args:
             comments: a line each, without `#`.
@@ -42,74 +51,119 @@ class Block:
         return written({"cluster": self.options}, *comments)
 
 
-def cluster_block(model: Model, seconds: Matrix, group_of: Groups) -> Block:
-    """The cluster that behaves like the model; run-times s [iterations, workers] say how long iterations take.
-
-    An iteration takes as long as its slowest worker; nodes hold workers of successive numbers, so workers change places.
+def families(model: Model) -> list[str]:
+    """Return the names of latencies, the best first by the Bayesian information criterion.
 
     Args:
-        model: fitted to these run-times.
-        seconds: run-times, s [iterations, workers].
+        model: whose run-times beside levels and regimes they are fitted to.
+    """
+    scores = {}
+    for name in FITS:
+        try:
+            fitted = [(FITS[name](times), times) for times in _times(model)]
+            likelihood = sum(float(log_density(latency, times).sum()) for latency, times in fitted)
+        except ValueError:  # it has no parameters for such times
+            continue
+        numbers = sum(3 * len(latency.components) - 1 if isinstance(latency, Mixture) else 2 for latency, _ in fitted)
+        scores[name] = likelihood - 0.5 * numbers * np.log(model.rest.size)
+    return sorted((name for name in scores if np.isfinite(scores[name])), key=lambda name: -scores[name])
+
+
+def cluster_block(model: Model, family: str, rounds: NDArray[np.float64], group_of: Groups) -> Block:
+    """Write a model as a cluster.
+
+    Nodes hold workers of successive numbers, so workers change places.
+
+    Args:
+        model: fitted to a trace.
+        family: name of the latency of the compute times.
+        rounds: how long each iteration took, s [iterations].
         group_of: the node of each worker, by number from 0 [workers].
     """
     order = np.argsort(group_of, kind="stable")
     sizes = np.bincount(group_of).tolist()
+    latencies = [_rounded(OneOf("latency").dump(FITS[family](times))) for times in _times(model)]
+    speeds = [_short(speed) for speed in np.exp(np.median(model.levels) - model.levels)[order]]
     options: dict[str, Any] = {"workers": len(order)}
-    delays = model.delays if isinstance(model, Delayed) else None
-    model = model.model if isinstance(model, Delayed) else model
-    if isinstance(model, Independent):
-        speeds, latency, regimes = model.speeds, model.latency, []
-    else:
-        centre = float(model.levels.mean())
-        speeds = np.exp(centre - model.levels)
-        latency = LogNormal(median=float(np.exp(centre)), sigma=max(model.white, _LEAST))
-        regimes = _regimes(model, seconds.max(1)) + ([_rare(delays)] if delays else [])
-    options["compute"] = _rounded(OneOf("latency").dump(latency))
-    if np.ptp(np.log(speeds)) > _LEAST:
-        options["speeds"] = [_short(speed) for speed in speeds[order]]
+    kind_of = model.kind_of[order]
+    usual = int(np.bincount(kind_of).argmax())
+    options["compute"] = latencies[usual]
+    if len(latencies) > 1:
+        options["groups"] = _groups(speeds, [None if kind == usual else latencies[kind] for kind in kind_of])
+    elif np.ptp(np.log(speeds)) > _LEAST:
+        options["speeds"] = speeds
     if len(sizes) > 1:
         options["nodes"] = len(sizes) if len(set(sizes)) == 1 else sizes
-    if regimes:
+    if regimes := [
+        *_noise(model, float(rounds.mean()), sizes),
+        *(_regime(each, order, group_of, rounds) for each in model.regimes),
+    ]:
         options["contention"] = regimes
-    return Block(options, order)
+    return Block(options, order, family)
 
 
-def _regimes(model: Composed, rounds: NDArray[np.float64]) -> list[dict[str, Any]]:
-    workers, nodes = len(model.group_of), int(model.group_of.max()) + 1
-    shared = "worker" if nodes == workers else "node" if nodes > 1 else "cluster"
-    noises = [("worker", model.worker), (shared, model.node)]
-    if model.node_white > _LEAST:
-        noises.append((shared, Noise(model.node_white, 0.0)))
-    step = float(rounds.mean()) / _PARTS
-    regimes = [
-        {
-            "name": "persistent-noise",
-            "deviation": _short(noise.deviation),
-            "persistence": round(noise.persistence ** (1 / _PARTS), 5),
-            "every": _short(step),
-            "of": of,
-        }
-        for of, noise in noises
-        if noise is not None and noise.deviation > _LEAST
+def _times(model: Model) -> list[NDArray[np.float64]]:
+    """Run-times of each kind of workers beside levels, regimes and noise, s."""
+    deviation = np.maximum(model.rest.std(0), 1e-12)
+    rest = model.rest * np.minimum(model.white / deviation, 1.0) if model.noisy else model.rest
+    centred = np.exp(np.median(model.levels) + rest)
+    return [centred[:, model.kind_of == kind].ravel() for kind in range(int(model.kind_of.max()) + 1)]
+
+
+def _groups(speeds: list[float], latencies: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Successive workers that are alike, together; without a latency of their own, they have the cluster's."""
+    runs = [(key, len(list(own))) for key, own in groupby(zip(speeds, latencies, strict=True))]
+    return [
+        {"workers": count, "speed": speed} | ({"compute": deepcopy(latency)} if latency else {})
+        for (speed, latency), count in runs
     ]
-    if model.switching is not None:
-        slow, states = model.slow, model.switching
-        lengths = [float((share * rounds[:, None]).sum() / share.sum()) for share in (1 - slow, slow)]
-        fast_seconds, slow_seconds = (
-            -length / np.log1p(-change) for length, change in zip(lengths, (states.to_slow, states.to_fast), strict=True)
-        )
-        dwell = {"fast_seconds": _short(fast_seconds), "slow_seconds": _short(slow_seconds)}
-        regimes.append({"name": "markov-switching", "slowdown": _short(np.exp(states.slowdown)), **dwell, "of": shared})
-    return regimes
 
 
-def _rare(delays: Delays) -> dict[str, Any]:
-    seconds = _rounded(OneOf("latency").dump(delays.seconds))
-    return {"name": "rare-delays", "probability": _short(delays.probability), "seconds": seconds}
+def _noise(model: Model, mean: float, sizes: list[int]) -> list[dict[str, Any]]:
+    shared = "node" if len(sizes) > 1 else "cluster"
+    white = Noise(model.noise.node_white, 0.0)
+    noises = [("worker", model.noise.worker), (shared, model.noise.node), (shared, white)]
+    return [_persistent(noise, of, mean) for of, noise in noises if noise is not None and noise.deviation > _LEAST]
 
 
-def _rounded(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: _short(value) if isinstance(value, float) else value for name, value in options.items()}
+def _persistent(noise: Noise, of: str, mean: float) -> dict[str, Any]:
+    return {
+        "name": "persistent-noise",
+        "deviation": _short(noise.deviation),
+        "persistence": round(noise.persistence ** (1 / _PARTS), 5),
+        "every": _short(mean / _PARTS),
+        "of": of,
+    }
+
+
+def _regime(regime: Regime, order: NDArray[np.int64], group_of: Groups, rounds: NDArray[np.float64]) -> dict[str, Any]:
+    if isinstance(regime, InSpells):
+        seconds = {"fast_seconds": _short(regime.fast_seconds), "slow_seconds": _short(regime.slow_seconds)}
+        options = {"name": "markov-switching", "slowdown": _short(regime.slowdown), **seconds, "of": regime.of}
+    elif isinstance(regime, InWaves):
+        times = {"period": _short(regime.period), "peak": _short(regime.peak), "steps": _STEPS}
+        shape = "linear" if regime.linear else "cosine"
+        options = {"name": "diurnal", "slowdown": _short(regime.slowdown), **times, "shape": shape}
+    else:
+        options = _persistent(Noise(regime.deviation, regime.persistence), regime.of, float(rounds.mean()))
+    only = _places(regime, order, group_of)
+    return {**options, "only": only} if only else options
+
+
+def _places(regime: Regime, order: NDArray[np.int64], group_of: Groups) -> list[int]:
+    """The cluster's workers that a regime is about; none: all."""
+    if regime.of == "cluster" or not regime.entities:
+        return []
+    entity_of = group_of if regime.of == "node" else np.arange(len(group_of))
+    return np.flatnonzero(np.isin(entity_of[order], regime.entities)).tolist()
+
+
+def _rounded(options: Any) -> Any:
+    if isinstance(options, dict):
+        return {name: _rounded(value) for name, value in options.items() if value not in (None, 0.0)}
+    if isinstance(options, list | tuple):
+        return [_rounded(value) for value in options]
+    return _short(options) if isinstance(options, float) else options
 
 
 def _short(value: float) -> float:

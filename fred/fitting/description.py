@@ -33,6 +33,13 @@ class Description:
     best_static: int  # the cutoff that is best if it is always the same,
     static_speedup: float  # and its throughput relative to waiting for all
 
+    @property
+    def cost(self) -> str:
+        """Return the cost of waiting for all, in words."""
+        cutoff = f"Always waiting for {self.best_static} of {self.workers}: {self.static_speedup:.2f} times the throughput"
+        best = f"with each round's best number: {self.oracle_speedup:.2f} times"
+        return f"Waiting for all costs {self.lost_waiting:.1%} of the time. {cutoff}; {best}."
+
 
 def describe(seconds: Matrix, group_of: NDArray[np.int64]) -> Description:
     """Run-times s [iterations, workers], and the group of each worker.

@@ -1,87 +1,190 @@
-"""From a trace to a simulated cluster that behaves like it."""
+"""From a trace to a simulated cluster that behaves like it, or to the trace itself."""
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from fred import streams
 from fred.cluster.cluster import Cluster
-from fred.fitting.block import Block, cluster_block
-from fred.fitting.candidates import Groups
+from fred.errors import FredError
+from fred.fitting.behaviour import Behaviour, Known, known
+from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
-from fred.fitting.judging import Agreement, agreement
-from fred.fitting.ranking import Judged, Model, Progress, rank
+from fred.fitting.model import Groups, Model, fit_model
+from fred.fitting.words import sentences
+from fred.prediction.intervals import block_length
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
+
+Progress = Callable[[float], None]  # told the share that is done
+MARK = "fred fit: "  # the first words of every block
+_FEWEST = 8  # iterations
+_FAMILIES = 2  # latencies that are tried with each model
+_PLAYED = 300_000  # run-times, drawn from the trace in order to judge that
+_SHORT = 3  # rows; shorter blocks are single rows
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster that was tried.
+
+    Args:
+        name: its parts.
+        block: the cluster; of the trace itself, its times as they were recorded.
+        behaviour: beside the trace's.
+        model: None for the trace itself.
+    """
+
+    name: str
+    block: Block
+    behaviour: Behaviour
+    model: Model | None = None
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """All there is to say about a trace.
+    """The findings about a trace.
 
     `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.views.fit_figure.picture` draws it.
+
+    Args:
+        trace: that was fitted.
+        group_of: the node of each worker, as the trace says or as was found [workers].
+        description: the trace in numbers.
+        model: of the first candidate: its slow workers and nodes.
+        tried: clusters in the order in which they were tried.
+        chosen: the first that behaves like the trace, or the trace itself.
     """
 
     trace: Trace
-    group_of: Groups  # the node of each worker, told or found
+    group_of: Groups
     description: Description
-    ranking: list[Judged]  # as good as the best and simple first
-    chosen: Judged
-    model: Model  # the chosen one, fitted to the whole trace
-    block: Block
-    agreement: Agreement  # of the block with the trace
+    model: Model
+    tried: tuple[Candidate, ...]
+    chosen: Candidate
+
+    @property
+    def block(self) -> Block:
+        """Return the chosen cluster."""
+        return self.chosen.block
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Return the chosen cluster's behaviour."""
+        return self.chosen.behaviour
+
+    @property
+    def verdict(self) -> str:
+        """Say whether the cluster behaves like the trace, or which measure is furthest off, and by how much."""
+        outside = self.behaviour.outside
+        if outside:
+            more = f" (and {len(outside) - 1} more)" if outside[1:] else ""
+            return f"UNLIKE the trace: {outside[0]}, {outside[0].beyond:.1%} outside{more}"
+        if self.chosen.model is None:
+            closest = min((each.behaviour.outside[0] for each in self.tried[:-1]), key=lambda measure: measure.beyond)
+            return (
+                "No simple cluster behaves like this trace: the cluster takes the recorded times themselves. Of the closest, "
+                f"{closest}, {closest.beyond:.1%} outside"
+            )
+        return "The cluster behaves like the trace: arrivals, backup workers and cutoff rules are inside its 95 % intervals"
+
+    @property
+    def sentences(self) -> list[str]:
+        """Name slow workers and nodes, the costliest first."""
+        return sentences(self.model, self.trace.workers, self.group_of, self.trace.node_of is not None, self.trace.nodes)
 
     @property
     def comments(self) -> list[str]:
-        """Where the block comes from, in words."""
-        best = self.chosen
+        """Return the lines above the block."""
         size = f"{self.description.iterations:,} iterations x {self.description.workers:,} workers"
-        lines = [f"fitted to {self.trace.source} ({size}): {best.name}; {best.unseen:.3f} nats per held-out run-time"]
-        if self.description.groups > 1:
-            lines.append(
-                f"{self.description.groups} nodes, {'found in' if self.trace.node_of is None else 'told by'} the trace"
-            )
+        lines = [f"{MARK}{self.verdict}.", f"Fitted to {self.trace.source} ({size}): {self.chosen.name}.", *self.sentences]
         if (self.block.order[1:] < self.block.order[:-1]).any():
-            lines.append("workers sorted by node: " + " ".join(self.trace.workers[worker] for worker in self.block.order))
-        found = self.agreement
-        off, error = (float(value[-1] / found.trace[-1]) for value in (found.cluster - found.trace, found.error))
-        way = "longer" if off > 0 else "shorter"
-        lines.append(f"a round that waits for all is {abs(off):.1%} (± {error:.1%}) {way} than in the trace, simulated again")
+            lines.append("Workers sorted by node: " + " ".join(self.trace.workers[worker] for worker in self.block.order))
         return lines
 
     @property
     def text(self) -> str:
-        """The `cluster:` block as YAML."""
+        """Return the `cluster:` block as YAML."""
         return self.block.text(*self.comments)
 
 
-def fit(trace: Trace, progress: Progress = lambda share: None) -> Fitted:
-    """Describe a trace, try every candidate on it, and make a cluster of one. FredError for too short a trace.
+def fit(trace: Trace, recorded: Mapping[str, Any] | None = None, progress: Progress = lambda share: None) -> Fitted:
+    """Find the cluster that behaves like a trace; where no simple one does, it takes the trace's own times.
 
-    Of the candidates that are as good as the best, it is the simplest whose cluster has the order statistics of the trace; the
-    simplest, if there is none.
+    Raises FredError if the trace has fewer than eight iterations.
 
     Args:
-        trace: run-times of at least eight iterations; if it does not say the workers' nodes, `find_groups` looks for them.
+        trace: run-times; if it does not say the workers' nodes, `find_groups` looks for them.
+        recorded: options of the latency `trace` that reads the same times; None: its file is `trace.source`.
         progress: told the share of the candidates that were tried.
 
     >>> from fred.traces.reading import read
     >>> fitted = fit(read("example"))
-    >>> fitted.chosen.name, fitted.block.options["nodes"]
-    ('lognormal, worker and node noise', 2)
+    >>> fitted.behaviour.holds, fitted.block.options["nodes"]
+    (True, 2)
     >>> import fred
     >>> algorithm, stop = {"name": "ssgd", "learning_rate": 0.1}, {"updates": 20}
     >>> fred.run(fred.scenario(cluster=fitted.block.options, algorithm=algorithm, stop=stop)).summary["workers"].tolist()
     [8]
     """
     seconds = trace.seconds
+    if len(seconds) < _FEWEST:
+        raise FredError(f"the trace has {len(seconds)} complete iterations; at least {_FEWEST} are needed to fit and to judge")
     group_of = find_groups(seconds) if trace.node_of is None else trace.node_of
-    ranking = rank(seconds, group_of, progress)
-    tried = (_made(each, seconds, group_of) for each in ranking if each.as_good)
-    first = next(tried)
-    chosen = first if first[-1].holds else next((each for each in tried if each[-1].holds), first)
-    return Fitted(trace, group_of, describe(seconds, group_of), ranking, *chosen)
+    of_trace = known(seconds, group_of)
+    models = _models(seconds, group_of)
+    tried: list[Candidate] = []
+    for number, (model, family) in enumerate(_combinations(models)):
+        progress(number / (_FAMILIES * len(models) + 1))
+        block = cluster_block(model, family, seconds.max(1), group_of)
+        behaviour = of_trace.judge(Cluster.model_validate(block.options))
+        tried.append(Candidate(_name(model, family), block, behaviour, model))
+        if behaviour.holds:
+            break
+    else:
+        tried.append(_itself(trace, group_of, {"file": trace.source, **(recorded or {})}, of_trace))
+    return Fitted(trace, group_of, describe(seconds, group_of), models[0], tuple(tried), tried[-1])
 
 
-def _made(candidate: Judged, seconds: Matrix, group_of: Groups) -> tuple[Judged, Model, Block, Agreement]:
-    """A candidate fitted to the whole trace, its cluster, and how that behaves."""
-    model = candidate.fit(seconds, group_of)
-    block = cluster_block(model, seconds, group_of)
-    return candidate, model, block, agreement(seconds, Cluster.model_validate(block.options))
+def _models(seconds: Matrix, group_of: Groups) -> list[Model]:
+    """Fit the whole model, one without shared noise, and one without regimes."""
+    whole = fit_model(seconds, group_of)
+    models = [whole]
+    if whole.noise.variance:
+        models.append(fit_model(seconds, group_of, noise=False))
+    if whole.regimes:
+        models.append(fit_model(seconds, group_of, regimes=False))
+    return models
+
+
+def _combinations(models: list[Model]) -> Iterator[tuple[Model, str]]:
+    for model in models:
+        for family in families(model)[:_FAMILIES]:
+            yield model, family
+
+
+def _name(model: Model, family: str) -> str:
+    regimes = {regime.kind for regime in model.regimes} | ({"noise"} if model.noise.variance else set())
+    return ", ".join([f"{family} times", *sorted(regimes)])
+
+
+def _itself(trace: Trace, group_of: Groups, recorded: Mapping[str, Any], of_trace: Known) -> Candidate:
+    """Play the trace's own rows: in blocks as long as its spells last, or in order where blocks are unlike it."""
+    seconds = trace.seconds
+    slowest = seconds.max(1)
+    length = block_length(slowest / slowest.mean()) if np.ptp(slowest) > 0 else 1
+    length = length if length >= _SHORT else 1
+    count = max(1, _PLAYED // (length * len(group_of)))
+    starts = (streams.uniforms(0, "played", 0, 0, count) * len(seconds)).astype(np.int64)
+    drawn = (starts[:, None] + np.arange(length)).ravel() % len(seconds)
+    behaviour = of_trace.compare(seconds[drawn], group_of)
+    rows: dict[str, Any] = {"rows": "block", "block": length} if length > 1 else {"rows": "resampled"}
+    if not behaviour.holds:
+        behaviour, rows = of_trace.compare(seconds, group_of), {"rows": "cycled"}
+    options: dict[str, Any] = {"workers": len(group_of), "compute": {"name": "trace", **recorded, **rows}}
+    sizes = np.bincount(group_of).tolist()
+    if len(sizes) > 1 and (np.diff(group_of) >= 0).all():
+        options["nodes"] = sizes
+    return Candidate(f"the trace's own times, {rows['rows']}", Block(options, np.arange(len(group_of))), behaviour)

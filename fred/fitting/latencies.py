@@ -10,9 +10,12 @@ from scipy.optimize import brentq
 from scipy.special import digamma
 from scipy.stats import expon, gamma, lognorm, pareto, truncnorm, weibull_min
 
-from fred.cluster.latency import Gamma, Latency, LogNormal, Normal, Pareto, ShiftedExponential, Weibull
+from fred.cluster.latency import Gamma, Latency, LogNormal, Mixture, Normal, Pareto, ShiftedExponential, Weibull
 
 Times = NDArray[np.float64]
+_MOST = 10_000  # times that a mixture is fitted to: about so many, evenly spaced
+_ROUNDS = 60  # of expectation maximisation
+_LEAST_SHARE = 0.02  # of the deviation of all, that a component has
 _LEAST = 1e-6  # of any parameter that must be above 0, relative to the time's size
 
 
@@ -63,6 +66,34 @@ def power_law(times: Times) -> Pareto:
     return Pareto(minimum=float(times.min()), alpha=1 / _at_least(np.log(times / times.min()).mean(), 1.0))
 
 
+def mixture(times: Times) -> Latency:
+    """Two or three log-normals, by expectation maximisation, as many as the Bayesian information criterion asks for."""
+    logs = np.log(times).ravel()
+    logs = np.sort(logs)[:: max(1, len(logs) // _MOST)]
+    found = [_mixed(logs, count) for count in (2, 3)]
+    scores = [log_density(each, times).sum() - 1.5 * count * math.log(len(logs)) for count, each in enumerate(found, start=2)]
+    return found[int(np.argmax(scores))]
+
+
+def _mixed(logs: Times, count: int) -> Mixture:
+    """Start with few times in the components above the usual one."""
+    shares = np.array([0.9, 0.1]) if count == 2 else np.array([0.85, 0.12, 0.03])
+    ordered = np.sort(logs)
+    parts = np.split(ordered, (np.cumsum(shares)[:-1] * len(logs)).astype(int))
+    centres, deviations = (np.array([f(part) if len(part) else ordered[-1] for part in parts]) for f in (np.mean, np.std))
+    least = max(_LEAST_SHARE * float(logs.std()), _LEAST)
+    for _ in range(_ROUNDS):
+        deviations = np.maximum(deviations, least)
+        density = np.log(np.maximum(shares, 1e-12)) - np.log(deviations) - (logs[:, None] - centres) ** 2 / (2 * deviations**2)
+        weights = np.exp(density - density.max(1, keepdims=True))
+        weights /= weights.sum(1, keepdims=True)
+        totals = np.maximum(weights.sum(0), 1e-9)
+        shares, centres = totals / len(logs), weights.T @ logs / totals
+        deviations = np.sqrt((weights * (logs[:, None] - centres) ** 2).sum(0) / totals)
+    parts_of = [LogNormal(median=math.exp(c), sigma=max(float(d), least)) for c, d in zip(centres, deviations, strict=True)]
+    return Mixture(components=tuple(parts_of), weights=tuple((shares / shares.sum()).tolist()))
+
+
 FITS: dict[str, Callable[[Times], Latency]] = {
     "normal": normal,
     "lognormal": lognormal,
@@ -70,11 +101,17 @@ FITS: dict[str, Callable[[Times], Latency]] = {
     "weibull": weibull,
     "shifted-exponential": shifted_exponential,
     "pareto": power_law,
+    "mixture": mixture,
 }
 
 
 def log_density(latency: Latency, times: Times) -> Times:
     """Log-likelihood of each time, -inf where the latency cannot be it. TypeError for a latency without a density here."""
+    if isinstance(latency, Mixture):
+        parts = [
+            log_density(part, times) + math.log(share) for part, share in zip(latency.components, latency.weights, strict=True)
+        ]
+        return np.asarray(np.logaddexp.reduce(parts, axis=0), np.float64)
     return np.asarray(_distribution(latency).logpdf(times), np.float64)
 
 

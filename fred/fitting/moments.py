@@ -1,18 +1,26 @@
 """Persistent and white noise from autocovariances."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fred.fitting.description import autocovariance
-from fred.fitting.filtering import Matrix, Noise
+from fred.fitting.description import Matrix, autocovariance
 
 _MOST_LAGS = 30
 _PERSISTENCES = np.tanh(np.linspace(0.02, 2.65, 90))  # tried: 0.02 to 0.99
 _EXACT = 1e3  # weight of the variance itself among the autocovariances
 _DEVIATIONS = 3.0  # by which persistence must stand out of its sampling error
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Autoregressive noise of first order in the logarithm, from stationarity."""
+
+    deviation: float
+    persistence: float  # from one iteration to the next
 
 
 def autocovariances(centred: Matrix) -> NDArray[np.float64]:
@@ -41,5 +49,5 @@ def fit_noise(covariances: NDArray[np.float64], iterations: int, columns: int) -
 
 
 def variance_of_mean(kept: float, iterations: int) -> float:
-    """Of so many steps of autoregressive noise, relative to its variance."""
+    """Return the variance of a mean over steps of autoregressive noise, relative to that of one."""
     return ((1 + kept) / (1 - kept) - 2 * kept * (1 - kept**iterations) / (iterations * (1 - kept) ** 2)) / iterations

@@ -1,0 +1,235 @@
+"""Judge a cluster by its use: arrivals, backup workers and rules for the cutoff, each by the trace's own interval.
+
+Intervals are 95 %: blocks of successive rounds are resampled in a circle [Politis & Romano 1992], as long as what slows the
+cluster down lasts (`fred/prediction/intervals.py`); the interval is Student's, of the logarithm, with as many values as there
+are blocks. A cluster that is off by more than 20 % is unlike the trace, however wide the interval is.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.contention import Loads, NodeOf
+from fred.cluster.durations import NANOSECONDS, durations
+from fred.fitting.description import Matrix
+from fred.prediction.closed_loop import Rounds, run
+from fred.prediction.contract import CutoffRule
+from fred.prediction.deadlines import MADDeadline
+from fred.prediction.empirical import Empirical
+from fred.prediction.ewma import EWMA
+from fred.prediction.intervals import block_length
+
+RULES: dict[str, CutoffRule] = {"ewma": EWMA(), "empirical": Empirical(), "mad-deadline": MADDeadline()}
+_SEED = 0
+_MOST_GRADIENTS = 300_000  # simulated: a second or two
+_TIMES = 20  # as many rounds as the trace has, if these are not too many
+_FAR = 0.6  # logarithm: so far off after a few rounds, more are not needed
+_MOST_RULED = 1_200  # rounds in which the rules are tried
+_FEWEST_ROUNDS = 100
+_WARM_UP = 20  # rounds, or a quarter of them
+_RESAMPLES = 1_000
+_BLOCKS = 4  # at least
+_SPELLS = 2  # times the length for independent values: spells of 15 to 60 rounds need it
+_WIDEST = 1.2  # an interval that reaches further tells too little
+_NEGLIGIBLE = 0.01  # relative; less than that is no matter, however surely it is known
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of the trace with its interval, and the same of a cluster."""
+
+    name: str
+    trace: float
+    low: float
+    high: float
+    cluster: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Return the ends of the interval, or 20 % off where few spells make it wider."""
+        return max(self.low, self.trace / _WIDEST), min(self.high, self.trace * _WIDEST)
+
+    @property
+    def inside(self) -> bool:
+        """Return True if the cluster's is within these bounds, or off by 1 % at most."""
+        low, high = self.bounds
+        return low <= self.cluster <= high or abs(self.cluster / self.trace - 1) <= _NEGLIGIBLE
+
+    @property
+    def beyond(self) -> float:
+        """Return how far the cluster's is outside the bounds, relative; 0 inside."""
+        low, high = self.bounds
+        return 0.0 if self.inside else max(low / self.cluster, self.cluster / high) - 1
+
+    def __str__(self) -> str:
+        low, high = self.bounds
+        return f"{self.name} is {self.cluster:.4g}, in the trace {self.trace:.4g} ({low:.4g} to {high:.4g})"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """A cluster beside its trace: the mean of each late arrival, the gain of backup workers, the throughput of rules."""
+
+    arrivals: tuple[Measure, ...]  # of the n/2-th to the last, s
+    gains: tuple[Measure, ...]  # of one backup worker to n/2: mean round, relative to that of waiting for fewer
+    rules: tuple[Measure, ...]  # gradients/s
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """All of them."""
+        return (*self.gains, *self.arrivals, *self.rules)
+
+    @property
+    def outside(self) -> list[Measure]:
+        """Those that are not inside the trace's interval, the furthest first."""
+        return sorted((each for each in self.measures if not each.inside), key=lambda each: -each.beyond)
+
+    @property
+    def holds(self) -> bool:
+        """Return True if all are inside."""
+        return not self.outside
+
+
+@dataclass(frozen=True)
+class Known:
+    """The measures of a trace: values and 95 % intervals."""
+
+    rounds: int
+    names: tuple[str, ...]
+    values: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def judge(self, cluster: Cluster) -> Behaviour:
+        """Simulate a cluster of as many workers, and measure the same of it; for a short time only, if that is enough.
+
+        Args:
+            cluster: of which compute times, speeds and contention count, and the network does not.
+        """
+        rounds = max(_FEWEST_ROUNDS, min(_MOST_GRADIENTS // cluster.size, max(_TIMES * self.rounds, 10 * _FEWEST_ROUNDS)))
+        times = simulated(cluster, min(rounds, 2 * self.rounds + _FEWEST_ROUNDS))
+        arrivals = np.sort(times, axis=1).mean(0)[-1 - cluster.size // 2 :]
+        usual = self.values[: len(arrivals)]
+        if (np.abs(np.log(arrivals / usual)) > _FAR).any():
+            return self.compare(times, cluster.node_of)
+        return self.compare(simulated(cluster, rounds), cluster.node_of)
+
+    def compare(self, seconds: Matrix, node_of: NodeOf) -> Behaviour:
+        """Measure other run-times of as many workers.
+
+        Args:
+            seconds: run-times, s [rounds, workers].
+            node_of: the node of each worker, by number from 0 [workers].
+        """
+        values = np.concatenate([_ratios(part) for part in _sums(seconds, node_of, self.rounds)])
+        columns = self.names, self.values.tolist(), self.low.tolist(), self.high.tolist(), values.tolist()
+        measures = [Measure(*row) for row in zip(*columns, strict=True)]
+        backups = seconds.shape[1] // 2
+        return Behaviour(
+            tuple(measures[: backups + 1]), tuple(measures[backups + 1 : 2 * backups + 1]), tuple(measures[2 * backups + 1 :])
+        )
+
+
+def known(seconds: Matrix, node_of: NodeOf) -> Known:
+    """Measure a trace, with intervals.
+
+    Args:
+        seconds: run-times, s [iterations, workers].
+        node_of: the node of each worker, by number from 0 [workers].
+
+    Example: a backup worker wins as much as the trace's slow worker costs.
+        >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
+        >>> of_trace = known(seconds, np.zeros(4, int))
+        >>> of_trace.names[3], of_trace.values[3].round(1).tolist()
+        ('the gain of 1 backup worker', 2.8)
+    """
+    workers = seconds.shape[1]
+    sums = _sums(seconds, node_of, len(seconds))
+    lows, highs = zip(*(interval(part) for part in sums), strict=True)
+    backups = workers // 2
+    names = [f"the mean of arrival {k} of {workers}" for k in range(workers - backups, workers + 1)]
+    names += [f"the gain of {b} backup worker{'s' if b > 1 else ''}" for b in range(1, backups + 1)]
+    names += [f"the throughput of `{rule}`" for rule in RULES]
+    values = np.concatenate([_ratios(part) for part in sums])
+    return Known(len(seconds), tuple(names), values, np.concatenate(lows), np.concatenate(highs))
+
+
+def simulated(cluster: Cluster, rounds: int, seed: int = _SEED) -> Matrix:
+    """Run-times s [rounds, workers] of a cluster whose rounds wait for all, each begun when the one before has ended.
+
+    Args:
+        cluster: of which compute times, speeds and contention count, and the network does not.
+        rounds: how many.
+        seed: of the draws.
+
+    >>> from fred import Cluster
+    >>> simulated(Cluster(workers=2, compute={"name": "constant", "seconds": 2}, speeds=[1, 4]), 2).tolist()
+    [[2.0, 0.5], [2.0, 0.5]]
+    """
+    draws: Any = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
+    loads, now = Loads(cluster.loads(seed)), 0
+    times = np.empty((rounds, cluster.size), np.int64)
+    for step in range(rounds):
+        times[step] = [loads.finish(worker, step, now, draw()) - now for worker, draw in enumerate(draws)]
+        now += int(times[step].max())
+    return times / NANOSECONDS
+
+
+def _sums(seconds: Matrix, node_of: NodeOf, episode: int) -> list[NDArray[np.float64]]:
+    """Return numerators and denominators by round, for measures that have the same rounds: [2, rounds, measures] each."""
+    ordered = np.sort(seconds, axis=1)
+    backups = seconds.shape[1] // 2
+    late = ordered[:, seconds.shape[1] - backups - 1 :]
+    slowest = np.broadcast_to(ordered[:, -1:], (len(ordered), backups))
+    arrivals = np.stack([late, np.ones_like(late)])
+    gains = np.stack([slowest, late[:, -2::-1]])
+    episode = min(episode, _MOST_RULED)
+    warm_up = min(_WARM_UP, episode // 4)
+    count = max(1, min(_MOST_RULED, len(seconds)) // episode)  # a rule begins again as often as in the trace
+    parts = [seconds[number * episode : (number + 1) * episode] for number in range(count)]
+    played = [Rounds.joined([run(rule, part, node_of, warm_up) for part in parts]) for rule in RULES.values()]
+    rules = np.stack([np.stack([each.cutoff, each.time / NANOSECONDS]) for each in played], axis=2)
+    return [arrivals, gains, rules.astype(np.float64)]
+
+
+def _ratios(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    above, below = sums.sum(1)
+    return np.asarray(above / below, np.float64)
+
+
+def interval(sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of the 95 % intervals of ratios of sums over rounds, [measures] each.
+
+    Args:
+        sums: numerators and denominators of each round [2, rounds, measures].
+
+    >>> low, high = interval(np.stack([np.arange(1.0, 17.0), np.ones(16)])[:, :, None])
+    >>> low.round(1).tolist(), high.round(1).tolist()
+    ([3.9], [18.7])
+    """
+    rounds, measures = sums.shape[1:]
+    if rounds < 2 * _BLOCKS or not measures:
+        return np.zeros(measures), np.full(measures, math.inf)
+    shares = sums / sums.sum(1, keepdims=True)
+    moved = shares[0] - shares[1]
+    lengths = [_length(moved[:, column]) for column in {0, measures // 2, measures - 1}]
+    length = max(1, min(_SPELLS * max(lengths), rounds // _BLOCKS))
+    blocks = rounds // length
+    starts = np.random.default_rng(_SEED).integers(rounds, size=(_RESAMPLES, blocks))
+    ends = np.pad(np.cumsum(np.concatenate((sums, sums), axis=1), axis=1), ((0, 0), (1, 0), (0, 0)))
+    totals = np.zeros((2, _RESAMPLES, measures))
+    for start in starts.T:
+        totals += ends[:, start + length] - ends[:, start]
+    logarithms = np.log(totals[0] / totals[1])
+    reach = student.ppf(0.975, blocks - 1) * math.sqrt(blocks / (blocks - 1)) * logarithms.std(0)
+    value = _ratios(sums)
+    return value * np.exp(-reach), value * np.exp(reach)
+
+
+def _length(values: NDArray[np.float64]) -> int:
+    return block_length(values) if values.any() and np.ptp(values) > 0 else 1

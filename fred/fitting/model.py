@@ -1,0 +1,223 @@
+"""A cluster entity by entity: levels, regimes of the cluster, nodes and workers, and noise."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from fred.cluster.contention import Scope
+from fred.fitting.description import Matrix, group_means
+from fred.fitting.moments import Noise, autocovariances, fit_noise
+from fred.fitting.regimes import Regime, Wanders, fit_regimes
+
+Groups = NDArray[np.int64]
+_SEEN = 0.5  # of what a regime adds to an entity, that a worker shows which follows it
+_MOST = 0.8  # of its workers have to
+_BY_CHANCE = 0.001  # probability that workers which scatter alike are told apart,
+_FACTOR = 1.25  # and by how much they differ at least
+_LAGS = 10  # of the autocorrelation that makes a scatter less sure
+_DEVIATIONS = 3.0  # by which what workers of a node share must stand out of its sampling error
+_LEAST_VARIANCE = 1e-8
+_LEAST_NOISE = 0.1  # of the deviation: what is less is left out
+_LEAST_WHITE = 0.1  # of a variance, that no persistent noise explains
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Noise that all workers have alike.
+
+    Args:
+        worker: of each worker, persistent.
+        node_white: deviation of what the workers of a node share in one iteration.
+        node: of each node, persistent.
+    """
+
+    worker: Noise | None = None
+    node_white: float = 0.0
+    node: Noise | None = None
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of all of it, in one worker's logarithms."""
+        return self.node_white**2 + sum(noise.deviation**2 for noise in (self.worker, self.node) if noise)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trace taken apart, entity by entity.
+
+    Args:
+        levels: of the workers' logarithms, where nothing slows them down [workers].
+        regimes: of the cluster, of nodes and of workers.
+        noise: that persists, or is shared.
+        rest: logarithms beside levels and regimes [iterations, workers].
+        white: deviation of each worker's logarithms beside all noise [workers].
+        kind_of: workers of one number scatter alike [workers].
+    """
+
+    levels: NDArray[np.float64]
+    regimes: tuple[Regime, ...]
+    noise: Shared
+    rest: Matrix
+    white: NDArray[np.float64]
+    kind_of: Groups
+
+    @property
+    def noisy(self) -> bool:
+        """Return True if some of the noise is not independent."""
+        return self.noise.variance > 0 or any(isinstance(regime, Wanders) for regime in self.regimes)
+
+
+def fit_model(seconds: Matrix, group_of: Groups, regimes: bool = True, noise: bool = True) -> Model:
+    """Take run-times apart: first what the cluster shares, then its nodes, then its workers.
+
+    Args:
+        seconds: run-times, s [iterations, workers].
+        group_of: the node of each worker, by number from 0 [workers].
+        regimes: whether to look for regimes; else all that varies is noise.
+        noise: whether to look for noise that persists or is shared; else all of it is independent.
+
+    Example: the last of four workers is three times slower.
+        >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
+        >>> model = fit_model(seconds, np.zeros(4, int))
+        >>> np.exp(model.levels).round(1).tolist(), model.white.round(1).tolist(), model.regimes
+        ([1.0, 1.0, 1.0, 3.0], [0.1, 0.1, 0.1, 0.1], ())
+    """
+    logs = np.log(seconds)
+    usual = np.median(logs, axis=0)
+    rest, found = _without_regimes(logs - usual, seconds.max(1), group_of) if regimes else (logs - usual, [])
+    levels = worker_levels(usual + rest)
+    rest = usual + rest - levels
+    own = np.zeros(len(group_of))  # variance of what wanders
+    for regime in found:
+        if isinstance(regime, Wanders) and regime.of == "worker":
+            own[list(regime.entities)] = regime.deviation**2
+    steady = own == 0
+    shared = (
+        _noises(rest[:, steady], np.unique(group_of[steady], return_inverse=True)[1]) if noise and steady.any() else Shared()
+    )
+    kind_of = kinds(rest)
+    variances = np.array([rest[:, kind_of == kind].var() for kind in range(int(kind_of.max()) + 1)])[kind_of]
+    white = np.maximum(variances - np.where(steady, shared.variance, own), _LEAST_WHITE * variances)
+    return Model(levels, tuple(found), shared, rest, np.sqrt(np.maximum(white, _LEAST_VARIANCE)), kind_of)
+
+
+def _without_regimes(rest: Matrix, rounds: NDArray[np.float64], group_of: Groups) -> tuple[Matrix, list[Regime]]:
+    """Take spells and waves out of logarithms; return the rest, and the regimes."""
+    found: list[Regime] = []
+    for of, entity_of in _scopes(group_of):
+        series = rest if of == "worker" else _medians(rest, entity_of)
+        own = fit_regimes(series, rounds, of, partial(_followed, rest, entity_of))
+        found += own.regimes
+        rest = rest - own.added[:, entity_of]
+        if of == "cluster" and any(isinstance(regime, Wanders) for regime in own.regimes):
+            rest = rest - (series - own.added - (series - own.added).mean())
+    return rest, found
+
+
+def _scopes(group_of: Groups) -> list[tuple[Scope, Groups]]:
+    """Return the kinds of entities, the largest first, and the entity of each worker."""
+    workers, nodes = len(group_of), int(group_of.max()) + 1
+    scopes: list[tuple[Scope, Groups]] = [("worker", np.arange(workers))]
+    if 1 < nodes < workers:
+        scopes.insert(0, ("node", group_of))
+    if workers > 1:
+        scopes.insert(0, ("cluster", np.zeros_like(group_of)))
+    return scopes
+
+
+def _medians(rest: Matrix, entity_of: Groups) -> Matrix:
+    """The median over the workers of each entity [iterations, entities]."""
+    return np.stack([np.median(rest[:, entity_of == entity], axis=1) for entity in range(int(entity_of.max()) + 1)], 1)
+
+
+def _followed(rest: Matrix, entity_of: Groups, entity: int, added: NDArray[np.float64]) -> bool:
+    """Return True if most workers of an entity show what a regime adds to it [iterations]."""
+    centred = added - added.mean()
+    own = rest[:, entity_of == entity]
+    seen = centred @ (own - own.mean(0)) / (centred @ centred)
+    return bool((seen > _SEEN).mean() >= _MOST)
+
+
+def kinds(rest: Matrix) -> Groups:
+    """Tell workers apart by their scatter: numbers from 0, the smallest scatter first [workers].
+
+    Args:
+        rest: logarithms less their level [iterations, workers].
+
+    >>> kinds(np.random.default_rng(0).normal(size=(200, 4)) * [0.1, 0.3, 0.1, 0.1]).tolist()
+    [0, 1, 0, 0]
+    """
+    kurtosis, persistent = _shape(rest)
+    error = 0.5 * np.sqrt(max(kurtosis - 1, 0.0) * persistent / len(rest))  # of a logarithmic deviation
+    scatter = np.log(np.maximum(rest.std(0), 1e-12))
+    kind_of = np.zeros(rest.shape[1], np.int64)
+    for kind, members in enumerate(_split(np.argsort(scatter, kind="stable"), scatter, float(error))):
+        kind_of[members] = kind
+    return kind_of
+
+
+def _shape(rest: Matrix) -> tuple[float, float]:
+    """Fourth moment of standardised columns, and by how much their persistence makes a mean square less sure."""
+    standard = (rest - rest.mean(0)) / np.maximum(rest.std(0), 1e-300)
+    lags = range(1, min(_LAGS, len(rest) // 4) + 1)
+    return float((standard**4).mean()), 1 + 2 * sum(float((standard[lag:] * standard[:-lag]).mean()) ** 2 for lag in lags)
+
+
+def _split(members: Groups, scatter: NDArray[np.float64], error: float) -> list[Groups]:
+    """Halve workers, sorted by scatter, where they differ most, as long as they differ more than by chance."""
+    own = scatter[members]
+    if len(own) < 2 or ((own - own.mean()) ** 2).sum() < error**2 * chi2.isf(_BY_CHANCE, len(own) - 1):
+        return [members]
+    within = [own[:cut].var() * cut + own[cut:].var() * (len(own) - cut) for cut in range(1, len(own))]
+    cut = int(np.argmin(within)) + 1
+    if own[cut:].mean() - own[:cut].mean() < np.log(_FACTOR):
+        return [members]
+    return [*_split(members[:cut], scatter, error), *_split(members[cut:], scatter, error)]
+
+
+def _noises(rest: Matrix, groups: Groups) -> Shared:
+    """Noise of workers beside their node, and of nodes, from autocovariances."""
+    iterations = len(rest)
+    sizes = np.bincount(groups).astype(float)
+    company = sizes[groups] > 1
+    rest = rest - rest.mean(0)
+    means = group_means(rest, groups)
+    beside = (rest - means[:, groups])[:, company] / np.sqrt(1 - 1 / sizes[groups][company]) if company.any() else means
+    variance, worker = fit_noise(autocovariances(beside), iterations, beside.shape[1])
+    least = _LEAST_NOISE * float(rest.std())
+    kept = worker if worker and worker.deviation > least else None
+    if not company.any():
+        return Shared(kept)
+    covariances = autocovariances(means)
+    lags = np.arange(len(covariances))
+    of_workers = (worker.deviation**2 * worker.persistence**lags if worker else 0 * lags) + variance * (lags == 0)
+    node_variance, node = fit_noise(covariances - of_workers * (1 / sizes).mean(), iterations, len(sizes))
+    if node_variance < _DEVIATIONS * float(covariances[0]) * np.sqrt(2 / (iterations * len(sizes))):
+        node_variance = 0.0
+    return Shared(kept, float(np.sqrt(node_variance)), node if node and node.deviation > least else None)
+
+
+def worker_levels(logs: Matrix) -> NDArray[np.float64]:
+    """Return each worker's mean, drawn towards that of all as far as its two halves do not agree [workers].
+
+    Means that differ by no more than chance are all the same.
+
+    Args:
+        logs: logarithms of run-times [iterations, workers].
+
+    >>> worker_levels(np.array([[0.0, 1.0], [0.0, 1.0]])).tolist()
+    [0.0, 1.0]
+    """
+    centre = logs.mean()
+    own = logs.mean(0) - centre
+    half = len(logs) // 2
+    first, second = logs[:half].mean(0), logs[half:].mean(0)
+    agreement = float(((first - first.mean()) * (second - second.mean())).mean())
+    variance = float((own**2).mean())
+    by_chance = float(logs.var(0).mean()) / len(logs) * chi2.isf(_BY_CHANCE, max(len(own) - 1, 1))
+    if variance * len(own) <= by_chance:
+        return np.full_like(own, centre)
+    return centre + own * np.clip(agreement / variance, 0, 1)

@@ -1,0 +1,54 @@
+"""Persistent noise of each series by itself: an autoregressive process with white noise on top, by maximum likelihood."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.fitting.description import Matrix
+
+_PERSISTENCES = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.985, 0.995)
+_SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 1.0)
+
+
+class Wandering(NamedTuple):
+    """The noise of each series [series]."""
+
+    persistence: NDArray[np.float64]  # from one iteration to the next
+    deviation: NDArray[np.float64]  # of what persists
+    likelihood: NDArray[np.float64]
+
+
+def fit_wandering(values: Matrix) -> Wandering:
+    """Fit persistent and white noise to each series, on a grid of persistences and shares of the variance.
+
+    Args:
+        values: logarithms [iterations, series].
+
+    >>> rng = np.random.default_rng(0)
+    >>> state = np.zeros(2000)
+    >>> for step in range(1, 2000):
+    ...     state[step] = 0.9 * state[step - 1] + math.sqrt(1 - 0.9**2) * rng.normal()
+    >>> found = fit_wandering((0.2 * state + 0.1 * rng.normal(size=2000))[:, None])
+    >>> found.persistence.tolist(), found.deviation.round(1).tolist()
+    ([0.9], [0.2])
+    """
+    kept, share = (grid.ravel()[:, None] for grid in np.meshgrid(_PERSISTENCES, _SHARES))
+    centred = values - values.mean(0)
+    state, variance = np.zeros((len(kept), values.shape[1])), share.copy()
+    squares, logs = np.zeros_like(state), np.zeros_like(kept)
+    for observed in centred:
+        total = variance + 1 - share
+        error = observed - state
+        squares += error**2 / total
+        logs += np.log(total)
+        gain = variance / total
+        state = kept * (state + gain * error)
+        variance = kept**2 * variance * (1 - gain) + (1 - kept**2) * share
+    scale = np.maximum(squares / len(values), 1e-12)
+    likelihood = -0.5 * (len(values) * (np.log(2 * math.pi * scale) + 1) + logs)
+    best = likelihood.argmax(0)
+    columns = np.arange(values.shape[1])
+    deviation = np.sqrt(scale[best, columns] * share[best, 0])
+    return Wandering(kept[best, 0], deviation, likelihood[best, columns])

@@ -1,0 +1,84 @@
+"""Sentences about slow workers and nodes, with the trace's own names."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fred.fitting.model import Groups, Model
+from fred.fitting.regimes import InSpells, InWaves, Regime
+
+_SLOWER = 1.15  # than the median worker: worth a sentence
+_MOST_NAMES = 4
+_MOST_LINES = 8
+
+
+def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool, nodes: Sequence[str] = ()) -> list[str]:
+    """Name slow workers and nodes, by how much and when, the costliest first.
+
+    Args:
+        model: fitted to the trace.
+        workers: their names.
+        group_of: the node of each, by number from 0 [workers].
+        told: whether the trace says the nodes; else they were found.
+        nodes: their names; none: a node is named by its workers.
+
+    >>> from fred.fitting.model import fit_model
+    >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
+    >>> sentences(fit_model(seconds, np.zeros(4, int)), ["a", "b", "c", "d"], np.zeros(4, int), told=False)
+    ['Worker d is always 3.0 times slower than the median worker.']
+    """
+    relative = np.exp(model.levels - np.median(model.levels))
+    always = [(float(each), name) for each, name in zip(relative, workers, strict=True) if each > _SLOWER]
+    found = [
+        (slowdown, f"Worker {name} is always {slowdown:.1f} times slower than the median worker.") for slowdown, name in always
+    ]
+    if len(always) > len(workers) / 4:
+        spread = float(relative.max() / relative.min())
+        found = [(spread, f"Workers differ: the slowest takes {spread:.1f} times as long as the fastest.")]
+    for regime in model.regimes:
+        if weighed := _sentence(regime, workers, group_of, nodes):
+            found.append(weighed)
+    if len(set(group_of.tolist())) > 1:
+        found.append((0.0, f"{int(group_of.max()) + 1} nodes, {'told by' if told else 'found in'} the trace."))
+    found.sort(key=lambda each: -each[0])
+    lines = [line for _, line in found[:_MOST_LINES]]
+    if len(found) > _MOST_LINES:
+        lines.append(f"{len(found) - _MOST_LINES} smaller effects are in the cluster, too.")
+    return lines or ["No worker is slow for long."]
+
+
+def _sentence(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[float, str] | None:
+    who, verb = _who(regime, workers, group_of, nodes)
+    if isinstance(regime, InSpells):
+        spells = f"in spells of about {regime.iterations:.0f} iterations, {regime.share:.0%} of the time"
+        return regime.slowdown * regime.share, f"{who} {verb} {regime.slowdown:.1f} times slower {spells}."
+    if isinstance(regime, InWaves):
+        if regime.drift:
+            change = "becomes" if verb == "is" else "become"
+            way = "slower" if regime.peak > regime.period / 4 else "faster"
+            return regime.slowdown, f"{who} {change} {regime.slowdown:.1f} times {way} in the course of the trace."
+        return regime.slowdown, f"{who} {verb} up to {regime.slowdown:.1f} times slower in a wave of {regime.period:.4g} s."
+    return regime.deviation, f"{who} wander{'s' if verb == 'is' else ''} by about {np.expm1(regime.deviation):.0%}."
+
+
+def _who(regime: Regime, workers: Sequence[str], group_of: Groups, nodes: Sequence[str]) -> tuple[str, str]:
+    """The subject of a sentence, and its verb."""
+    if regime.of == "cluster":
+        return "The whole cluster", "is"
+    if not regime.entities:
+        return f"Each {regime.of}, by itself,", "is"
+    if regime.of == "worker":
+        names = [workers[entity] for entity in regime.entities]
+        return (f"Worker {names[0]}", "is") if len(names) == 1 else (f"Workers {_listed(names)}", "are")
+    if nodes:
+        names = [nodes[node] for node in regime.entities]
+        return (f"Node {names[0]}", "is") if len(names) == 1 else (f"Nodes {_listed(names)}", "are")
+    members = [np.flatnonzero(group_of == node).tolist() for node in regime.entities]
+    who = " and ".join(f"the node of {_listed([workers[worker] for worker in own])}" for own in members)
+    return who[0].upper() + who[1:], "is" if len(members) == 1 else "are"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return ", ".join(names[: _MOST_NAMES - 1]) + f" ... {names[-1]} ({len(names)})"
