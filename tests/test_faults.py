@@ -360,6 +360,7 @@ def spans_of_computing(schedule: Schedule, worker: int) -> np.ndarray:
     return np.stack([schedule["begin_ns"][rows], schedule["end_ns"][rows]], axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CLOCK)
 @settings(max_examples=3, deadline=None)
 @given(machines=LIGHT_TAILED, faults=st.lists(outages, min_size=1, max_size=3), seed=st.integers(0, 99))

@@ -135,6 +135,7 @@ class TestTransformer:
         params = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(next(draws), leaf.shape), params)
         return params, np.random.default_rng(0).integers(0, 11, (3, 7))
 
+    @pytest.mark.slow
     def test_it_is_what_numpy_says(self):
         params, tokens = self.drawn()
         p = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
