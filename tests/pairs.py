@@ -19,7 +19,6 @@ _SEVERAL = ("latency", "contention", "fault", "optimizer", "schedule", "gate")  
 _LEARNS = ("task", "data", "model", "stop.target_loss", "evaluate.target_loss", "evaluate.target_error", "gates")
 _TIMED = ("fault", "outage", "crashes", "lost-messages", "stop.seconds", "evaluate.every_seconds")
 _OF_SERVERS = ("outage.servers", "crashes.of")
-_GATES_OF_GRADIENTS = ("gate: statistical", "gate: tests.users:Measured")
 _OTHERWISE = {  # of these one at most
     "speed": ("cluster.groups", "cluster.speeds", "cluster.times"),
     "cadence": ("evaluate.points", "evaluate.every_updates", "evaluate.every_gradients", "evaluate.every_seconds"),
@@ -109,7 +108,7 @@ def _needs(feature: str) -> dict[str, frozenset[Any]]:
     for axis, of in _OTHERWISE.items():
         if option in of:
             needs[axis] = frozenset([option])
-    of_gradients = name in ("c_push", "c_fetch") or owner == "statistical" or feature in _GATES_OF_GRADIENTS
+    of_gradients = name in ("c_push", "c_fetch") or owner == "statistical" or feature == "gate: statistical"
     if option in _LEARNS or owner in _LEARNS or of_gradients:
         needs["learns"] = frozenset([feature != "task: none"])
     if of_gradients:

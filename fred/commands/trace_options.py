@@ -49,19 +49,6 @@ def from_options(options: argparse.Namespace) -> Trace:
     return read(*options.trace, nodes=nodes, **reading(options))
 
 
-def single(options: argparse.Namespace) -> Path:
-    """Return the one file or folder that a command line names. Raises FredError for several.
-
-    Args:
-        options: of a command with these options.
-    """
-    path: Path
-    path, *more = options.trace
-    if more:
-        raise FredError(f"{path} is no trace; expected nothing beside it, found {more[0]}")
-    return path
-
-
 def reading(options: argparse.Namespace) -> dict[str, Any]:
     """Return those of `Reading`'s options that a command line gives. Raises FredError.
 

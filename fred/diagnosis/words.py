@@ -1,7 +1,7 @@
 """The answer in sentences, with the trace's own names."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fred.diagnosis.answer import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
 from fred.diagnosis.names import several
@@ -211,12 +211,3 @@ def _are(slow: Slow) -> bool:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:] if words.split(" ")[0] in ("worker", "node", "workers") else words
-
-
-def lines(found: Diagnosis) -> Sequence[str]:
-    """Return all sentences, each after its heading.
-
-    Args:
-        found: the findings about a trace.
-    """
-    return [line for heading, said in sections(found).items() for line in (heading, *said)]
