@@ -12,7 +12,6 @@ from fred.diagnosis.answer import Diagnosis, diagnose
 from fred.errors import FredError
 from fred.files import places
 from fred.files.numbers import finite
-from fred.planning import question
 from fred.process.progress import bars
 
 _FILES = (files.SCENARIO, files.CLUSTER, files.TRACE, files.NUMBERS, files.PAGE)
@@ -74,9 +73,7 @@ def _checked(options: argparse.Namespace) -> Path | None:
                 f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, too, such as --for digits"
             )
     else:
-        _, target = question.task_of(options.task)
-        if not (target or options.target_error or options.target_loss):
-            raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
+        plan_for.aim(options)
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *others = (out / name for name in _FILES)

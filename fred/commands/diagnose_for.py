@@ -7,7 +7,7 @@ from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
-from fred.commands.plan_for_table import Answer, Names
+from fred.commands.plan_for_table import Answer
 from fred.diagnosis import files
 from fred.diagnosis.answer import Diagnosis
 from fred.diagnosis.remedies import Remedy
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
     """
     own = str((out / files.TRACE).resolve())
     cluster = Cluster.model_validate(files.cluster(found.trace, own))
-    asking = plan_for.asked(options, cluster, (None, {}), None)
+    asking = plan_for.asked(options, cluster, plan_for.NOTHING_GIVEN, None)
     tried = _tried(found)
     document = _document(asking, tried, found)
     about = f"{files.FIRST} {found.trace.source}`: {asking.aim} within {asking.budget:g} s, on the recorded times."
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
     result = plan_for.made(load(file), out, file, options.jobs)
     ranking = ranked(result, [Candidate(files.name(each), "") for each in tried], asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), _NO_NETWORK]
-    return Answer(found.trace.source, asking, ranking, None, {}, (), said, Names((), ()))
+    return Answer(found.trace.source, asking, ranking, said)
 
 
 def _tried(found: Diagnosis) -> list[Remedy]:

@@ -29,6 +29,8 @@ SEEDS = 5
 _TUNING = 2
 _FIRST = "Written by `fred plan"  # by which the file is known
 _FILE, _RESULT = "scenario.yaml", "result"
+_Aim = tuple[dict[str, Any] | None, dict[str, float]]  # a task and its target
+NOTHING_GIVEN: _Aim = (None, {})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     ranking = ranked(result, can, asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), *given.doubts]
     lost = _lost(result, asking.cluster)
-    answer = Answer(given.about, asking, ranking, lost, cannot, not_considered(asking.cluster), said, given.names)
+    answer = Answer(given.about, asking, ranking, said, lost, cannot, not_considered(asking.cluster), given.names)
     if options.json:
         print(as_json(answer))
     else:
@@ -138,9 +140,7 @@ def _of_scenario(options: argparse.Namespace) -> _Given:
     return _Given(about, cluster, task, target, first.stop.seconds, said, names)
 
 
-def asked(
-    options: argparse.Namespace, cluster: Cluster, given: tuple[dict[str, Any] | None, dict[str, float]], budget: float | None
-) -> Question:
+def asked(options: argparse.Namespace, cluster: Cluster, given: _Aim, budget: float | None) -> Question:
     """Return the question that a command line asks. Raises FredError.
 
     Args:
@@ -149,13 +149,24 @@ def asked(
         given: the task and the target of a scenario, which the command line may replace.
         budget: virtual time of a scenario, s, likewise.
     """
+    task, target = aim(options, given)
+    seconds = options.budget or budget or question.usual_budget(cluster)
+    return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
+
+
+def aim(options: argparse.Namespace, given: _Aim = NOTHING_GIVEN) -> _Aim:
+    """Return the task and the target that a command line asks for. Raises FredError where there is no target.
+
+    Args:
+        options: of the command line.
+        given: those of a scenario, which the command line may replace.
+    """
     task, target = given if options.task is None else question.task_of(options.task)
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
         raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
-    seconds = options.budget or budget or question.usual_budget(cluster)
-    return Question(cluster, task or {}, target, seconds, (_TUNING, options.seeds or SEEDS), options.learning_rate or 0.5)
+    return task, target
 
 
 def check(options: argparse.Namespace) -> None:

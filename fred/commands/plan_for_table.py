@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +43,21 @@ class Answer:
         about: the cluster, in words.
         question: what was asked.
         ranking: of the systems that were tried.
-        lost: where rounds that wait for all lose time; None if none was complete.
+        doubts: what speaks against the answer, in words.
+        lost: where rounds that wait for all lose time; None if none was complete, or nobody asked.
         cannot: why systems were not tried, by name.
         others: algorithms of FRED's that were not considered.
-        doubts: what speaks against the answer, in words.
         names: of workers and nodes.
     """
 
     about: str
     question: Question
     ranking: Ranking
-    lost: Attribution | None
-    cannot: Mapping[str, str]
-    others: Sequence[str]
     doubts: Sequence[str]
-    names: Names
+    lost: Attribution | None = None
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    others: Sequence[str] = ()
+    names: Names = Names((), ())
 
     @property
     def sentence(self) -> str:
