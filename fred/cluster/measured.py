@@ -17,7 +17,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
 from fred.errors import FredError
-from fred.traces.columns import CSVFile, listed
+from fred.traces.columns import CSVFile
+from fred.traces.words import listed
 
 _MOST = 100_000  # durations, for all of them stand in every manifest
 

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from fred.prediction import comparison
 from fred.prediction.intervals import Ratio
-from fred.traces.operations import briefly
 
 _NARROW = 100  # columns, below which there is room for what matters most only
 _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")
@@ -40,7 +39,7 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
 
 
 def _caption(outcome: comparison.Comparison) -> str:
-    nodes = briefly([name for name in outcome.trace.nodes if not name.isdigit()])
+    nodes = outcome.trace.names_of_nodes
     workers = outcome.trace.seconds.shape[1]
     told = "found in the run-times" if outcome.found else f"as told: {nodes}" if nodes else "as told"
     if outcome.trained == 1:

@@ -16,7 +16,6 @@ from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov
 from fred.process.progress import bars
 from fred.traces.groups import find_groups
-from fred.traces.operations import briefly
 from fred.traces.trace import Trace
 
 RULES = ("dmm", "dmm-plain", "dmm-printed")
@@ -103,7 +102,7 @@ def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, sec
     about, found = trained.about, trained.about.held_back
     assert found is not None
     nodes = "told" if trace.node_of is not None else "found"
-    names = briefly([name for name in trace.nodes if not name.isdigit()])
+    names = trace.names_of_nodes
     return [
         *trace.said,
         f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "

@@ -299,8 +299,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return text.isascii() and "_" not in text  # which Python allows
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a message tells them."""
-    return ", ".join(names) or "none"

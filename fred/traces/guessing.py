@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.traces.columns import File, Numbers
-from fred.traces.operations import briefly
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times
+from fred.traces.words import briefly
 
 _MOST_COLUMNS, _MOST_WAYS = 8, 6
 _ONCE, _FULL = 0.9, 0.7  # shares of rows that are no second ones, and of pairs that are there

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from fred.errors import FredError
 from fred.files import inputs
 from fred.traces.columns import Labels
-from fred.traces.operations import briefly, busy
+from fred.traces.operations import busy
 from fred.traces.parts import Cells
 from fred.traces.roles import is_communication
+from fred.traces.words import briefly
 
 _STEP = re.compile(r"ProfilerStep\s*#\s*([0-9]+)")
 _FILE = re.compile(r"(?P<host>.+?)_[0-9]+(\.[0-9]+)?\.pt\.trace\.json(\.gz)?")  # of `tensorboard_trace_handler`

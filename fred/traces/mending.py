@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from fred.components.limits import LONGEST
 from fred.errors import FredError
-from fred.traces.operations import briefly
 from fred.traces.parts import Cells
 from fred.traces.refusal import UnclearTraceError
+from fred.traces.words import briefly
 
 Mend = Literal["refuse", "drop", "fill"]
 Table = NDArray[np.float64]  # [iterations, workers], s; NaN: missing

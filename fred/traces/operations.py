@@ -5,8 +5,6 @@ intervals. Communication is left out, because it lasts as long as the slowest wo
 [Lin et al. 2025, OSDI, arXiv:2505.05713, who recompute steps from operations].
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,17 +27,3 @@ def busy(step: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.fl
     steps_of, times = steps_of[order], times[order]
     running = np.cumsum(change[order])[:-1] > 0  # none runs from one step to the next
     return np.bincount(steps_of[1:], np.where(running, np.diff(times), 0.0), minlength=steps).astype(np.float64)
-
-
-def briefly(names: Sequence[str], most: int = 4) -> str:
-    """Return the first of some names, and how many more there are.
-
-    Args:
-        names: such as those of operations.
-        most: to be shown.
-
-    >>> briefly(["a", "b", "c"], most=2)
-    'a, b and 1 more'
-    """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"

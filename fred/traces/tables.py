@@ -5,9 +5,9 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.traces import wide
-from fred.traces.columns import File, Labels, Numbers, listed
+from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
-from fred.traces.operations import briefly, busy
+from fred.traces.operations import busy
 from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
@@ -25,6 +25,7 @@ from fred.traces.roles import (
     roles_of,
     unit_of,
 )
+from fred.traces.words import briefly, listed
 
 _MOST_ONCE = 0.8  # share of rows that are no second ones, below which a column that tells them apart is looked for
 _FEWEST_POINTS = 10  # iterations through which a duration does not grow by chance

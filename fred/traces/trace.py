@@ -7,6 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.traces.words import briefly
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -62,6 +64,11 @@ class Trace:
             number: of the node, from 0, as in `node_of`; or of a group that was found.
         """
         return _called("node", self.nodes[number] if number < len(self.nodes) else str(number))
+
+    @property
+    def names_of_nodes(self) -> str:
+        """Return the names of the nodes, the first few of many; empty where they are numbers or not known."""
+        return briefly([name for name in self.nodes if not name.isdigit()])
 
     @cached_property
     def digest(self) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fred.errors import FredError
-from fred.traces.columns import File, Labels, Numbers, listed
+from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways
-from fred.traces.operations import briefly
 from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import FILE, PER_SECOND, Role, Roles, Says, Unit, parts, unit_of, workers_of
+from fred.traces.words import briefly, listed
 
 
 def cells_of(file: File, says: Says, roles: Roles) -> Cells:
@@ -37,10 +37,7 @@ def cells_of(file: File, says: Says, roles: Roles) -> Cells:
         _check_no_count(file, roles, worker, numbers[worker])
     rows, columns = len(next(iter(numbers.values()))), len(workers)
     for each in counted:
-        if (labels[each].codes < 0).any():
-            raise FredError(
-                f"{file.where(int(np.argmax(labels[each].codes < 0)))}: nothing in column `{each}`; every row needs it"
-            )
+        _check_filled(file, each, labels[each])
     order = Labels(np.arange(rows), list(map(str, range(rows))))
     file_name = Labels(np.zeros(rows, np.int64), [says.name])
     several = [file_name if each == FILE else labels[each] for each in parts(name, file.header) if each]
@@ -80,6 +77,13 @@ def _not_wide(file: File, roles: Roles, error: FredError) -> FredError:
     said = f"{error}; without columns of workers and times each column is a worker's times"
     proposed = ways(file, roles)
     return to_be_said(said, proposed) if proposed else FredError(said)
+
+
+def _check_filled(file: File, name: str, labels: Labels) -> None:
+    """Refuse a row that names no iteration. Raises FredError."""
+    empty = labels.codes < 0
+    if empty.any():
+        raise FredError(f"{file.where(int(np.argmax(empty)))}: nothing in column `{name}`; every row needs it")
 
 
 def _check_no_count(file: File, roles: Roles, name: str, numbers: Numbers) -> None:
