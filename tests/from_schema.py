@@ -1,4 +1,4 @@
-"""Random valid scenarios from the schema that editors use, each a function of one seed: what is new in FRED is drawn at once."""
+"""Random valid scenarios from the schema that editors use, each a function of one seed. A new component of FRED is drawn without being listed here."""
 
 import contextlib
 import json
@@ -153,6 +153,6 @@ def _none() -> Any:
 
 
 def _can_be_drawn(schema: Schema) -> bool:
-    """Whether it is no class of one's own, by itself or as a name."""
+    """Return whether it names no class of a user's own."""
     own = schema.get("properties", {}).get("name", schema)
     return "pattern" not in own

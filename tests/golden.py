@@ -79,7 +79,7 @@ def digests_of(outcome: Outcome) -> dict[str, str]:
 
 
 def all_digests() -> dict[str, dict[str, str]]:
-    """Of every run."""
+    """Return the digests of every run."""
     return {name: digests(name) for name in names()}
 
 
@@ -92,7 +92,7 @@ def training(seed: int = 0) -> dict[str, Any]:
 
 
 def locked(recorded: dict[str, str]) -> list[str]:
-    """How this environment differs from the recorded one."""
+    """Return how this environment differs from the recorded one."""
     here = environment.describe()
     names = sorted(here.keys() | recorded.keys())
     return [f"{name} {recorded.get(name)} -> {here.get(name)}" for name in names if here.get(name) != recorded.get(name)]

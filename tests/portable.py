@@ -1,7 +1,7 @@
 """The golden runs on other CPUs, emulated: `make portable`, or python -m tests.portable [CPU ...] [--jobs N].
 
-Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about a quarter of an hour for each
-CPU, because everything is compiled there anew. For arm64 Python and wheels are fetched first, a gigabyte when unpacked (arm64.py); where
+Needs qemu's user-mode emulators for x86-64 and arm64 (Debian: qemu-user-static). Slow: about three quarters of an hour for
+each CPU, because everything is compiled there anew. For arm64 Python and wheels are fetched first, a gigabyte when unpacked (arm64.py); where
 they cannot be had, it is left out with a word. The emulated runs compute inline (larger compiled programs crash the
 emulator), the native ones replay; every run's digests must be the same. A CPU that is promised nothing must say so.
 """

@@ -34,7 +34,7 @@ NOTHING_GIVEN: _Aim = (None, {})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is learned, until when, how surely."""
+    """Add the options of the task, the target and the runs that look for it."""
     own = parser.add_argument_group(
         "time to a target",
         "Systems are run on this cluster with common random numbers, each with the best of as many settings, and ranked by "
