@@ -248,8 +248,11 @@ def test_nothing_heavy_is_loaded_to_print_help():
     assert said.strip().endswith("False")
 
 
-def test_jax_is_not_loaded_for_rules_that_do_not_need_it(trace):
+@pytest.mark.parametrize("command", [["cutoffs", "--train", "150"], ["diagnose"], ["fit"]], ids=lambda command: command[0])
+def test_jax_is_not_loaded_to_look_at_a_trace(trace, command):
     program = "import sys; from fred.commands.cli import main; main(sys.argv[1:]); print('jax' in sys.modules)"
-    arguments = ["cutoffs", str(trace), "--train", "150"]
-    said = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True).stdout
+    name, *options = command
+    said = subprocess.run(
+        [sys.executable, "-c", program, name, str(trace), *options], capture_output=True, text=True, check=True
+    ).stdout
     assert said.strip().endswith("False")

@@ -1,14 +1,16 @@
 """What the command line shows of paired differences: a line per run, a column per quantity, and how sure that is."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from fred.outcomes.paired import FEWEST
-from fred.results.compare import Compared
+
+if TYPE_CHECKING:
+    from fred.results.compare import Compared  # loads jax
 
 ONE_SEED = (
     f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
@@ -37,7 +39,7 @@ def paired_table(pairs: pd.DataFrame) -> Table:
     return table
 
 
-def named(compared: Compared) -> pd.DataFrame:
+def named(compared: "Compared") -> pd.DataFrame:
     """Paired differences under the runs' names, and the folders' where there are more than two.
 
     Args:

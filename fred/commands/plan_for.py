@@ -4,7 +4,7 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fred.cluster.cluster import Cluster
 from fred.commands.plan_for_table import Answer, Names, as_json, print_answer
@@ -18,12 +18,13 @@ from fred.planning.question import Question
 from fred.planning.ranking import doubts, ranked
 from fred.process.cores import cores
 from fred.process.progress import of_runs
-from fred.results import experiment
-from fred.results.result import Result
 from fred.running.units import number_of_units
 from fred.specification import shipped
 from fred.specification.loading import Scenario, scenario
 from fred.specification.text import written
+
+if TYPE_CHECKING:
+    from fred.results.result import Result
 
 SEEDS = 5
 _TUNING = 2
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> Result:
+def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> "Result":
     """Return what the runs of a scenario came to, with a word on how long they may take. Raises FredError.
 
     Args:
@@ -101,6 +102,8 @@ def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> Result:
         file: the scenario's.
         jobs: at a time; None: as many as there are cores.
     """
+    from fred.results import experiment  # loads jax, which neither a diagnosis nor a refusal needs
+
     with of_runs(number_of_units(planned)) as progress:
         return experiment.run(planned, progress=progress, out=out / _RESULT, jobs=jobs or cores(), file=file)
 
