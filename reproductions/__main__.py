@@ -14,6 +14,7 @@ PAGES = {  # quick ones first
     "backup_workers": "Revisiting distributed synchronous SGD: figures 2 to 6 and 8, table 1",
     "cutoff": "Cutoff SGD: figures 2 to 4",
     "predictors": "every rule for the cutoff, on synthetic clusters and recorded traces",
+    "changes": "rules for the cutoff when a cluster does what training had not seen",
     "asynchronous": "Ringmaster, Rennala, m-sync: a quadratic with 6,174 workers, and tuned",
     "birch": "Birch SGD: eight methods where gradients, or messages, are slow or unequal",
     "clipped": "clipped asynchronous SGD: a quadratic with heavy-tailed noise",

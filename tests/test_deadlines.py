@@ -185,8 +185,8 @@ class TestPredictorsByTime:
         assert by_time.choose(np.array([])) == Deadline.after(expected[c - 1])
 
     def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
-        """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter each."""
-        rng, mean, patience = np.random.default_rng(0), 0.5, []
+        """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter; each at most .2."""
+        rng, mean, patience = np.random.default_rng(0), 0.2, []
         chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
         chooser.observe(np.full(4, 10**9), np.ones(4, bool))
         for number in range(12):
@@ -199,7 +199,7 @@ class TestPredictorsByTime:
             this = Round.of(times, chosen)
             patience.append(this.cutoff == chosen.ns)
             error = max(abs(math.log(this.cutoff / 1.2e9)), 0.05 if len(this.first) < 3 else 0.0)
-            mean += max(0.25, 1 / (number + 1)) * (error - mean)
+            mean += max(0.25, 1 / (number + 1)) * (min(error, 0.2) - mean)
             chooser.observe(this.seen, this.taken)
         assert patience[8]
         assert not all(patience)

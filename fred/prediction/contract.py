@@ -324,7 +324,7 @@ class Best:
         (2, 4, 4)
     """
 
-    def __init__(self, objective: Objective, least: int = 1, memory: float = 200.0, worth: Worth = lambda counts: counts):
+    def __init__(self, objective: Objective, least: int = 1, memory: float = 50.0, worth: Worth = lambda counts: counts):
         self._long_run, self._least, self._kept, self._worth = objective == "throughput", least, 1 - 1 / memory, worth
         self._gradients = self._time = 0.0
 

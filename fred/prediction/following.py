@@ -2,174 +2,125 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fred import streams
-from fred.cluster.durations import NANOSECONDS
+from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
-from fred.prediction.contract import Choice, Chooser, Deadline, Times
+from fred.prediction.completion import Completion
+from fred.prediction.contract import Choice, Chooser, Deadline, Round, Times
+from fred.prediction.lognormal import Floats
 
-Floats = NDArray[np.float64]
-
-_SIGHTINGS = 10  # of longer waits, that count for what they gain on average
-_BOUGHT = 5  # times counts a sighting that was explored for; it stands for 1 / explore rounds, but may be an exception
-
-
-class Rule(Protocol):
-    """What has to be known of the rule."""
-
-    @property
-    def rate(self) -> float:
-        """Of the weights."""
-
-    @property
-    def memory(self) -> int:
-        """Rounds after which another candidate may be the best."""
-
-    @property
-    def explore(self) -> float:
-        """Share of rounds in which the longest wait is followed."""
-
-    @property
-    def longer(self) -> tuple[float, ...]:
-        """What was found of longer waits before; none: nothing."""
-
-    @property
-    def seed(self) -> int:
-        """Of draws."""
+RATE = 8.0  # of the weights, per gradient per worker
+MEMORY = 1000  # rounds after which another candidate may be the best, on average
+_LONGEST = 2.0  # times what a round should take: no round waits longer
+_PACE = 1 / 20  # weight of the newest round in the gradients per time so far
+_UNSEEN = 30  # rounds after which a worker that was never in time is waited for once
+_BLOCK = 100  # rounds whose draws are made at once
 
 
-def shared(weights: Floats, memory: int) -> Floats:
-    """Weights that add up to 1, a share of which is divided among all: who was bad may be good from now on."""
-    return (1 - 1 / memory) * weights / math.fsum(weights) + 1 / (memory * len(weights))
+def shared(weights: Floats) -> Floats:
+    """Make weights add up to 1, and divide a share of them among all: who was bad may be good from now on."""
+    return (1 - 1 / MEMORY) * weights / math.fsum(weights) + 1 / (MEMORY * len(weights))
 
 
 class Outcome(NamedTuple):
-    """What would have come of each candidate's choice, as far as a round has shown it."""
+    """What would have come of each candidate's choice in a round, the times of dropped workers completed."""
 
-    known: NDArray[np.bool_]  # [candidates]
     gradients: Floats  # that it would have taken [candidates]
     seconds: Floats  # when it would have ended the round [candidates]
 
     @classmethod
-    def of(cls, choices: Sequence[Choice], played: Choice, times: Times, finished: NDArray[np.bool_]) -> "Outcome":
-        """Of these choices, from what the one played has shown: `times`, ns [workers], and who has `finished` [workers]."""
-        arrivals, end = np.sort(times[finished]), int(times.max())
-        timed_out = isinstance(played, Deadline) and end == played.ns and len(arrivals) < (played.workers or len(times))
-        told = math.inf if finished.all() else end if timed_out else end - 1  # at the end others may be there, too
-        rows = [_outcome(choice, arrivals, end, told) for choice in choices]
-        known, gradients, ends = zip(*rows, strict=True)
-        return cls(np.array(known), np.array(gradients, float), np.array(ends) / NANOSECONDS)
-
-
-def _outcome(choice: Choice, arrivals: Times, end: int, told: float) -> tuple[bool, int, int]:
-    """Whether a choice's outcome is known, its gradients and when the round would have ended, ns; `told`: all up to then is."""
-    limit, enough = (choice.ns, choice.workers) if isinstance(choice, Deadline) else (None, choice)
-    if enough and enough <= len(arrivals) and (limit is None or arrivals[enough - 1] <= limit):
-        return True, enough, int(arrivals[enough - 1])
-    if limit is None or limit > told:
-        return False, 0, 0
-    taken = max(1, int(np.searchsorted(arrivals, limit, side="right")))
-    return True, taken, max(int(arrivals[taken - 1]), min(limit, end))
-
-
-def _size(choice: Choice, workers: int) -> tuple[int, float]:
-    """The number of workers and the time, ns, of which one ends a round."""
-    return (choice.workers or workers, choice.ns) if isinstance(choice, Deadline) else (choice, math.inf)
+    def of(cls, choices: Sequence[Choice], times: Times) -> "Outcome":
+        """Return the outcomes of these choices for a round of these times, ns [workers]."""
+        rounds = [Round.of(times, choice) for choice in choices]
+        gradients, ends = [len(each.first) for each in rounds], [each.cutoff for each in rounds]
+        return cls(np.array(gradients, float), np.array(ends) / NANOSECONDS)
 
 
 class Following(Chooser):
-    """The rule at work.
+    """Candidates at work, of which one is followed in each round.
 
     Args:
-        rule: whose rate, memory, share of exploration and seed it heeds.
-        choosers: the candidates at work.
+        choosers: the candidates.
         weights: at first [candidates].
-        longer: what each gains more where it waits longer than who is followed [candidates].
         workers: n.
+        excesses: what is known of how late workers are (`Completion`); none: nothing.
+        seed: of draws.
     """
 
-    def __init__(self, rule: Rule, choosers: Sequence[Chooser], weights: Floats, longer: Floats, workers: int):
-        self._rule, self._choosers, self._workers, self._rate = rule, choosers, workers, rule.rate
+    def __init__(self, choosers: Sequence[Chooser], weights: Floats, workers: int, excesses: Floats | None, seed: int):
+        self._choosers, self._workers, self._seed = choosers, workers, seed
         self.weights, self.gains = weights / math.fsum(weights), np.zeros(len(choosers))  # of the last round, as reckoned
-        self._longer, self._sightings = longer, np.full(len(choosers), _SIGHTINGS if rule.longer else 0)
-        self._round, self._kept = 0, 1 - 1 / rule.memory
-        self._every = round(1 / rule.explore) if rule.explore else _SIGHTINGS  # rounds whose draws are made at once
-        self._owed = 0.0  # rounds that exploring has cost beyond one in each block: as many blocks go without
-        self._gradients = self._time = 0.0
+        self._completion, self._round = Completion(workers, excesses), 0
+        self._gradients = self._time = 0.0  # of a recent round
+        self._seen = np.zeros(workers, np.int64)  # the last round in which each worker was in time, or was waited for
+        self._explored = -_BLOCK  # the last round that waited longer to see who is still there
 
     def choose(self, times: Times) -> Choice:
-        """What the candidate says that is drawn by the weights, or now and then who waits longest."""
+        """Return what the candidate says that is drawn by the weights, or now and then a longer wait."""
         self._judged = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
-        follow, which = self._draws()
-        self._followed = min(int(np.searchsorted(np.cumsum(self.weights), follow, side="right")), len(self.weights) - 1)
-        self._played = self._longest(which) if self._explored else self._followed
-        return self._choices[self._played]
+        if self._round:
+            longest = self._longest()
+            self._choices = [self._bounded(choice, longest) for choice in self._choices]
+        self._followed = self._drawn()
+        return self._further() or self._choices[self._followed]
 
     def hear(self, statistic: float) -> None:
-        """All candidates are told."""
+        """Tell all candidates."""
         for chooser in self._choosers:
             chooser.hear(statistic)
 
-    def _draws(self) -> tuple[float, float]:
-        """Of this round. One of so many in a row, at random, explores: so none is ever far from the next that does."""
-        block, at = divmod(self._round, self._every)
+    def _drawn(self) -> int:
+        """The number of a candidate that knows enough, drawn by its weight."""
+        block, at = divmod(self._round, _BLOCK)
         if at == 0:
-            draws = streams.uniforms(self._rule.seed, "auto", 0, start=(2 * self._every + 1) * block, count=2 * self._every + 1)
-            self._block, self._exploring = draws[1:].reshape(-1, 2).tolist(), int(draws[0] * self._every)
-            self._owed, self._due = max(0.0, self._owed - 1), self._owed < 1
-        self._explored = self._rule.explore > 0 and self._due and at == self._exploring
-        follow, which = self._block[at]
-        return follow, which
+            self._draws = streams.uniforms(self._seed, "auto", 0, start=_BLOCK * block, count=_BLOCK)
+        weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
+        return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))
 
-    def _longest(self, draw: float) -> int:
-        """Who waits for no fewer workers and no shorter than anybody else; of several one: which takes longest nobody knows."""
-        sizes = [_size(choice, self._workers) for choice in self._choices]
-        longest = [
-            at
-            for at, (number, ns) in enumerate(sizes)
-            if not any(more >= number and later >= ns and (more, later) != (number, ns) for more, later in sizes)
-            and (number, ns) not in sizes[:at]
-        ]
-        return longest[int(draw * len(longest))]
+    def _longest(self) -> int:
+        """Twice what a round of usual times should take, ns."""
+        usual = np.sort(self._completion.usual)
+        return int(_LONGEST * usual[int(np.argmax(np.arange(1, self._workers + 1) / usual))] * NANOSECONDS)
+
+    def _bounded(self, choice: Choice, longest: int) -> Deadline:
+        """The choice, but no longer than so many ns."""
+        number, ns = (choice.workers or self._workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
+        return Deadline(min(ns, longest), number)
+
+    def _further(self) -> Deadline | None:
+        """A wait for those not seen for long, as long as it could pay, if it is due: that costs 1 % of the time at most."""
+        unseen = self._round - self._seen >= _UNSEEN
+        number = int(unseen.sum())
+        pays = min(number / max(self._workers - number, 1), 1.0)  # by this share of a round all of them are worth waiting for
+        if not number or not self._time or self._round - self._explored < pays * _BLOCK:
+            return None
+        self._explored, self._seen[unseen] = self._round, self._round
+        return Deadline.after((1 + pays) * self._time)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Reckon what every candidate would have gained, weigh them by it, and tell them of the round."""
         self._round += 1
-        outcome = Outcome.of(self._choices, self._choices[self._played], np.maximum(times, 1), finished)
-        if self._time:
-            self._reckon(outcome)
-            self.gains = np.where(self._judged, self.gains, self._mean_gain())
-            grown = self.weights * exp(self._rate * (self.gains - self.gains.max()))
-            self.weights = shared(grown, self._rule.memory)
-        told = outcome.known & self._judged
-        if told.any():
-            own = self._played if told[self._played] else int(np.argmax(told))
-            self._gradients = self._kept * self._gradients + outcome.gradients[own]
-            self._time = self._kept * self._time + outcome.seconds[own]
+        self._seen[finished] = self._round
+        whole = self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished)
+        if self._round > 1:
+            self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(whole), 1)))
         for chooser in self._choosers:
             chooser.observe(times, finished)
 
-    def _mean_gain(self) -> float:
-        """Of those who chose by what they know."""
-        weights = self.weights * self._judged
-        return math.fsum(weights * self.gains) / (math.fsum(weights) or 1.0)
-
-    def _reckon(self, outcome: Outcome) -> None:
-        """The candidates' gains per worker in a round; where a longer wait was not seen, what such ones gain on average."""
-        seen = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
-        if self._explored:
-            self._owed += max(0.0, float(seen[self._followed] - seen[self._played]) - 1)
-        base = self._followed if outcome.known[self._followed] else self._played
-        expected = seen[base] + self._longer
-        beyond = outcome.known & self._judged & (outcome.seconds > outcome.seconds[base])
-        surprise = np.where(beyond, seen - expected, 0.0)
-        self.gains = np.where(outcome.known, seen, expected)
-        if self._explored:
-            self.gains = self.gains + (_BOUGHT - 1) * surprise
-        self._sightings = self._sightings + beyond
-        self._longer = self._longer + surprise / np.clip(self._sightings, 1, _SIGHTINGS)
+    def _weigh(self, outcome: Outcome) -> None:
+        """Weigh the candidates by their gains per worker, and note what the one that is followed came to."""
+        if self._time:
+            gains = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
+            judged = self.weights * self._judged
+            mean = math.fsum(judged * gains) / (math.fsum(judged) or 1.0)
+            self.gains = np.where(self._judged, gains, mean)
+            self.weights = shared(self.weights * exp(RATE * (self.gains - self.gains.max())))
+        weight = _PACE if self._time else 1.0
+        self._gradients += weight * (float(outcome.gradients[self._followed]) - self._gradients)
+        self._time += weight * (float(outcome.seconds[self._followed]) - self._time)

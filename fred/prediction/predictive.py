@@ -12,9 +12,8 @@ from fred.cluster.durations import NANOSECONDS
 from fred.prediction.contract import Best, By, Choice, Chooser, CutoffRule, Deadline, Objective, Round, Times
 
 _PATIENCE = 3.0  # mean deviations after which a worker that was expected is not waited for any longer
-_AT_FIRST = 0.5  # mean deviation until one has been seen
 _LEAST = 0.05  # deviation that a deadline stands for which was too early
-_FURTHEST = 10.0  # a deadline is at most e^10 times as late as what was expected
+_MOST = 0.2  # deviation that any round stands for: no deadline is more than 1.8 times as late as what was expected
 _NEWEST = 0.25  # weight of the last round in the mean deviation, as of a round trip in TCP's [Jacobson 1988; RFC 6298]
 
 
@@ -129,16 +128,17 @@ class _Lateness:
     """By what factor rounds usually end earlier or later than expected: its mean deviation, and the deadline that follows.
 
     As a sender waits for an answer [Jacobson 1988; RFC 6298], but for the logarithm. A deadline that was too early counts as
-    the deviation that it stands for, or a least one, so the next is later; the RFC doubles it.
+    the deviation that it stands for, or a least one, so the next is later; the RFC doubles it. However late a round was, it
+    counts as no more than a bound: who waited for a worker that is gone would else wait ever longer.
     """
 
     def __init__(self) -> None:
-        self._expected, self._deviation, self._rounds = 0.0, _AT_FIRST, 0
+        self._expected, self._deviation, self._rounds = 0.0, _MOST, 0
 
     def deadline(self, expected: float, workers: int) -> Deadline:
         """When a round ends of which so many workers are expected by this time, s, if they are not there before."""
         self._expected = expected
-        return Deadline.after(expected * math.exp(min(_PATIENCE * self._deviation, _FURTHEST)), workers)
+        return Deadline.after(expected * math.exp(_PATIENCE * self._deviation), workers)
 
     def heard(self, choice: Deadline, gradients: int, ns: int) -> None:
         """What the round came to by that choice; nothing is learnt where others cut it short before."""
@@ -146,7 +146,7 @@ class _Lateness:
         if self._expected > 0 and (ns >= choice.ns or not early):
             self._rounds += 1
             error = max(abs(math.log(ns / NANOSECONDS / self._expected)), _LEAST if early else 0.0)
-            self._deviation += max(_NEWEST, 1 / self._rounds) * (error - self._deviation)
+            self._deviation += max(_NEWEST, 1 / self._rounds) * (min(error, _MOST) - self._deviation)
 
 
 def _came_to(times: Times, finished: NDArray[np.bool_], choice: Choice) -> tuple[int, int]:

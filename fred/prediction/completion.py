@@ -1,0 +1,117 @@
+"""What the workers that a round dropped would have taken, by their usual times and by how late workers turn out to be."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fred.cluster.elementary import exp, log
+from fred.prediction.lognormal import Floats, between_ranks
+
+BINS = 250  # steps of excess
+_LOWEST, _STEP = -1.0, 0.02  # of log time against the usual one: e^-1 to e^4 times as long
+_EDGES = _LOWEST + _STEP * np.arange(BINS + 1)
+_FORGOTTEN = 0.99  # what remains of a count from round to round
+_ARRIVE, _PRIOR = 0.3, 5.0  # share that arrives per step where nothing is known, and for how many workers' times that stands
+_FURTHER, _POINTS = 1.6, 160  # how far beyond the round's end times are looked for, in log time, and at how many points
+_RATE, _SPREAD_RATE = 0.2, 0.05  # weight of the newest round in a usual time and in its deviation
+_JUMP, _LEAST_JUMP = 2.5, 0.1  # mean deviations, and log time, beyond which a usual time has changed
+
+
+class Completion:
+    """Completes rounds one after the other: those dropped get the times that are expected of them.
+
+    A worker has a usual log time, which follows its own times as in `EWMA`. How far times exceed the usual ones is counted for
+    all workers together, in steps of 2 %; from these counts, in which a dropped worker is one that lasted longer than the
+    round, comes the distribution of what is still missing [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing has
+    been seen, those missing are believed to arrive soon: so it is found out whether they do.
+
+    Of four workers that always took 1 s, the last one is dropped at 1.1 s:
+
+        >>> import numpy as np
+        >>> completion = Completion(4)
+        >>> for _ in range(50):
+        ...     whole = completion.completed(np.ones(4), np.ones(4, bool))
+        >>> times = np.array([1.0, 1.0, 1.0, 1.1])
+        >>> completion.completed(times, np.array([True, True, True, False])).round(1).tolist()
+        [1.0, 1.0, 1.0, 1.1]
+
+    Args:
+        workers: n.
+        excesses: counts of how far times exceeded the usual ones before [bins]; none: nothing is known.
+    """
+
+    def __init__(self, workers: int, excesses: Floats | None = None):
+        self._usual, self._deviation, self._rounds = np.zeros(workers), np.zeros(workers), 0
+        self.excesses = np.zeros(BINS) if excesses is None else excesses
+        self._lasted = np.zeros(BINS)  # how often a dropped worker had exceeded its usual time by so much when the round ended
+
+    @property
+    def usual(self) -> Floats:
+        """Each worker's usual time, s [workers]."""
+        return exp(self._usual)
+
+    def completed(self, seconds: Floats, finished: NDArray[np.bool_]) -> Floats:
+        """Return the times of all workers, ascending, s [workers], and learn from the round.
+
+        Args:
+            seconds: of each worker; of those dropped the time until the round ended, s [workers].
+            finished: who was not dropped [workers].
+        """
+        logs, dropped = log(seconds), ~finished
+        self._rounds += 1
+        if self._rounds == 1:
+            self._begin(logs)
+            return np.sort(seconds)
+        whole, expected = np.sort(seconds), logs.copy()
+        if dropped.any():
+            missing, expected[dropped] = self._missing(float(logs[dropped].max()), self._usual[dropped])
+            whole = np.concatenate((np.sort(seconds[finished]), missing))
+        self._count(logs, finished)
+        self._follow(expected)
+        return whole
+
+    def _begin(self, logs: Floats) -> None:
+        middle = np.sort(logs)[len(logs) // 2]
+        self._usual = logs
+        self._deviation = np.full(len(logs), max(np.sort(np.abs(logs - middle))[len(logs) // 2], _STEP))
+
+    def _missing(self, end: float, usual: Floats) -> tuple[Floats, Floats]:
+        """Times of the dropped ones, ascending, s, and the log time that is expected of each, both [dropped].
+
+        Args:
+            end: log of the time at which the round ended.
+            usual: their usual log times [dropped].
+        """
+        grid = end + max(_FURTHER, float(usual.max()) - end + _FURTHER / 2) * np.linspace(0, 1, _POINTS) ** 2
+        over = self._survival()
+        still = np.interp(grid - usual[:, None], _EDGES, over) / np.interp(end - usual, _EDGES, over)[:, None]
+        still[:, -1] = 0.0  # nothing is known beyond
+        arrived = np.add.reduce(1 - still, axis=0)
+        arriving = np.ascontiguousarray(-np.diff(still, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
+        return between_ranks(arrived, exp(grid), len(usual)), np.add.reduce(arriving, axis=0)
+
+    def _survival(self) -> Floats:
+        """Share of times that exceed the usual one by more than each edge [bins + 1]."""
+        ended_here = self.excesses + self._lasted
+        at_risk = np.cumsum(ended_here[::-1])[::-1]
+        hazard = (self.excesses + _PRIOR * _ARRIVE) / (at_risk + _PRIOR)
+        return np.concatenate(([1.0], np.cumprod(1 - np.minimum(hazard, 0.95))))
+
+    def _count(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
+        at = np.clip(((logs - self._usual - _LOWEST) / _STEP).astype(np.int64), 0, BINS - 1)
+        self.excesses = _FORGOTTEN * self.excesses + np.bincount(at[finished], minlength=BINS)
+        self._lasted = _FORGOTTEN * self._lasted + np.bincount(at[~finished], minlength=BINS)
+
+    def _follow(self, expected: Floats) -> None:
+        error = expected - self._usual
+        changed = np.abs(error) > np.maximum(_JUMP * self._deviation, _LEAST_JUMP)
+        self._usual = self._usual + np.where(changed, 1.0, max(_RATE, 1 / self._rounds)) * error
+        nearest = np.minimum(np.abs(error), 3 * self._deviation)
+        self._deviation = np.maximum(self._deviation + _SPREAD_RATE * (nearest - self._deviation), 0.01)
+
+
+def excesses_of(seconds: Floats) -> Floats:
+    """Count how far times exceeded the usual ones in complete rounds, s [iterations, workers]: [bins]."""
+    completion = Completion(seconds.shape[1])
+    for row in seconds:
+        completion.completed(row, np.ones(len(row), bool))
+    return completion.excesses

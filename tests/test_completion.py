@@ -1,0 +1,79 @@
+"""What dropped workers are believed to have taken: against distributions that are known, and where nothing is."""
+
+import numpy as np
+import pytest
+
+from fred.prediction.completion import BINS, Completion, excesses_of
+
+RNG = np.random.default_rng
+
+
+def mixture(seed: int, rounds: int, workers: int) -> np.ndarray:
+    """Times of which one in ten is 2.0 to 2.2 times the usual one, s [rounds, workers]."""
+    rng = RNG(seed)
+    times = rng.lognormal(0, 0.03, (rounds, workers))
+    return np.where(rng.random(times.shape) < 0.1, times * rng.uniform(2.0, 2.2, times.shape), times)
+
+
+def test_a_whole_round_is_as_it_is():
+    completion, rng = Completion(6), RNG(0)
+    for _ in range(20):
+        times = rng.lognormal(0, 0.5, 6)
+        assert np.array_equal(completion.completed(times, np.ones(6, bool)), np.sort(times))
+
+
+def test_late_workers_are_expected_when_late_ones_came_before():
+    """The mean of those completed is that of the times which were hidden."""
+    seconds = mixture(0, 300, 50)
+    completion = Completion(50, excesses_of(seconds[:200]))
+    completed, hidden = [], []
+    for row in seconds[200:]:
+        finished = row <= 1.2
+        whole = completion.completed(np.minimum(row, 1.2), finished)
+        assert np.array_equal(whole[: finished.sum()], np.sort(row[finished]))
+        assert (np.diff(whole) >= 0).all()
+        completed += whole[finished.sum() :].tolist()
+        hidden += row[~finished].tolist()
+    assert len(hidden) > 300
+    assert np.mean(completed) == pytest.approx(np.mean(hidden), rel=0.05)
+
+
+def test_order_statistics_of_the_missing_are_those_of_their_distribution():
+    """Eight missing of a wide distribution are spread as eight drawn of it, not all at its mean."""
+    rng = RNG(1)
+    seconds = rng.lognormal(0, 0.4, (400, 20))
+    completion, whole = Completion(20, excesses_of(seconds[:300])), []
+    hidden = []
+    for row in seconds[300:]:
+        end = np.sort(row)[11]
+        finished = row <= end
+        whole.append(completion.completed(np.minimum(row, end), finished)[12:])
+        hidden.append(np.sort(row)[12:])
+    assert np.mean(whole, axis=0) == pytest.approx(np.mean(hidden, axis=0), rel=0.25)
+
+
+def test_where_nothing_is_known_the_missing_are_believed_to_arrive_soon():
+    """Half of the workers fail to come for the first time: within a quarter of what was waited, not more."""
+    completion, times = Completion(8), np.ones(8)
+    for _ in range(100):
+        completion.completed(times, np.ones(8, bool))
+    whole = completion.completed(np.where(np.arange(8) < 4, 1.0, 1.3), np.arange(8) < 4)
+    assert (whole[4:] > 1.3).all()
+    assert (whole[4:7] < 1.3 * 1.25).all()
+
+
+def test_who_was_slow_is_expected_to_be_slow_again():
+    completion, times = Completion(4), np.array([1.0, 1.0, 1.0, 3.0])
+    for _ in range(30):
+        completion.completed(times, np.ones(4, bool))
+    assert completion.usual == pytest.approx(times, rel=0.01)
+    whole = completion.completed(np.minimum(times, 1.1), np.arange(4) < 3)
+    assert whole[3] == pytest.approx(3.0, rel=0.1)
+
+
+def test_counts_are_what_is_counted():
+    """By NumPy: of a worker whose usual time stays 1, in steps of 2 % of log time from e^-1 on, old ones forgotten."""
+    excesses = excesses_of(np.ones((50, 3)))
+    assert excesses.shape == (BINS,)
+    assert excesses[50] == pytest.approx(3 * sum(0.99**age for age in range(49)))
+    assert excesses.sum() == excesses[50]
