@@ -23,7 +23,7 @@ def main() -> None:
     result = fred.run(fred.load(SCENARIO, settings), only="all")
     cluster = result.outcome("all").run.cluster
     seconds = result.run_times("all")["seconds"].to_numpy().reshape(-1, cluster.size)
-    trained = best(DeepMarkov(), seconds, cluster.node_of)
+    trained = best(DeepMarkov(alone=True), seconds, cluster.node_of)
     trained.save(saved.SHIPPED)
     print(f"wrote {saved.SHIPPED}, digest {trained.digest[:16]}")
 

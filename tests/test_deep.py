@@ -27,6 +27,7 @@ from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of, of_variant
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
+from fred.prediction.ewma import EWMA
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
 from fred.running.execution import execute
@@ -258,6 +259,12 @@ def well_trained() -> DeepMarkov:
     return DeepMarkov(steps=150).trained(*switching(600, 0))
 
 
+def waiting_for_all(rule: Any) -> Any:
+    """The rule's model, beside one that expects all workers at the same time, which alone is asked."""
+    same = HiddenMarkov(states=1, slowdowns=(1.0,), transition=((1.0,),), medians=(1.0,) * 24, deviations=(0.001,) * 24)
+    return rule._trained.beside(same, 1.0).waiting("count")
+
+
 class TestRule:
     @pytest.mark.slow
     def test_it_learns_when_nodes_are_slow(self, well_trained):
@@ -285,6 +292,37 @@ class TestRule:
         assert 0.5 < closed_loop.run(learnt, switching(60, 1)[0], node_of).summary()["of_oracle"] <= 1.001
         with pytest.raises(ValueError, match="trained for 24 workers, not 23"):
             learnt.start(node_of[:23])
+
+    def test_where_the_cluster_does_what_the_model_has_not_seen_it_is_left(self, trained):
+        """A worker is gone: the model that waits for it loses most, averages of recent times do not, nor does who watches both."""
+        times, node_of = switching(200, 4)
+        times[60:, 5] *= 1000
+        averages, watched, left_alone = (
+            closed_loop.run(rule, times, node_of).summary()["throughput"]
+            for rule in (
+                EWMA(of="node", by="either"),
+                trained.of(waiting_for_all(trained)),
+                trained.of(waiting_for_all(trained)).unwatched(),
+            )
+        )
+        assert left_alone < 0.1 * averages
+        assert watched > 0.9 * averages
+
+    def test_it_can_be_had_alone(self, trained):
+        """Neither a hidden Markov model nor averages beside it: its expectations are those of its network."""
+        times, node_of = switching(60, 5)
+        about = trained._trained.about
+        mixed = trained.of(trained._trained.beside(HiddenMarkov().trained(*switching(100, 0)), 1.0))
+        rule, network = mixed.model_copy(update={"alone": True}), trained.of(trained._trained.alone()).unwatched()
+        one, other = (closed_loop.run(each, times, node_of) for each in (rule, network))
+        assert np.array_equal(one.cutoff, other.cutoff)
+        assert np.array_equal(one.time, other.time)
+        assert about.variant == "shared"
+        assert any("a hidden Markov model alone" in doubt for doubt in mixed.doubts())
+        assert not any("a hidden Markov model alone" in doubt for doubt in rule.doubts())
+
+    def test_the_model_that_comes_with_fred_is_a_network(self):
+        assert saved.load(saved.SHIPPED).about.share == 0
 
     def test_too_few_iterations_are_refused(self):
         with pytest.raises(ValueError, match="at least 8 iterations, not 7"):
@@ -332,7 +370,7 @@ class TestChoosing:
         seen = []
         for rule in (trained.of(trained._trained.waiting("time")), trained.of(trained._trained.waiting("either"))):
             for by in (None, "count"):
-                chooser = rule.model_copy(update={"by": by, "warm_up": 0}).start(node_of)
+                chooser = rule.model_copy(update={"by": by, "warm_up": 0}).unwatched().start(node_of)
                 chooser.observe((rounds[0] * 1e9).astype(np.int64), np.ones(24, bool))
                 choice = chooser.choose(rounds[1])
                 seen.append((isinstance(choice, Deadline), bool(getattr(choice, "workers", None))))
@@ -345,7 +383,7 @@ class TestChoosing:
         deep = dataclasses.replace(
             trained._trained, about=trained._trained.about.model_copy(update={"plainer": None, "share": 0.0})
         )
-        choosers: list[Any] = [trained.of(deep.beside(plainer, share)).start(node_of) for share in (0.0, 0.5, 1.0)]
+        choosers: list[Any] = [trained.of(deep.beside(plainer, share)).unwatched().start(node_of) for share in (0.0, 0.5, 1.0)]
         alone: Any = plainer.start(node_of)
         for row in times:
             for chooser in (*choosers, alone):
@@ -359,7 +397,7 @@ class TestChoosing:
         """On workers of another number it begins without medians."""
         plainer = HiddenMarkov().trained(*switching(300, 0))
         rule = trained.of(trained._trained.beside(plainer, 1.0))
-        chooser: Any = rule.start(np.repeat(np.arange(3), 4))
+        chooser: Any = rule.unwatched().start(np.repeat(np.arange(3), 4))
         for row in np.random.default_rng(0).lognormal(1.5, 0.05, (40, 12)):
             chooser.observe((row * 1e9).astype(np.int64), np.ones(12, bool))
         assert chooser.expected() == pytest.approx(np.exp(1.5), rel=0.2)
@@ -490,7 +528,7 @@ class TestCommand:
     def test_a_scenario_that_names_a_doubtful_model_says_so(self, trained, tmp_path, capsys):
         for name, won in (("doubtful", 1.0), ("proven", 1.2)):
             found = HeldBack(rounds=13, static=7, ratio=won, interval=(won - 0.1, won + 0.1))
-            trained._trained.judged(found).save(tmp_path / f"{name}.npz")
+            trained._trained.alone().judged(found).save(tmp_path / f"{name}.npz")
         runs = {
             name: {"protocol": {"name": "cutoff", "rule": {"name": "dmm", "model": f"{name}.npz"}}}
             for name in ("doubtful", "proven")

@@ -133,7 +133,10 @@ class TestVerdict:
             (noisy(1.2), "A cutoff wins nothing here: `ewma`"),
             ([1.0] * 64, "A cutoff wins nothing here: `ewma`"),
             (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff pays: `ewma`"),
-            (noisy(0.8, rounds=7), "These 7 rounds cannot tell whether a cutoff pays: `ewma`"),
+            (
+                noisy(0.8, rounds=7),
+                "These 7 rounds cannot tell yet whether a cutoff pays, record about 53 more iterations: `ewma`",
+            ),
         ],
     )
     def test_a_claim_is_made_only_where_the_interval_excludes_what_contradicts_it(self, times, said):
@@ -159,7 +162,11 @@ class TestVerdict:
         assert judged(auto=noisy(0.8)).best == "auto"
 
     def test_limits_are_no_rules(self):
-        assert judged(oracle=noisy(0.8)).verdict().startswith("Waiting for all 20 workers: 10 gradients/s; who knew")
+        assert (
+            judged(oracle=noisy(0.8))
+            .verdict()
+            .startswith("Waiting for all 20 workers: 10 gradients/s; the round-by-round oracle: +")
+        )
 
 
 @pytest.mark.parametrize("columns", [80, 140])
@@ -218,7 +225,7 @@ class TestRolling:
         (["--train", "9", "--rules", "hnm"], "no rule `hnm`; expected some of all, static, elfving"),
         (
             ["--train", "9", "--rules", "none"],
-            "dmm-printed, static-either, node-ewma, oracle-throughput, elfving-deadline, elfving-either",
+            "dmm-printed, static-either, node-ewma, dmm-alone, oracle-throughput, elfving-deadline, elfving-either",
         ),
         (["--train", "9", "--rules", "all,"], "no rule ``"),
         (["--train", "9", "--rules", "static:x"], "expected a number of workers after `static:`"),

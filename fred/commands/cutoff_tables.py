@@ -34,7 +34,7 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
         cells = rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"
         table.add_row(Text(name), *cells[:shown])
     console.print(table)
-    for line in (*outcome.trace.said, *notes, outcome.verdict()):
+    for line in (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict()):
         console.print(line, highlight=False, markup=False)
 
 
@@ -48,7 +48,7 @@ def _caption(outcome: comparison.Comparison) -> str:
         after = f"after {outcome.train} to train on first, trained {outcome.trained} times"
     return (
         f"{outcome.counted} rounds of {workers} workers in {outcome.groups} groups ({told}), {after}; "
-        "the oracle knows each round's times; in brackets: 95% intervals, in %"
+        "the round-by-round oracle knows each round's times; in brackets: 95% intervals, in %"
     )
 
 

@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     trace_options.add_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="the model; what is known of it: FILE.json")
     parser.add_argument("--rule", choices=RULES, default="dmm", help="which model (default: dmm)")
+    parser.add_argument("--alone", action="store_true", help="the network alone: mix no hidden Markov model in")
     parser.add_argument("--train", type=int, metavar="N", help="first iterations to train on (default: all)")
     parser.add_argument(
         "--even-if-worse",
@@ -69,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _rule(options: argparse.Namespace) -> DeepMarkov:
     given = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
+    given |= {"alone": True} if options.alone else {}
     try:
         return registry.lookup("cutoff", options.rule).model_validate(given)
     except ValidationError as error:
@@ -108,6 +110,7 @@ def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, sec
         f"trained on {options.train or trace.iterations} iterations of {about.workers} workers, "
         f"{max(about.nodes) + 1} nodes ({nodes}{': ' if names else ''}{names}), in {seconds:.0f} s",
         f"loss per observed time: {about.curve[0]:.3f} in the first 50 steps, {about.curve[-1]:.3f} in the last",
+        f"the model is {about.parts}",
         f"in the last {found.rounds} iterations against always waiting for {found.static}: {found.against_static}",
         f"model: {options.out}, digest {trained.digest[:16]}",
         f"in a scenario: protocol: {{name: cutoff, rule: {{name: {options.rule}, model: {options.out}}}}}",

@@ -34,6 +34,7 @@ _SHORT: dict[str, Callable[[], CutoffRule]] = {
     "static": BestStatic,
     "static-either": lambda: BestStatic(by="either"),
     "node-ewma": lambda: EWMA(of="node"),
+    "dmm-alone": lambda: registry.lookup("cutoff", "dmm")(alone=True),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
 }
 _WAYS: dict[str, By] = {"deadline": "time", "either": "either"}  # what may end a round, by the end of a rule's name
@@ -41,6 +42,7 @@ _PREDICTING = ("elfving", "empirical", "ewma", "node-ewma", "hmm", "dmm")
 _IN_OTHER_WAYS = {f"{name}-{way}": (name, by) for name in _PREDICTING for way, by in _WAYS.items()}
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
+_FEWEST = 60  # rounds of which a verdict is given
 _WORTH_IT = 1.02  # times the throughput of waiting for all
 
 
@@ -56,6 +58,7 @@ class Comparison:
     waiting_for_all: Rounds
     rounds: dict[str, Rounds]  # by rule, what it chose in each counted round
     trained: int = 1  # how many times
+    doubts: tuple[str, ...] = ()  # in words, what is known that speaks against the rules
 
     @cached_property
     def rules(self) -> dict[str, dict[str, float]]:
@@ -97,7 +100,7 @@ class Comparison:
     def verdict(self) -> str:
         """In words, what can be decided of what a cutoff would win over waiting for all workers, and by which rule."""
         every = self.waiting_for_all.summary()
-        bound = f"who knew each round's times in advance: {1 / every['of_oracle'] - 1:+.1%}"
+        bound = f"the round-by-round oracle: {1 / every['of_oracle'] - 1:+.1%}"
         plain = f"waiting for all {self.trace.seconds.shape[1]} workers"
         if self.recommended is None:
             return f"{plain.capitalize()}: {every['throughput']:,.4g} gradients/s; {bound}."
@@ -110,6 +113,9 @@ class Comparison:
 
     def _worth(self, won: Ratio) -> str:
         """What is told of a gain over waiting for all."""
+        if self.counted < _FEWEST:
+            more = f"record about {_FEWEST - self.counted} more iterations"
+            return f"These {self.counted} rounds cannot tell yet whether a cutoff pays, {more}"
         if won.above:
             return f"A cutoff {'pays' if won.value >= _WORTH_IT else 'wins little'} here"
         if won.below or won.low == won.high:
@@ -145,7 +151,13 @@ class Comparison:
             name: summary | {f"against_{other}": _told(by[name]) for other, by in self.against.items()}
             for name, summary in self.rules.items()
         }
-        told = {"groups": self.groups, "best": self.best, "recommended": self.recommended, "verdict": self.verdict()}
+        told = {
+            "doubts": self.doubts,
+            "groups": self.groups,
+            "best": self.best,
+            "recommended": self.recommended,
+            "verdict": self.verdict(),
+        }
         return json.dumps({**about, **settings, **told, "rules": rules}, indent=2)
 
 
@@ -171,8 +183,9 @@ def compare(
     rules = {name: rule_named(name) for name in names} | dict(more)
     node_of = nodes_of(trace, train)
     every = closed_loop.run(AllWorkers(), rest, node_of, warm_up)
-    rounds = tried(rules, seconds, rest, node_of, warm_up, progress)
-    return Comparison(trace, train, warm_up, len(np.unique(node_of)), trace.node_of is None, every, rounds)
+    rounds, doubts = tried(rules, seconds, rest, node_of, warm_up, progress)
+    groups, found = len(np.unique(node_of)), trace.node_of is None
+    return Comparison(trace, train, warm_up, groups, found, every, rounds, doubts=doubts)
 
 
 def nodes_of(trace: Trace, train: int) -> NodeOf:
@@ -187,8 +200,11 @@ def tried(
     node_of: NodeOf,
     warm_up: int,
     progress: Show,
-) -> dict[str, Rounds]:
-    """Every rule trained on some rounds and run in closed loop on others, s [iterations, workers]. FredError if one cannot."""
+) -> tuple[dict[str, Rounds], tuple[str, ...]]:
+    """Every rule trained on some rounds and run in closed loop on others, s [iterations, workers], and doubts about rules.
+
+    Raises FredError if a rule cannot be trained or cannot work there.
+    """
     trained: dict[str, CutoffRule] = {}
     rounds = {}
     for name in sorted(rules, key=lambda name: isinstance(rules[name], Auto)):  # who watches others, when they are trained
@@ -202,7 +218,8 @@ def tried(
             rounds[name] = closed_loop.run(trained[name], rest, node_of, warm_up, partial(progress, name))
         except ValueError as error:
             raise FredError(f"rule `{name}`: {error}") from error
-    return {name: rounds[name] for name in rules}
+    doubts = (f"rule `{name}`: {doubt}" for name, rule in trained.items() for doubt in rule.doubts())
+    return {name: rounds[name] for name in rules}, tuple(doubts)
 
 
 def rule_named(name: str) -> CutoffRule:

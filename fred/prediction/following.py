@@ -50,13 +50,23 @@ class Following(Chooser):
         workers: n.
         excesses: what is known of how late workers are (`Completion`); none: nothing.
         seed: of draws.
+        first: the number of the candidate that has its way until it knows enough; none: who knows enough has it.
     """
 
-    def __init__(self, choosers: Sequence[Chooser], weights: Floats, workers: int, excesses: Floats | None, seed: int):
-        self._choosers, self._workers, self._seed = choosers, workers, seed
+    def __init__(
+        self,
+        choosers: Sequence[Chooser],
+        weights: Floats,
+        workers: int,
+        excesses: Floats | None,
+        seed: int,
+        first: int | None = None,
+    ):
+        self._choosers, self._workers, self._seed, self._first = choosers, workers, seed, first
         self.weights, self.gains = weights / math.fsum(weights), np.zeros(len(choosers))  # of the last round, as reckoned
         self._completion, self._round = Completion(workers, excesses), 0
         self._gradients = self._time = 0.0  # of a recent round
+        self._block = -1  # whose draws are made
         self._seen = np.zeros(workers, np.int64)  # the last round in which each worker was in time, or was waited for
         self._explored = -_BLOCK  # the last round that waited longer to see who is still there
 
@@ -64,6 +74,9 @@ class Following(Chooser):
         """Return what the candidate says that is drawn by the weights, or now and then a longer wait."""
         self._judged = np.array([chooser.ready for chooser in self._choosers])
         self._choices = [chooser.choose(times) for chooser in self._choosers]
+        if self._first is not None and not self._judged[self._first]:
+            self._followed = self._first
+            return self._choices[self._first]
         if self._round:
             longest = self._longest()
             self._choices = [self._bounded(choice, longest) for choice in self._choices]
@@ -78,7 +91,8 @@ class Following(Chooser):
     def _drawn(self) -> int:
         """The number of a candidate that knows enough, drawn by its weight."""
         block, at = divmod(self._round, _BLOCK)
-        if at == 0:
+        if block != self._block:
+            self._block = block
             self._draws = streams.uniforms(self._seed, "auto", 0, start=_BLOCK * block, count=_BLOCK)
         weights = np.cumsum(self.weights * self._judged if self._judged.any() else self.weights)
         return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))

@@ -55,8 +55,9 @@ def rolling(
         node_of, before = nodes_of(trace, origin), min(warm_up, origin)
         rest = trace.seconds[origin - before : origin + block]
         every.append(closed_loop.run(AllWorkers(), rest, node_of, before))
-        for name, rounds in tried(rules, trace.seconds[:origin], rest, node_of, before, progress).items():
+        outcomes, doubts = tried(rules, trace.seconds[:origin], rest, node_of, before, progress)
+        for name, rounds in outcomes.items():
             parts[name].append(rounds)
     joined = {name: Rounds.joined(several) for name, several in parts.items()}
     groups = len(np.unique(node_of))
-    return Comparison(trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins))
+    return Comparison(trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins), doubts)

@@ -1,5 +1,6 @@
 """Which of several trainings is used, and for which objective: what rounds held back say, in closed loop."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -33,8 +34,15 @@ class Candidate(Learner, Protocol):
     def by(self) -> By | None:
         """What ends a round; none: not said."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether no hidden Markov model is mixed in."""
+
     def of(self, trained: Trained) -> CutoffRule:
         """The rule with this model."""
+
+    def unwatched(self) -> "Candidate":
+        """The rule as the model has it."""
 
 
 def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Trained:
@@ -49,9 +57,10 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")
     early, _ = split(seconds)
+    unwatched = rule.unwatched()
 
     def judged(model: Trained) -> Trained:
-        return model.judged(held_back(rule.of(model), seconds, node_of, rule.warm_up))
+        return model.judged(held_back(unwatched.of(model), seconds, node_of, rule.warm_up))
 
     models = []
     for restart in range(rule.restarts):
@@ -61,9 +70,16 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     deep = max(models, key=_ratio)
     if rule.variant != "shared":
         return deep
+    if rule.alone:
+        return _ended(rule, deep, judged)
     plainer = HiddenMarkov().trained(early, node_of)
     mixed = max((deep, *(judged(deep.beside(plainer, share)) for share in SHARES)), key=_ratio)
-    return mixed if rule.by else max((mixed, judged(mixed.waiting("time"))), key=_ratio)
+    return _ended(rule, mixed, judged)
+
+
+def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
+    """The model, or the same with rounds that end by time alone, if the rule does not say and that is better."""
+    return model if rule.by else max((model, judged(model.waiting("time"))), key=_ratio)
 
 
 def _ratio(model: Trained) -> float:

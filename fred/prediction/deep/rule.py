@@ -16,6 +16,8 @@ from fred.errors import FredError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
+from fred.prediction.ewma import EWMA
+from fred.prediction.following import Following
 from fred.prediction.predictive import Predictive, Predictor
 from fred.process import environment
 
@@ -30,7 +32,13 @@ class DeepMarkov(Predictive):
     """A deep Markov model with weights shared among workers, a state for each node, and joint imputation of dropped workers.
 
     One small network sees a worker's own history, its node's summary and the cluster's, so that a model trained on one cluster
-    serves another. Times are in units of twice their mean in the first rounds, in which all workers are waited for.
+    serves another. Times are in units of twice their mean in the first rounds, in which all workers are waited for. Training
+    may mix in a hidden Markov model, or use that one alone, where rounds held back say so: `fred train-cutoff` says which, and
+    a run is warned of a model whose network is not asked. What it expects is watched beside averages of recent times (`ewma`
+    of nodes), and left as long as these do better, as `auto` does it.
+
+    Its states are no longer Markov, since transition and emission see what was observed before, too; and training does not
+    raise a lower bound of the likelihood (ELBO) alone, but predictions of every round as well (docs/errata.md, item 2).
     """
 
     variant: ClassVar[saved.Variant] = "shared"
@@ -50,6 +58,7 @@ class DeepMarkov(Predictive):
     digest: str | None = Field(None, description="of the model; found on loading, and compared if it is given")
     particles: Count = Field(100, description="samples of the next round")
     warm_up: Whole = Field(20, description="first rounds, in which all are waited for; 0: times are as in the trace")
+    alone: bool = Field(False, description="the network alone: no hidden Markov model is mixed in, and nobody watches it")
     restarts: int = Field(2, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(2000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(0.01, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
@@ -58,6 +67,7 @@ class DeepMarkov(Predictive):
     )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
+    _watched: bool = PrivateAttr(True)
     _unread: bool = PrivateAttr(False)  # in a result, which needs neither a model's file nor the FRED that it came with
 
     @model_validator(mode="after")
@@ -83,6 +93,7 @@ class DeepMarkov(Predictive):
 
     def start(self, node_of: NodeOf) -> Chooser:
         trained = self._trained or self._of_file()
+        trained = trained.alone() if self.alone else trained
         about = trained.about
         if about.variant != "shared" and about.workers != len(node_of):
             raise ValueError(f"the model was trained for {about.workers} workers, not {len(node_of)}")
@@ -96,7 +107,10 @@ class DeepMarkov(Predictive):
         objective = self.objective or about.objective
         plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
         decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
-        return _Believing(decided, trained, node_of, plainer)
+        believing = _Believing(decided, trained, node_of, plainer)
+        if self.alone or not self._watched or self.variant != "shared":  # the others are as published
+            return believing
+        return _watched(believing, node_of, self.seed)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -114,16 +128,23 @@ class DeepMarkov(Predictive):
 
     def doubts(self) -> tuple[str, ...]:
         try:
-            held_back = (self._trained or self.model_copy()._of_file()).about.held_back
+            about = (self._trained or self.model_copy()._of_file()).about
         except (FredError, ValueError):  # the model of a result that is looked at is gone
             return ()
-        if held_back is None or held_back.doubt is None:
-            return ()
-        return (f"{self._named}: {held_back.doubt}",)
+        doubts = [about.held_back.doubt] if about.held_back and about.held_back.doubt else []
+        if about.share == 1 and not self.alone:
+            doubts.append(f"it is {about.parts}")
+        return tuple(f"{self._named}: {doubt}" for doubt in doubts)
 
     def of(self, trained: saved.Trained) -> Self:
         """The rule with this model."""
         return self.model_copy()._with(trained)
+
+    def unwatched(self) -> Self:
+        """Return the rule as the model has it, whatever averages of recent times would do."""
+        copy = self.model_copy()
+        copy._watched = False
+        return copy
 
     def _with(self, trained: saved.Trained) -> Self:
         self._trained = trained
@@ -158,6 +179,12 @@ class PrintedDeepMarkov(PlainDeepMarkov):
     """
 
     variant: ClassVar[saved.Variant] = "printed"
+
+
+def _watched(believing: Predictor, node_of: NodeOf, seed: int) -> Chooser:
+    """The model at work, followed as long as averages of recent times do no better."""
+    averages = EWMA(of="node", by="either").start(node_of)
+    return Following((believing, averages), np.array([0.99, 0.01]), len(node_of), None, seed, first=0)
 
 
 class _Believing(Predictor):

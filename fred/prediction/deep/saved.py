@@ -53,6 +53,14 @@ class AboutModel(BaseModel):
     held_back: HeldBack | None = None  # what it came to in the last quarter of the trace; none: nobody has looked
     digest: str = ""  # of the parameters and of what decides how they are used
 
+    @property
+    def parts(self) -> str:
+        """In words, what the model is made of."""
+        if self.share == 1:
+            return "a hidden Markov model alone: its network is not asked, as in rounds held back it won nothing beside that"
+        network = "its network alone" if self.share == 0 else "its network and a hidden Markov model, half and half"
+        return network if self.variant == "shared" else "the network"
+
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if len(self.nodes) != self.workers or max(self.nodes) >= self.workers:
