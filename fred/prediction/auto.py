@@ -16,12 +16,13 @@ since that sequence has a share of at least N^-(S+1) M^-S (1 - 1/M)^(T-S-1) of a
 round; who follows one drawn by the weights gains the weighted mean on average. It holds for all rounds whatsoever. Unequal
 first weights w replace the first ln N by -ln w.
 
-What it assumes: that gains are reckoned rightly. They are exact of whoever would not have waited longer than was waited. Of the
-others they are right on average if workers are as late as they were in the last hundred rounds, beyond what was seen if they
-arrive soon. Who was not in time for 30 rounds is waited for once, until all of these could just pay; so who comes back is
-noticed, and it costs at most a hundredth of the time of any hundred rounds. A candidate is compared by what it would have done
-in the rounds as they were played, not by what it would have come to alone. No round waits longer than twice what a round of
-usual times should take, whatever the candidates say.
+The bound assumes that gains are right. They are exact for a candidate that would have waited no longer than the round lasted.
+For the others they are right on average if workers are as late as they were in the last hundred rounds; a lateness that was
+never seen is taken to be small. Workers that were dropped in 30 rounds in a row are waited for once, as long as all of them
+together could pay. So the rule notices workers that recover; this costs at most one per cent of the time of any hundred rounds.
+The bound compares with what a candidate would have done in these rounds, not with what it would have done alone.
+
+No round lasts longer than twice the best time for a round of usual times, whichever candidate is followed.
 """
 
 import math
@@ -182,7 +183,7 @@ class Auto(CutoffRule):
 
 
 def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRule, Rounds | None]:
-    """A candidate trained on the first three quarters, or by itself so, and what it came to in the last, if it can be."""
+    """Train a candidate on the first three quarters, and run it on the last one; None if that cannot be done."""
     try:
         trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of)
         return trained, validation.run(trained, seconds, node_of)

@@ -1,4 +1,4 @@
-"""What the workers that a round dropped would have taken, by their usual times and by how late workers turn out to be."""
+"""Estimate the times of dropped workers, from their usual times and from how late all workers were before."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,12 @@ _JUMP, _LEAST_JUMP = 2.5, 0.1  # mean deviations, and log time, beyond which a u
 
 
 class Completion:
-    """Completes rounds one after the other: those dropped get the times that are expected of them.
+    """Completes rounds one after the other: dropped workers get the times that are expected of them.
 
-    A worker has a usual log time, which follows its own times as in `EWMA`. How far times exceed the usual ones is counted for
-    all workers together, in steps of 2 %; from these counts, in which a dropped worker is one that lasted longer than the
-    round, comes the distribution of what is still missing [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing has
-    been seen, those missing are believed to arrive soon: so it is found out whether they do.
+    A worker's usual log time follows its own times, as in `EWMA`. How far times exceed the usual ones is counted for all workers
+    together, in steps of 2 %. A dropped worker counts as one that took longer than the round. These counts give the distribution
+    of the missing times [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing was seen, missing workers are expected
+    soon; a rule that waits for them then finds out whether they come.
 
     Of four workers that always took 1 s, the last one is dropped at 1.1 s:
 

@@ -1,4 +1,4 @@
-"""The rule that chooses among rules at work: what a round shows of each, and what it makes of that (`auto.py` says why)."""
+"""The rule that chooses among rules at work: what each candidate gained in a round, and the weights that follow (`auto.py`)."""
 
 import math
 from collections.abc import Sequence
@@ -48,9 +48,9 @@ class Following(Chooser):
         choosers: the candidates.
         weights: at first [candidates].
         workers: n.
-        excesses: what is known of how late workers are (`Completion`); none: nothing.
+        excesses: counts of how late workers were in training (`Completion`), or None.
         seed: of draws.
-        first: the number of the candidate that has its way until it knows enough; none: who knows enough has it.
+        first: the number of a candidate that is followed until it is ready, or None.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Following(Chooser):
             chooser.hear(statistic)
 
     def _drawn(self) -> int:
-        """The number of a candidate that knows enough, drawn by its weight."""
+        """Draw the number of a candidate that is ready, by its weight."""
         block, at = divmod(self._round, _BLOCK)
         if block != self._block:
             self._block = block
@@ -98,17 +98,17 @@ class Following(Chooser):
         return int(np.searchsorted(weights, float(self._draws[at]) * weights[-1], side="right"))
 
     def _longest(self) -> int:
-        """Twice what a round of usual times should take, ns."""
+        """Return twice the best time for a round of usual times, ns."""
         usual = np.sort(self._completion.usual)
         return int(_LONGEST * usual[int(np.argmax(np.arange(1, self._workers + 1) / usual))] * NANOSECONDS)
 
     def _bounded(self, choice: Choice, longest: int) -> Deadline:
-        """The choice, but no longer than so many ns."""
+        """Return the choice, with a deadline of at most `longest` ns."""
         number, ns = (choice.workers or self._workers, choice.ns) if isinstance(choice, Deadline) else (choice, longest)
         return Deadline(min(ns, longest), number)
 
     def _further(self) -> Deadline | None:
-        """A wait for those not seen for long, as long as it could pay, if it is due: that costs 1 % of the time at most."""
+        """Return a longer deadline for workers not seen for long, if one is due; it costs 1 % of the time at most."""
         unseen = self._round - self._seen >= _UNSEEN
         number = int(unseen.sum())
         pays = min(number / max(self._workers - number, 1), 1.0)  # by this share of a round all of them are worth waiting for
