@@ -19,10 +19,10 @@ _JUMP, _LEAST_JUMP = 2.5, 0.1  # mean deviations, and log time, beyond which a u
 class Completion:
     """Completes rounds one after the other: dropped workers get the times that are expected of them.
 
-    A worker's usual log time follows its own times, as in `EWMA`. How far times exceed the usual ones is counted for all workers
-    together, in steps of 2 %. A dropped worker counts as one that took longer than the round. These counts give the distribution
-    of the missing times [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing was seen, missing workers are expected
-    soon; a rule that waits for them then finds out whether they come.
+    A worker's usual log time follows its own times, as in `EWMA`. How far times exceed the usual ones is counted for all
+    workers together, in steps of 2 %. A dropped worker counts as one that took longer than the round. These counts give the
+    distribution of the missing times [Kaplan & Meier 1958]. Old counts are forgotten. Where nothing was seen, missing workers
+    are expected soon; a rule that waits for them then finds out whether they come.
 
     Of four workers that always took 1 s, the last one is dropped at 1.1 s:
 
