@@ -135,7 +135,7 @@ class TestVerdict:
             (noisy(0.95, by=0.9), "These 64 rounds cannot tell whether a cutoff pays: `ewma`"),
             (
                 noisy(0.8, rounds=7),
-                "These 7 rounds cannot tell yet whether a cutoff pays, record about 53 more iterations: `ewma`",
+                "These 7 rounds cannot tell yet whether a cutoff pays, 60 that count are needed: `ewma`",
             ),
         ],
     )

@@ -22,7 +22,8 @@ never seen is taken to be small. Workers that were dropped in 30 rounds in a row
 together could pay. So the rule notices workers that recover; this costs at most one per cent of the time of any hundred rounds.
 The bound compares with what a candidate would have done in these rounds, not with what it would have done alone.
 
-No round lasts longer than twice the best time for a round of usual times, whichever candidate is followed.
+After the first round none lasts longer than twice the best time for a round of usual times, whichever candidate is followed;
+but every round waits for its first worker.
 """
 
 import math
@@ -119,12 +120,17 @@ class Auto(CutoffRule):
         """Where one of the candidates does."""
         return any(rule.needs_values for rule in self.candidates)
 
+    def doubts(self) -> tuple[str, ...]:
+        """Those of the candidates that have a weight."""
+        weights = self.weights or (1.0,) * len(self.candidates)
+        return tuple(doubt for rule, weight in zip(self.candidates, weights, strict=True) if weight for doubt in rule.doubts())
+
     def start(self, node_of: NodeOf) -> Chooser:
         choosers, begin, refused = [], [], None
         for rule, weight in zip(self.candidates, self.weights or (1.0,) * len(self.candidates), strict=True):
             try:
                 if weight:
-                    choosers.append(rule.start(node_of))
+                    choosers.append(rule.unwatched().start(node_of))
                     begin.append(weight)
             except ValueError as error:
                 if self.weights:
@@ -132,7 +138,9 @@ class Auto(CutoffRule):
                 refused = error  # it must be trained first
         if not choosers:
             raise refused or ValueError("no candidates")
-        return Following(choosers, np.array(begin), len(node_of), np.array(self.excesses) if self.excesses else None, self.seed)
+        return Following(
+            choosers, np.array(begin), len(node_of), np.array(self.excesses) if self.excesses else None, (self.seed, "auto")
+        )
 
     def watching(self, *rules: CutoffRule) -> Self:
         """Return the rule with these candidates as well, as yet unjudged."""
@@ -186,7 +194,7 @@ def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRu
     """Train a candidate on the first three quarters, and run it on the last one; None if that cannot be done."""
     try:
         trained = rule.trained(seconds if rule.holds_back else validation.split(seconds)[0], node_of)
-        return trained, validation.run(trained, seconds, node_of)
+        return trained, validation.run(trained.unwatched(), seconds, node_of)
     except ValueError:
         return rule, None
 

@@ -114,8 +114,7 @@ class Comparison:
     def _worth(self, won: Ratio) -> str:
         """What is told of a gain over waiting for all."""
         if self.counted < _FEWEST:
-            more = f"record about {_FEWEST - self.counted} more iterations"
-            return f"These {self.counted} rounds cannot tell yet whether a cutoff pays, {more}"
+            return f"These {self.counted} rounds cannot tell yet whether a cutoff pays, {_FEWEST} that count are needed"
         if won.above:
             return f"A cutoff {'pays' if won.value >= _WORTH_IT else 'wins little'} here"
         if won.below or won.low == won.high:

@@ -87,7 +87,7 @@ class Completion:
         still[:, -1] = 0.0  # nothing is known beyond
         arrived = np.add.reduce(1 - still, axis=0)
         arriving = np.ascontiguousarray(-np.diff(still, axis=1).T) * ((grid[1:] + grid[:-1]) / 2)[:, None]
-        return between_ranks(arrived, exp(grid), len(usual)), np.add.reduce(arriving, axis=0)
+        return between_ranks(arrived, exp(grid), len(usual)), np.cumsum(arriving, axis=0)[-1]
 
     def _survival(self) -> Floats:
         """Share of times that exceed the usual one by more than each edge [bins + 1]."""

@@ -158,6 +158,10 @@ class CutoffRule(Component):
         """
         return self
 
+    def unwatched(self) -> Self:
+        """Return the rule as others watch it: without what it may itself have beside it; by default it has nothing."""
+        return self
+
     @property
     def needs_values(self) -> bool:
         """Whether it depends on what gradients say, not on times alone: then its chooser is told (`hear`)."""

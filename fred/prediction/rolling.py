@@ -50,14 +50,18 @@ def rolling(
     rules = {name: rule_named(name) for name in names} | dict(more)
     every: list[Rounds] = []
     parts: dict[str, list[Rounds]] = {name: [] for name in rules}
+    doubts: dict[str, None] = {}
     origins = range(first, trace.iterations, block)
     for origin in origins:
         node_of, before = nodes_of(trace, origin), min(warm_up, origin)
         rest = trace.seconds[origin - before : origin + block]
         every.append(closed_loop.run(AllWorkers(), rest, node_of, before))
-        outcomes, doubts = tried(rules, trace.seconds[:origin], rest, node_of, before, progress)
+        outcomes, doubted = tried(rules, trace.seconds[:origin], rest, node_of, before, progress)
+        doubts |= dict.fromkeys(doubted)
         for name, rounds in outcomes.items():
             parts[name].append(rounds)
     joined = {name: Rounds.joined(several) for name, several in parts.items()}
     groups = len(np.unique(node_of))
-    return Comparison(trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins), doubts)
+    return Comparison(
+        trace, first, warm_up, groups, trace.node_of is None, Rounds.joined(every), joined, len(origins), tuple(doubts)
+    )

@@ -55,7 +55,7 @@ def measure() -> None:
 
 
 def _trained(name: str, rule: CutoffRule, training: Recorded) -> CutoffRule:
-    trained = DeepMarkov(objective="round", by="count", model=MODEL) if name == "dmm" else rule.trained(*training)
+    trained = DeepMarkov(objective="round", by="count", model=MODEL).unwatched() if name == "dmm" else rule.trained(*training)
     say(f"cutoff: trained {name}")
     return trained
 

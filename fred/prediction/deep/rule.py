@@ -24,7 +24,7 @@ from fred.process import environment
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter, Known
 
-_KNOWN = 100  # rounds that the trace's pace counts for, where the long run is maximised
+_KNOWN = 25  # rounds that the trace's pace counts for, where the long run is maximised
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
@@ -110,7 +110,7 @@ class DeepMarkov(Predictive):
         believing = _Believing(decided, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
             return believing
-        return _watched(believing, node_of, self.seed)
+        return _watched(decided, believing, node_of)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -131,8 +131,10 @@ class DeepMarkov(Predictive):
             about = (self._trained or self.model_copy()._of_file()).about
         except (FredError, ValueError):  # the model of a result that is looked at is gone
             return ()
+        if self.alone and about.share:
+            return (f"{self._named}: its network alone did worse in rounds held back than {about.parts}",)
         doubts = [about.held_back.doubt] if about.held_back and about.held_back.doubt else []
-        if about.share == 1 and not self.alone:
+        if about.share == 1:
             doubts.append(f"it is {about.parts}")
         return tuple(f"{self._named}: {doubt}" for doubt in doubts)
 
@@ -141,7 +143,7 @@ class DeepMarkov(Predictive):
         return self.model_copy()._with(trained)
 
     def unwatched(self) -> Self:
-        """Return the rule as the model has it, whatever averages of recent times would do."""
+        """Return the rule as the model has it, without the averages beside it."""
         copy = self.model_copy()
         copy._watched = False
         return copy
@@ -181,10 +183,11 @@ class PrintedDeepMarkov(PlainDeepMarkov):
     variant: ClassVar[saved.Variant] = "printed"
 
 
-def _watched(believing: Predictor, node_of: NodeOf, seed: int) -> Chooser:
-    """The model at work, followed as long as averages of recent times do no better."""
-    averages = EWMA(of="node", by="either").start(node_of)
-    return Following((believing, averages), np.array([0.99, 0.01]), len(node_of), None, seed, first=0)
+def _watched(rule: DeepMarkov, believing: Predictor, node_of: NodeOf) -> Chooser:
+    """Follow the model at work as long as averages of recent times do no better."""
+    assert rule.objective is not None
+    averages = EWMA(of="node", by="either", objective=rule.objective, at_least=rule.at_least).start(node_of)
+    return Following((believing, averages), np.array([0.99, 0.01]), len(node_of), None, (rule.seed, "watched"), first=0)
 
 
 class _Believing(Predictor):

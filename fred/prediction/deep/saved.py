@@ -58,7 +58,11 @@ class AboutModel(BaseModel):
         """In words, what the model is made of."""
         if self.share == 1:
             return "a hidden Markov model alone: its network is not asked, as in rounds held back it won nothing beside that"
-        network = "its network alone" if self.share == 0 else "its network and a hidden Markov model, half and half"
+        network = (
+            "its network alone"
+            if self.share == 0
+            else f"its network and a hidden Markov model, which counts for {self.share:.0%}"
+        )
         return network if self.variant == "shared" else "the network"
 
     @model_validator(mode="after")
