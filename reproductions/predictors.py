@@ -276,8 +276,9 @@ and do not count. Numbers are gradients per second, sum c / sum x_(c), relative 
 maximises c / x_(c); one that maximises the long run, c - rho x_(c), is `oracle-throughput`.
 
 What is measured here came before rules learnt to forget their pace in 50 rounds instead of 200, before a deadline became
-at most 1.8 times as late as what is expected, before `auto` judged its candidates by completed rounds, and before `dmm` was watched; what the first three of these changes
-make of rules, of `auto` on the four clusters below, and of the recorded traces, is in [changes.md](changes.md).
+at most 1.8 times as late as what is expected, before `auto` judged its candidates by completed rounds, and before `dmm`
+was watched. What the first three of these changes make of rules, of `auto` on the four clusters below, and of the recorded
+traces, is in [changes.md](changes.md).
 
 ## Synthetic clusters
 
