@@ -69,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rule(options: argparse.Namespace) -> DeepMarkov:
-    given = {name: getattr(options, name) for name in _TRAINING if getattr(options, name) is not None}
-    given |= {"alone": True} if options.alone else {}
+    given = {name: getattr(options, name) for name in (*_TRAINING, "alone") if getattr(options, name) is not None}
     try:
         return registry.lookup("cutoff", options.rule).model_validate(given)
     except ValidationError as error:

@@ -27,10 +27,10 @@ but every round waits for its first worker.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fred.cluster.contention import NodeOf
@@ -48,11 +48,11 @@ from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.following import RATE, Following, shared
 from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.lognormal import Floats
 
 _RECENT = 300  # rounds of training that tell how late workers are
 _COUNTED = 100  # rounds held back that count, at most
 
-Floats = NDArray[np.float64]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -117,17 +117,16 @@ class Auto(CutoffRule):
 
     @property
     def needs_values(self) -> bool:
-        """Where one of the candidates does."""
+        """Whether one of the candidates does."""
         return any(rule.needs_values for rule in self.candidates)
 
     def doubts(self) -> tuple[str, ...]:
-        """Those of the candidates that have a weight."""
-        weights = self.weights or (1.0,) * len(self.candidates)
-        return tuple(doubt for rule, weight in zip(self.candidates, weights, strict=True) if weight for doubt in rule.doubts())
+        """Return the doubts about candidates that have a weight."""
+        return tuple(doubt for rule, weight in self._weighed() if weight for doubt in rule.doubts())
 
     def start(self, node_of: NodeOf) -> Chooser:
         choosers, begin, refused = [], [], None
-        for rule, weight in zip(self.candidates, self.weights or (1.0,) * len(self.candidates), strict=True):
+        for rule, weight in self._weighed():
             try:
                 if weight:
                     choosers.append(rule.unwatched().start(node_of))
@@ -141,6 +140,10 @@ class Auto(CutoffRule):
         return Following(
             choosers, np.array(begin), len(node_of), np.array(self.excesses) if self.excesses else None, (self.seed, "auto")
         )
+
+    def _weighed(self) -> Iterator[tuple[CutoffRule, float]]:
+        """Pair the candidates with their first weights."""
+        return zip(self.candidates, self.weights or (1.0,) * len(self.candidates), strict=True)
 
     def watching(self, *rules: CutoffRule) -> Self:
         """Return the rule with these candidates as well, as yet unjudged."""
@@ -174,7 +177,7 @@ class Auto(CutoffRule):
         )
 
     def _judged(self, held_back: dict[int, Rounds], workers: int) -> dict[str, tuple[float, ...]]:
-        """What the candidates came to in rounds held back, and the weights that follow."""
+        """Compare the candidates in rounds held back; return their throughputs and first weights."""
         rates = {number: rounds.summary()["throughput"] for number, rounds in held_back.items()}
         best = max(rates.values())
         means = [_mean_gain(rounds, best, workers) for rounds in held_back.values()]
@@ -186,7 +189,7 @@ class Auto(CutoffRule):
         }
 
     def _each(self, values: dict[int, float]) -> tuple[float, ...]:
-        """For every candidate its value, or 0."""
+        """Return each candidate's value, 0 where it has none."""
         return tuple(values.get(number, 0.0) for number in range(len(self.candidates)))
 
 
@@ -200,6 +203,6 @@ def _tried(rule: CutoffRule, seconds: Floats, node_of: NodeOf) -> tuple[CutoffRu
 
 
 def _mean_gain(rounds: Rounds, pace: float, workers: int) -> float:
-    """The mean of c - rho x_(c) per worker over the rounds; `pace`: rho, gradients per s."""
+    """Return the mean of c - rho x_(c) per worker over the rounds; `pace`: rho, gradients per s."""
     gains = (rounds.cutoff - pace * rounds.time / NANOSECONDS) / workers
     return math.fsum(gains) / len(gains)

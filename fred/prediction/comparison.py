@@ -200,7 +200,7 @@ def tried(
     warm_up: int,
     progress: Show,
 ) -> tuple[dict[str, Rounds], tuple[str, ...]]:
-    """Every rule trained on some rounds and run in closed loop on others, s [iterations, workers], and doubts about rules.
+    """Train every rule on some rounds and run it in closed loop on others, s [iterations, workers]; return doubts as well.
 
     Raises FredError if a rule cannot be trained or cannot work there.
     """

@@ -70,10 +70,8 @@ class Following(Chooser):
         self._expected, self._slack = 0.0, 1.0  # end of the followed choice by usual times, ns; ends relative to that
         self._block = -1  # whose draws are made
         self._seen = np.zeros(workers, np.int64)  # the last round in which each worker was in time, or was waited for
-        self._explored, self._cost = (
-            -_BLOCK,
-            0.0,
-        )  # the last round that waited longer to see who is still there, and for what share
+        self._explored = -_BLOCK  # the last round that waited longer to see who is still there
+        self._cost = 0.0  # of that wait, as a share of a round
 
     @property
     def ready(self) -> bool:

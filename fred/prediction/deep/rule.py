@@ -110,7 +110,7 @@ class DeepMarkov(Predictive):
         believing = _Believing(decided, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
             return believing
-        return _watched(decided, believing, node_of)
+        return _beside_averages(decided, believing, node_of)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -183,7 +183,7 @@ class PrintedDeepMarkov(PlainDeepMarkov):
     variant: ClassVar[saved.Variant] = "printed"
 
 
-def _watched(rule: DeepMarkov, believing: Predictor, node_of: NodeOf) -> Chooser:
+def _beside_averages(rule: DeepMarkov, believing: Predictor, node_of: NodeOf) -> Chooser:
     """Follow the model at work as long as averages of recent times do no better."""
     assert rule.objective is not None
     averages = EWMA(of="node", by="either", objective=rule.objective, at_least=rule.at_least).start(node_of)

@@ -55,15 +55,14 @@ class AboutModel(BaseModel):
 
     @property
     def parts(self) -> str:
-        """In words, what the model is made of."""
+        """Say what the model is made of."""
+        if self.variant != "shared":
+            return "the network"
+        if self.share == 0:
+            return "its network alone"
         if self.share == 1:
             return "a hidden Markov model alone: its network is not asked, as in rounds held back it won nothing beside that"
-        network = (
-            "its network alone"
-            if self.share == 0
-            else f"its network and a hidden Markov model, which counts for {self.share:.0%}"
-        )
-        return network if self.variant == "shared" else "the network"
+        return f"its network and a hidden Markov model, which counts for {self.share:.0%}"
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
