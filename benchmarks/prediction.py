@@ -16,7 +16,7 @@ from fred.prediction.deep.rule import DeepMarkov
 from fred.protocols.cutoff import Cutoff
 
 SIZES = {158: ((40, 40, 40, 38), 5, 90), 2175: ((68,) * 31 + (67,), 25, None)}  # nodes, limits: ms to decide, s to train
-CHEAP = ("elfving", "empirical", "ewma", "hmm", "mad-deadline", "hmm-either")
+CHEAP = ("elfving", "empirical", "ewma", "hmm", "mad-deadline")
 AUTO = {158: 8, 2175: 50}  # ms to decide
 
 

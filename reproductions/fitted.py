@@ -159,7 +159,7 @@ def _gains(fitted: Fitted) -> list[dict[str, float]]:
     cluster, rounds = Cluster.model_validate(fitted.block.options), _ROUNDS * fitted.trace.iterations
     ordered = np.sort(np.concatenate([behaviour.simulated(cluster, rounds, seed) for seed in _RUNS]), axis=1).mean(0)
     numbers = sorted({1, 2, max(1, cluster.size // 4)} & set(range(1, len(fitted.behaviour.gains) + 1)))
-    rules = {"all": "all", "backup": {"name": "static", "workers": cluster.size - 1}}
+    rules = {"all": "all", "backup": {"name": "count", "workers": cluster.size - 1}}
     runs = {name: {"protocol": {"name": "cutoff", "rule": rule}} for name, rule in rules.items()}
     algorithm, stop = {"name": "cutoff-sgd", "learning_rate": 0.1}, {"updates": rounds}
     scenario = {"cluster": fitted.block.options, "algorithm": algorithm, "stop": stop, "seeds": _RUNS, "runs": runs}

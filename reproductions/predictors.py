@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fred.cluster.contention import NodeOf
 from fred.errors import FredError
-from fred.prediction import closed_loop
+from fred.prediction import closed_loop, comparison
 from fred.prediction.auto import Auto
 from fred.prediction.comparison import Comparison, rule_named
 from fred.prediction.contract import CutoffRule
@@ -29,19 +29,13 @@ from fred.prediction.rolling import rolling
 from fred.traces.reading import read
 from reproductions.common import RESULTS, ROOT, say, table
 
-RULES = (
-    *("all", "static", "static-deadline", "static-either", "mad-deadline", "quantile-deadline"),
-    *("elfving", "elfving-either", "empirical", "empirical-either", "ewma", "ewma-either", "node-ewma", "node-ewma-either"),
-    *("hmm", "hmm-deadline", "hmm-either", "dmm", "auto"),
-)
+CHEAP = tuple(name for name in comparison.RULES if name not in ("auto", "oracle-throughput"))
 LIMITS = ("oracle", "oracle-throughput")
-RECORDED_RULES = (*(rule for rule in RULES if rule != "dmm"), "oracle-throughput")  # too few iterations for a deep model
+RECORDED_RULES = (*CHEAP, "auto", "oracle-throughput")  # too few iterations for a deep model
 _EVEN = 0.003  # less is no difference
 _BELOW = 0.002  # of the oracle: who is so much worse than the best static cutoff is worse
 KINDS = {158: ("paper", "bursty", "rotate", "iid"), 2175: ("paper", "bursty", "rotate")}
-FRESH = {158: tuple(range(40, 50)), 2175: tuple(range(40, 50))}  # seeds that nothing was developed or chosen on
-BURNT = {158: (0, 1, 2), 2175: (0,)}  # seeds that rules were developed on
-AGAIN, TRAININGS = ("rotate", 158, 20), 10  # the trace that a deep model is trained on so many times
+SEEDS = {158: (50, 51, 52, 53, 54), 2175: (50,)}  # on which nothing was developed or chosen
 TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
     "ec2-10-workers": {"mend": "fill"},
     "ec2-15-workers": {},
@@ -50,7 +44,6 @@ TRACES: dict[str, dict[str, Any]] = {  # trace -> how it is read
 }
 ORIGINS = 4  # at which rules are trained, the first in the middle of a trace
 SYNTHETIC, RECORDED = RESULTS / "predictors.csv", RESULTS / "predictors-traces.csv"
-REPEATED = RESULTS / "predictors-trainings.csv"
 MODELS = ROOT / "results" / "predictors"  # trained ones, for who is interrupted
 
 
@@ -79,17 +72,13 @@ def timing() -> None:
 
 
 def training() -> None:
-    """Two hours: train and run every rule on every cluster, two at a time."""
+    """An hour: train and run every rule on every cluster, two at a time."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    cases = [
-        Case(kind, n, seed) for n, kinds in KINDS.items() for seeds in (FRESH, BURNT) for seed in seeds[n] for kind in kinds
-    ]
+    cases = [Case(kind, n, seed) for n, kinds in KINDS.items() for seed in SEEDS[n] for kind in kinds]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         recorded = [row for of_trace in pool.map(tried_on_trace, TRACES) for row in of_trace]
         pd.DataFrame(recorded).to_csv(RECORDED, index=False, float_format="%.5g")
-        repeated = list(pool.map(_repeated, range(TRAININGS)))
-        pd.DataFrame(repeated).to_csv(REPEATED, index=False, float_format="%.5g")
         for case, done in zip(cases, pool.map(_synthetic, cases), strict=True):
             rows += done
             pd.DataFrame(rows).to_csv(SYNTHETIC, index=False, float_format="%.5g")
@@ -99,7 +88,9 @@ def training() -> None:
 def _synthetic(case: Case) -> list[dict[str, Any]]:
     train, test, node_of = case.load()
     deep = _deep(case, train, node_of)
-    rules = {name: rule_named(name) for name in (*RULES, *LIMITS)} | {"dmm": deep, "auto": Auto().watching(deep)}
+    rules: dict[str, CutoffRule] = {name: rule_named(name) for name in CHEAP}
+    rules |= {"dmm": deep, "dmm-alone": deep.model_copy(update={"alone": True}), "auto": Auto().watching(deep)}
+    rules |= {name: rule_named(name) for name in LIMITS}
     return [{**vars(case), "rule": name, **_row(rule, train, test, node_of)} for name, rule in rules.items()]
 
 
@@ -111,19 +102,12 @@ def _row(rule: CutoffRule, train: NDArray[np.float64], test: NDArray[np.float64]
     return {**closed_loop.run(rule, test, node_of).summary(), "training": seconds}
 
 
-def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf, seed: int = 0) -> DeepMarkov:
-    """A deep model of the case, which is trained only if it has not been."""
-    file = MODELS / f"{case.kind}-{case.workers}-{case.seed}-{seed}.npz"
+def _deep(case: Case, train: NDArray[np.float64], node_of: NodeOf) -> DeepMarkov:
+    """Return a deep model of the case, which is trained only if it has not been."""
+    file = MODELS / f"{case.kind}-{case.workers}-{case.seed}.npz"
     if not file.exists():
-        best(DeepMarkov(seed=seed), train, node_of).save(file)
+        best(DeepMarkov(), train, node_of).save(file)
     return DeepMarkov(model=file)
-
-
-def _repeated(seed: int) -> dict[str, Any]:
-    """What the deep model came to when it was trained with this seed."""
-    case = Case(*AGAIN)
-    train, test, node_of = case.load()
-    return {"seed": seed, **closed_loop.run(_deep(case, train, node_of, seed), test, node_of).summary()}
 
 
 def tried_on_trace(name: str, rules: Sequence[str] = RECORDED_RULES) -> list[dict[str, Any]]:
@@ -151,14 +135,11 @@ def report() -> str:
         worst=_side_by_side(synthetic, _worst),
         judgement=_judgement(synthetic),
         deep=_deep_models(),
-        trainings=_trainings(pd.read_csv(REPEATED)),
-        number=len(pd.read_csv(REPEATED)),
         below=_BELOW,
-        fresh="; ".join(f"{n:,} workers: {', '.join(map(str, seeds))}" for n, seeds in FRESH.items()),
-        burnt="; ".join(f"{n:,} workers: {', '.join(map(str, seeds))}" for n, seeds in BURNT.items()),
+        seeds="; ".join(f"{n:,} workers: {', '.join(map(str, seeds))}" for n, seeds in SEEDS.items()),
         cost=_cost(synthetic),
         recorded=trace_table(recorded, lambda row: _number(row["of_oracle"])),
-        against_static=trace_table(recorded, lambda row: _relative(row, "static")),
+        against_count=trace_table(recorded, lambda row: _relative(row, "count")),
         against_best=trace_table(recorded, lambda row: _relative(row, "best")),
         against_all=trace_table(recorded, lambda row: _relative(row, "all")),
         undecided=_undecided(recorded),
@@ -178,27 +159,24 @@ def _side_by_side(rows: pd.DataFrame, value: Callable[[pd.DataFrame, str], str])
 
 
 def _mean(part: pd.DataFrame, rule: str) -> str:
-    """Of the seeds that nothing was chosen on, and in brackets of the others."""
-    own = part[part["rule"] == rule]
-    fresh = own["seed"].isin(FRESH[158])
-    return f"{_number(own[fresh]['of_oracle'].mean())} ({_number(own[~fresh]['of_oracle'].mean())})"
+    return _number(part.loc[part["rule"] == rule, "of_oracle"].mean())
 
 
 def _worst(part: pd.DataFrame, rule: str) -> str:
-    """The worst fresh seed, and on how many of them a rule is worse than the best static cutoff."""
-    by_seed = part[part["seed"].isin(FRESH[158])].pivot_table(index="seed", columns="rule", values="of_oracle")
-    below = int((by_seed[rule] < by_seed["static"] - _BELOW).sum())
+    """Return the worst seed, and on how many a rule is worse than the best static cutoff."""
+    by_seed = part.pivot_table(index="seed", columns="rule", values="of_oracle")
+    below = int((by_seed[rule] < by_seed["count"] - _BELOW).sum())
     return f"{_number(by_seed[rule].min())}, {below} of {len(by_seed)}"
 
 
 def _judgement(rows: pd.DataFrame) -> str:
     """In words, for each cluster: the deep model and the rule that chooses beside the best cheap rule."""
     lines = []
-    for (workers, kind), own in rows[rows["seed"].isin(FRESH[158])].groupby(["workers", "kind"], sort=False):
+    for (workers, kind), own in rows.groupby(["workers", "kind"], sort=False):
         means = own.groupby("rule")["of_oracle"].mean().drop(list(LIMITS))
-        cheap = means.drop(["dmm", "auto"])
+        cheap = means.drop(["dmm", "dmm-alone", "auto"])
         said = " and ".join(
-            f"`{name}` ({means[name]:.3f}) is {_compared(means[name] - cheap.max())}" for name in ("dmm", "auto")
+            f"`{name}` ({means[name]:.3f}) is {_compared(means[name] - cheap.max())}" for name in ("dmm", "dmm-alone", "auto")
         )
         lines.append(f"- {kind}, {workers:,} workers: {said} the best cheap rule, `{cheap.idxmax()}` ({cheap.max():.3f}).")
     return "\n".join(lines)
@@ -209,11 +187,11 @@ def _compared(gap: float) -> str:
 
 
 def _deep_models() -> str:
-    """What rounds held back chose, of every deep model of a fresh seed."""
+    """What rounds held back chose, of every deep model."""
     cells = []
     for n, kinds in KINDS.items():
         for kind in kinds:
-            files = [MODELS / f"{kind}-{n}-{seed}-0.npz" for seed in FRESH[n]]
+            files = [MODELS / f"{kind}-{n}-{seed}.npz" for seed in SEEDS[n]]
             about = [saved.load(file).about for file in files if file.exists()]
             shares = [f"{sum(each.share == share for each in about)}" for share in (0.0, *SHARES)]
             long_run = sum(each.objective == "throughput" for each in about)
@@ -222,11 +200,6 @@ def _deep_models() -> str:
             cells.append([f"{kind}, {n:,}", f"{long_run} of {len(about)}", str(timed), ", ".join(shares), str(undecided)])
     header = ["cluster", "long run", "by time", "without, half, only the HMM", "not told from the best static cutoff"]
     return table(header, cells)
-
-
-def _trainings(rows: pd.DataFrame) -> str:
-    values = rows["of_oracle"]
-    return f"{values.min():.4f} to {values.max():.4f}, a spread of {values.max() - values.min():.4f}"
 
 
 def _cost(rows: pd.DataFrame) -> str:
@@ -275,10 +248,7 @@ sees the compute times of those it waited for, of the others only that they were
 and do not count. Numbers are gradients per second, sum c / sum x_(c), relative to the oracle that knows each round and
 maximises c / x_(c); one that maximises the long run, c - rho x_(c), is `oracle-throughput`.
 
-What is measured here came before rules learnt to forget their pace in 50 rounds instead of 200, before a deadline became
-at most 1.8 times as late as what is expected, before `auto` judged its candidates by completed rounds, and before `dmm`
-was watched. What the first three of these changes make of rules, of `auto` on the four clusters below, and of the recorded
-traces, is in [changes.md](changes.md).
+What rules do when the cluster does what training had not seen is in [changes.md](changes.md).
 
 ## Synthetic clusters
 
@@ -286,22 +256,19 @@ traces, is in [changes.md](changes.md).
 60 rounds come and go on several nodes. `rotate`: a slow job moves from node to node every 6 rounds. `iid`: no regimes.
 Rules are told the nodes.
 
-A rule's name says what ends a round: `-deadline` a time, `-either` a number or a time, whichever is first, nothing a
-number alone. What `auto` chooses among is by either, `dmm` by either or by time, as rounds held back say.
+`count` ends a round with the number of workers that was best in training, `deadline` at the time that was best, and
+`count-or-deadline` with whichever is first; so do rules that predict, but for `elfving`, which as published waits for a
+number, and for `dmm`, whose training may choose a deadline alone. `hmm` and `dmm` are watched beside averages of recent
+times; `dmm-alone` is the network of the same deep model, unwatched and without a hidden Markov model. `auto` has `dmm`
+among its candidates here.
 
-Means over seeds on which nothing was developed or chosen ({fresh}); in brackets those of the seeds on which rules and
-their constants were developed at first ({burnt}), which tell nothing but how much that flatters. It is the second
-report on the fresh seeds, but the first on 44 to 49 with 2,175 workers, at which nobody had looked. In the first
-report `dmm` came to .988, .986, .987 and .989 of the oracle with 158 workers and was not as good as `hmm-deadline` on
-`bursty`, of either size; ten trainings of another trace differed by .007. What was done about that was chosen on the
-training parts of seeds 20 to 39, their last quarter held back, but for one thing: that a deep model's rounds may end
-by time alone, if its own training says so, was built when `bursty` with 2,175 workers had been seen for seeds 40 and
-41 (`dmm` .994, `hmm-deadline` .996); all `dmm` were then judged anew.
+Means over seeds on which nothing was developed or chosen ({seeds}). Ten other seeds of each cluster were reported twice
+before rules were as they are now; then ten trainings of one trace (`rotate`, 158 workers), which differed by the seed of
+training alone, came to .986 to .988.
 
 {means}
 
-The worst of the fresh seeds, and on how many of them the rule is worse than the best static cutoff by more than
-{below}:
+The worst seed, and on how many the rule is worse than the best static cutoff, `count`, by more than {below}:
 
 {worst}
 
@@ -314,9 +281,6 @@ how many end rounds by time alone, how many go by themselves, mixed half and hal
 latter alone, and how many are not told from the best static cutoff there:
 
 {deep}
-
-{number} trainings of one trace (`rotate`, 158 workers, seed 20), which differ by the seed of training alone, come to
-{trainings}.
 
 ## Cost
 
@@ -331,18 +295,16 @@ Real run-times, not part of the project: 10 and 15 EC2 nodes, 256 Lambda workers
 training. By a rolling origin: rules are trained on the first half of a trace and run on the next eighth, trained on
 all up to there and run on the next one, to the end, {origins} times. Before each part they warm up in the last
 {warm_up} iterations, or as many as there are. Groups of workers are found in what is trained on. `dmm` is left out:
-on so few iterations `fred train-cutoff` cannot tell it from a static cutoff. They were run
-three times. At first what `auto` begins with was weighed by the rate that is best for a thousand rounds (.947, .997,
-.946, .975 of the oracle); then by that which is best for as many as were held back, as few as four here, which was
-chosen on synthetic traces of 30 and 100 rounds after those four numbers had been seen (.948, .990, .944, .977); at
-last after faults of how lateness is learnt had been mended, as below. First relative to the oracle's throughput:
+on so few iterations `fred train-cutoff` cannot tell it from a static cutoff. How the first weights of `auto` and lateness
+are learnt was changed after these traces had been seen; so they are no independent test. First relative to the oracle's
+throughput:
 
 {recorded}
 
 Then relative to that of others, in %, with 95 % intervals by a bootstrap of blocks of paired rounds
 (`fred/prediction/intervals.py`). An interval that holds zero tells nothing. To the best static cutoff:
 
-{against_static}
+{against_count}
 
 To the best single rule:
 

@@ -261,13 +261,11 @@ CODECS: dict[str, Told] = {
 
 CUTOFFS: dict[str, Told] = {
     "all": _case(reached.rounds_alike),
-    "static": _case(reached.cuts_off, reached.rounds_alike, rule={"workers": 5}),
-    "best-static": _case(reached.cuts_off, reached.rounds_alike, rule={"workers": 5}),
-    "best-static, either": _case(*(reached.cuts_off, reached.rounds_vary), rule={"workers": 7, "seconds": 0.2, "by": "either"}),
+    "count": _case(reached.cuts_off, reached.rounds_alike, rule={"workers": 5}),
+    "count-or-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"workers": 7, "seconds": 0.2}),
     "elfving, by time": _case(reached.cuts_off, reached.rounds_vary, rule={"by": "time"}),
     "deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
     "static-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
-    "quantile-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"share": 0.7}),
     "ewma": _case(reached.cuts_off, reached.rounds_vary, rule={"of": "node"}),
     "backup": _case(reached.cuts_off, reached.rounds_vary, rule={"noise": 2.0}),
     "backup, measured": _case(

@@ -12,9 +12,8 @@ PROTOCOLS = tuple(registry.REGISTRY["protocol"])
 CLOCKLESS = ("dispatcher", "fixed-lag")
 GATED = ("gated", "dispatcher")
 CUTOFF_RULES = (
-    *("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "node"}, {"name": "ewma", "by": "time"}, "hmm", "backup"),
-    *("oracle", "auto", "mad-deadline", "quantile-deadline", {"name": "deadline", "seconds": 1.2}),
-    {"name": "static-deadline", "seconds": 1.5},
+    *("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "worker"}, {"name": "ewma", "by": "time"}, "hmm", "backup"),
+    *("oracle", "auto", "mad-deadline", {"name": "deadline", "seconds": 1.2}),
 )
 MEASURED = {"name": "backup", "noise": "measured"}  # by algorithms that have a statistic
 OPTIMIZERS = (
@@ -208,7 +207,9 @@ def _protocol_options(
         "synchronous": {"backup_workers": draws.between(0, workers - 1), **draws.one({}, {"late": "interrupt"})},
         "stale-synchronous": {"bound": draws.one(0, 1, 2, 3, None), "cache": draws.one(True, False), **cut},
         "cutoff": {
-            "rule": draws.one(*CUTOFF_RULES, *_static(draws, workers), *([MEASURED] * 3 if held else [])),
+            "rule": draws.one(
+                *CUTOFF_RULES, {"name": "count", "workers": draws.between(1, workers)}, *([MEASURED] * 3 if held else [])
+            ),
             **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
         },
         "gossip": _gossip(draws, workers),
@@ -298,10 +299,6 @@ def _selection(draws: Draws, workers: int) -> Any:
     return draws.one(
         "uniform", {"name": "softmax", "priorities": priorities}, {"name": "shifting", "change": draws.one(-1, 0.5)}
     )
-
-
-def _static(draws: Draws, workers: int) -> list[dict[str, Any]]:
-    return [{"name": name, "workers": draws.between(1, workers)} for name in ("static", "best-static")]
 
 
 def _chain(workers: int) -> dict[str, Any]:

@@ -8,40 +8,38 @@ import numpy as np
 
 from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.closed_loop import run
 from fred.prediction.contract import CutoffRule, Round
-from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
 from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.mad_deadline import MADDeadline
 from fred.prediction.predictive import Predictor
 
 NODES = np.arange(30) // 10
 RULES = {
-    "best-static": BestStatic(workers=20),
+    "count": FixedCount(workers=20),
     "empirical": Empirical(),
-    "ewma": EWMA(),
-    "node-ewma": EWMA(of="node"),
-    "hmm": HiddenMarkov(),
-    "worker-hmm": HiddenMarkov(of="worker"),
+    "ewma": EWMA(by="count"),
+    "worker-ewma": EWMA(of="worker", by="count"),
+    "hmm": HiddenMarkov(by="count"),
+    "worker-hmm": HiddenMarkov(of="worker", by="count"),
     "backup": DynamicBackup(noise=2.0),
     "auto": Auto(),
     "deadline": FixedDeadline(seconds=1.3),
-    "static-deadline": BestStaticDeadline(seconds=1.5),
     "mad-deadline": MADDeadline(),
     "worker-mad-deadline": MADDeadline(of="worker", k=1.0, window=5),
-    "quantile-deadline": QuantileDeadline(share=0.8),
     "elfving-deadline": Elfving(by="time"),
     "empirical-deadline": Empirical(by="time"),
-    "node-ewma-deadline": EWMA(of="node", by="time"),
+    "ewma-deadline": EWMA(by="time"),
     "hmm-deadline": HiddenMarkov(by="time"),
-    "best-static-either": BestStatic(by="either", workers=20, seconds=1.5),
+    "count-or-deadline": FixedCountOrDeadline(workers=20, seconds=1.5),
     "elfving-either": Elfving(by="either"),
-    "empirical-either": Empirical(by="either"),
-    "node-ewma-either": EWMA(of="node", by="either"),
-    "hmm-either": HiddenMarkov(by="either"),
+    "empirical-either": Empirical(),
+    "ewma-either": EWMA(),
+    "hmm-either": HiddenMarkov(),
 }
 
 
@@ -78,9 +76,9 @@ def expectations() -> str:
         *RULES.values(),
         HiddenMarkov(passes=3),
         HiddenMarkov(of="worker", states=2, passes=2),
-        BestStatic(),
-        BestStatic(by="either"),
-        BestStaticDeadline(),
+        FixedCount(),
+        FixedDeadline(),
+        FixedCountOrDeadline(),
     ):
         trained = rule.trained(seconds, NODES)
         digest.update(trained.model_dump_json().encode())

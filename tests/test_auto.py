@@ -11,9 +11,9 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.prediction import closed_loop, validation
 from fred.prediction.auto import Auto
-from fred.prediction.best_static import BestStatic
-from fred.prediction.contract import Chooser, CutoffRule, Deadline, Round, StaticCutoff
+from fred.prediction.contract import Chooser, CutoffRule, Deadline, Round
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount, FixedCountOrDeadline
 from fred.prediction.following import MEMORY, RATE, Following
 from fred.prediction.hmm import HiddenMarkov
 from tests.rounds import NODES, check_dropped_times_do_not_matter, clusters, rounds_of
@@ -24,7 +24,7 @@ FEW, MANY = 18, 29  # of 30 workers
 
 def two(**options: Any) -> Auto:
     """Of two numbers, one each."""
-    return Auto(candidates=(StaticCutoff(workers=FEW), StaticCutoff(workers=MANY)), **options)
+    return Auto(candidates=(FixedCount(workers=FEW), FixedCount(workers=MANY)), **options)
 
 
 def lived(rule: Auto, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -85,7 +85,7 @@ def test_of_two_it_follows_the_better_one_and_loses_little(slow):
     chosen = lived(two(), seconds)[2]
     better = FEW if slow else MANY
     assert (chosen[60:] == better).mean() > 0.96
-    alone = closed_loop.run(StaticCutoff(workers=better), seconds, NODES).summary()["throughput"]
+    alone = closed_loop.run(FixedCount(workers=better), seconds, NODES).summary()["throughput"]
     assert closed_loop.run(two(), seconds, NODES).summary()["throughput"] > 0.97 * alone
 
 
@@ -125,8 +125,8 @@ def test_a_change_of_who_is_best_is_noticed(first, within):
 def test_looking_who_is_still_there_costs_a_hundredth_at_most():
     """A third of the workers is always three times as slow; all could pay if they came by 1.5 times the time of the others."""
     seconds = late(np.ones(900, bool))
-    alone = closed_loop.run(StaticCutoff(workers=20), seconds, NODES)
-    found = closed_loop.run(Auto(candidates=(StaticCutoff(workers=20),)), seconds, NODES)
+    alone = closed_loop.run(FixedCount(workers=20), seconds, NODES)
+    found = closed_loop.run(Auto(candidates=(FixedCount(workers=20),)), seconds, NODES)
     for start in range(0, 780):
         part = slice(start, start + 100)
         assert found.time[part].sum() <= 1.012 * alone.time[part].sum()  # noise of single rounds beside it
@@ -139,7 +139,7 @@ def test_no_round_waits_longer_than_twice_what_rounds_usually_take(factor, numbe
     """However slow some workers become, and whoever is followed; the others have usual times of 1 s."""
     seconds = late(np.zeros(400, bool))
     seconds[150:, :number] *= factor
-    for rule in (Auto(), Auto(candidates=(StaticCutoff(workers=30),))):
+    for rule in (Auto(), Auto(candidates=(FixedCount(workers=30),))):
         found = closed_loop.run(rule, seconds, NODES)
         assert (found.time <= 2.4e9).all()  # usual times are estimated
 
@@ -150,8 +150,7 @@ def test_it_looks_further_than_before_also_when_the_pace_changes():
     seconds = np.random.default_rng(0).lognormal(0, 0.03, (900, 30)) * slow
     seconds[:, 4] *= 100
     alone, found = (
-        closed_loop.run(rule, seconds, NODES)
-        for rule in (StaticCutoff(workers=29), Auto(candidates=(StaticCutoff(workers=29),)))
+        closed_loop.run(rule, seconds, NODES) for rule in (FixedCount(workers=29), Auto(candidates=(FixedCount(workers=29),)))
     )
     short = found.cutoff < 29
     assert short.sum() <= 0.05 * len(short)
@@ -184,7 +183,7 @@ def test_in_no_window_it_is_far_behind_what_goes_on_as_usual(change):
     seconds = np.random.default_rng(3).lognormal(0, 0.08, (420, 30))
     change(seconds)
     auto, other = (
-        closed_loop.run(rule.trained(seconds[:150], NODES), seconds[150:], NODES, 20) for rule in (Auto(), EWMA(by="either"))
+        closed_loop.run(rule.trained(seconds[:150], NODES), seconds[150:], NODES, 20) for rule in (Auto(), EWMA(of="worker"))
     )
     for start in range(0, 150, 10):
         own, theirs = (
@@ -201,15 +200,15 @@ class TestTraining:
         early, _ = validation.split(self.SECONDS[:400])
         assert len(early) == 300
         rates = [
-            closed_loop.run(rule.trained(early, NODES), self.SECONDS[280:400], NODES, 20).summary()["throughput"]
+            closed_loop.run(rule.trained(early, NODES).unwatched(), self.SECONDS[280:400], NODES, 20).summary()["throughput"]
             for rule in Auto().candidates
         ]
         assert self.FOUND.held_back == pytest.approx(np.array(rates) / max(rates))
         assert math.fsum(self.FOUND.weights) == pytest.approx(1.0)
 
     def test_all_are_trained_again_on_everything(self):
-        assert self.FOUND.candidates[0] == BestStatic(by="either").trained(self.SECONDS[:400], NODES)
-        assert self.FOUND.candidates[-1] == HiddenMarkov(by="either").trained(self.SECONDS[:400], NODES)
+        assert self.FOUND.candidates[0] == FixedCountOrDeadline().trained(self.SECONDS[:400], NODES)
+        assert self.FOUND.candidates[-1] == HiddenMarkov().trained(self.SECONDS[:400], NODES)
 
     def test_it_does_about_as_well_as_the_best_candidate(self):
         rest = self.SECONDS[380:]
@@ -234,7 +233,7 @@ class TestTraining:
     def test_rounds_held_back_weigh_as_if_they_had_been_played(self):
         """Of four that are held back, three numbers: by NumPy, exponential weights with the rate of all rounds."""
         seconds, counts = rounds_of(1, 15), np.array([20, 20, 21])
-        found = Auto(candidates=tuple(StaticCutoff(workers=each) for each in counts.tolist())).trained(seconds, NODES)
+        found = Auto(candidates=tuple(FixedCount(workers=each) for each in counts.tolist())).trained(seconds, NODES)
         ends = np.sort(seconds[11:], axis=1)[:, counts - 1]
         gains = (counts - (4 * counts / ends.sum(axis=0)).max() * ends) / 30
         weights = np.exp(RATE * gains.sum(axis=0))
@@ -264,7 +263,7 @@ class _Until(Chooser):
 
 def test_it_chooses_among_deadlines_and_numbers():
     seconds = late(np.ones(500, bool))
-    rule = Auto(candidates=(Until(seconds=4.0), StaticCutoff(workers=29), Until(seconds=1.2)))
+    rule = Auto(candidates=(Until(seconds=4.0), FixedCount(workers=29), Until(seconds=1.2)))
     assert (lived(rule, seconds)[2][100:] <= 20).mean() > 0.9
     check_dropped_times_do_not_matter(two(), seconds, NODES)
 
@@ -273,8 +272,8 @@ def test_untrained_it_leaves_out_who_must_be_trained():
     chooser: Any = Auto().start(NODES)
     assert len(chooser.weights) == len(Auto().candidates) - 2  # the best number and the best deadline
     assert np.ptp(chooser.weights) == 0
-    with pytest.raises(ValueError, match="must be trained first"):
-        Auto(candidates=(BestStatic(),)).start(NODES)
+    with pytest.raises(ValueError, match="`count` needs `workers`"):
+        Auto(candidates=(FixedCount(),)).start(NODES)
 
 
 @pytest.mark.parametrize(
@@ -311,11 +310,11 @@ def test_who_waits_for_all_until_it_knows_enough_is_not_judged_by_that(watched):
 
     class Learner(CutoffRule):
         def start(self, node_of):
-            averages = StaticCutoff(workers=3).start(node_of)
+            averages = FixedCount(workers=3).start(node_of)
             weights = np.array([0.99, 0.01])
             return Following((Learning(), averages), weights, 4, None, (0, "watched"), first=0) if watched else Learning()
 
-    chooser: Any = Auto(candidates=(StaticCutoff(workers=3), Learner())).start(np.zeros(4, np.int64))
+    chooser: Any = Auto(candidates=(FixedCount(workers=3), Learner())).start(np.zeros(4, np.int64))
     times = np.array([10, 11, 12, 90]) * 10**8
     for _ in range(20):
         assert chooser.weights == pytest.approx([0.5, 0.5])

@@ -11,7 +11,8 @@ from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.closed_loop import run
-from fred.prediction.contract import AllWorkers, Choice, Chooser, CutoffRule, Deadline, Oracle, Round, StaticCutoff
+from fred.prediction.contract import AllWorkers, Choice, Chooser, CutoffRule, Deadline, Oracle, Round
+from fred.prediction.fixed import FixedCount
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
 from tests.rounds import NODES, RULES, rounds_of
@@ -133,7 +134,7 @@ def test_a_rule_that_wants_to_wait_for_nobody_or_for_more_than_there_are_is_refu
 
 def test_the_summary_says_what_the_rounds_came_to():
     seconds = np.array([[5.0, 5.0, 5.0], [1.0, 1.0, 4.0], [1.0, 3.0, 3.0]])
-    rounds = run(StaticCutoff(workers=2), seconds, np.zeros(3, int), warm_up=1)
+    rounds = run(FixedCount(workers=2), seconds, np.zeros(3, int), warm_up=1)
     summary = rounds.summary()
     assert rounds.cutoff.tolist() == [2, 2]
     assert rounds.time.tolist() == [1_000_000_000, 3_000_000_000]

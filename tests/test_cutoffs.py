@@ -11,13 +11,13 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.prediction.auto import Auto
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic, BestStaticDeadline
-from fred.prediction.contract import AllWorkers, Oracle, Round, StaticCutoff
-from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline
+from fred.prediction.contract import AllWorkers, Oracle, Round
 from fred.prediction.elfving import Elfving, expected_normal_order_statistics
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
 from fred.prediction.hmm import HiddenMarkov
+from fred.prediction.mad_deadline import MADDeadline
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.synchronous import Synchronous
 from fred.running.execution import execute
@@ -26,9 +26,8 @@ from tests.worlds import COMPUTE, make_run, record
 
 RULES = {
     "all": AllWorkers(),
-    "static": StaticCutoff(workers=17),
+    "count": FixedCount(workers=17),
     "elfving": Elfving(),
-    "best-static": BestStatic(workers=17),
     "empirical": Empirical(),
     "ewma": EWMA(of="node"),
     "hmm": HiddenMarkov(),
@@ -36,9 +35,8 @@ RULES = {
     "auto": Auto(),
     "oracle": Oracle(),
     "deadline": FixedDeadline(seconds=1.2),
-    "static-deadline": BestStaticDeadline(seconds=1.2),
+    "count-or-deadline": FixedCountOrDeadline(workers=17, seconds=1.2),
     "mad-deadline": MADDeadline(),
-    "quantile-deadline": QuantileDeadline(share=0.7),
 }
 
 
@@ -69,7 +67,7 @@ def test_elfving_recovers_mean_and_deviation_although_late_workers_are_never_see
 def test_waiting_for_all_is_synchronous_sgd_to_the_last_bit():
     cluster = {"workers": 5, "compute": COMPUTE}
     ssgd = execute("run", make_run("ssgd", cluster=cluster), 0)
-    for rule in ("all", {"name": "static", "workers": 5}):
+    for rule in ("all", {"name": "count", "workers": 5}):
         run = make_run("cutoff-sgd", cluster=cluster, protocol={"name": "cutoff", "rule": rule})
         cutoff = execute("run", run, 0)
         assert cutoff.params_digest == ssgd.params_digest
@@ -79,7 +77,7 @@ def test_waiting_for_all_is_synchronous_sgd_to_the_last_bit():
 
 def test_a_static_cutoff_is_synchronous_sgd_with_backup_workers_that_are_interrupted():
     cluster = Cluster(workers=10, compute={"name": "exponential", "scale": 1.0})
-    cut = record(Cutoff(rule={"name": "static", "workers": 7}), cluster, gradients=700)
+    cut = record(Cutoff(rule={"name": "count", "workers": 7}), cluster, gradients=700)
     backup = record(Synchronous(backup_workers=3, late="interrupt"), cluster, gradients=700)
     one, other = [each["time_ns"][each.rows(Verb.COMMIT)] for each in (cut, backup)]
     assert np.array_equal(one, other)
@@ -112,11 +110,11 @@ def test_in_the_long_run_the_throughput_oracle_does_more_gradients_per_time():
 
 def test_rules_that_cannot_work_are_refused():
     for rule, message in (
-        ({"name": "static", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
+        ({"name": "count", "workers": 9}, r"`workers` \(9\) must not exceed the cluster's 4"),
         ({"name": "elfving", "at_least": 0}, "greater than 0"),
         ({"name": "deadline", "seconds": 0}, "greater than 0"),
-        ("static-deadline", "`static-deadline` must be trained first"),
-        ({"name": "quantile-deadline", "share": 1.1}, "less than or equal to 1"),
+        ("deadline", "`deadline` needs `seconds`, or training on recorded rounds"),
+        ({"name": "deadline", "seconds": 0}, "greater than 0"),
         ({"name": "hmm", "by": "clock"}, "'count', 'time' or 'either'"),
     ):
         with pytest.raises(FredError, match=message):

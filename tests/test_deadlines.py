@@ -12,23 +12,21 @@ from scipy import stats
 
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.censored import Distribution
-from fred.prediction.contract import Deadline, Round, StaticCutoff
-from fred.prediction.deadlines import FixedDeadline, MADDeadline, QuantileDeadline, RecentTimes
+from fred.prediction.contract import Deadline, Round
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount, FixedCountOrDeadline, FixedDeadline
+from fred.prediction.mad_deadline import MADDeadline
 from fred.prediction.predictive import Predictive, Predictor, _came_to
 from tests.rounds import NODES, clusters, rounds_of
 
 SAMPLES = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12)
-ADAPTIVE: dict[str, RecentTimes] = {
+ADAPTIVE: dict[str, MADDeadline] = {
     "mad": MADDeadline(),
     "narrow": MADDeadline(k=0.1),
     "worker": MADDeadline(of="worker"),
-    "quantile": QuantileDeadline(),
-    "few": QuantileDeadline(share=0.3),
 }
 
 
@@ -75,7 +73,7 @@ class TestCensoredTimes:
 @given(st.lists(st.lists(st.integers(1, 12), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_the_best_static_deadline_is_the_best_of_all_by_trial(rounds):
     times = np.array(rounds)
-    found = BestStaticDeadline().trained(times.astype(float), np.zeros(4, int)).seconds
+    found = FixedDeadline().trained(times.astype(float), np.zeros(4, int)).seconds
     assert found is not None
 
     def rate(deadline: float) -> float:
@@ -88,39 +86,40 @@ def test_the_best_static_deadline_is_the_best_of_all_by_trial(rounds):
 
 def test_a_trained_deadline_does_what_training_promised():
     seconds = clusters(3, 200)
-    own = BestStaticDeadline().trained(seconds, NODES)
+    own = FixedDeadline().trained(seconds, NODES)
     best = closed_loop.run(own, seconds, NODES, warm_up=0).summary()["throughput"]
     tried = [closed_loop.run(FixedDeadline(seconds=d), seconds, NODES, warm_up=0) for d in np.linspace(0.6, 4, 35)]
     assert best >= max(each.summary()["throughput"] for each in tried)
     with pytest.raises(ValueError, match="no iterations"):
-        BestStaticDeadline().trained(seconds[:0], NODES)
+        FixedDeadline().trained(seconds[:0], NODES)
 
 
 def test_the_best_number_with_a_deadline_beside_it_is_the_best_by_trial():
     seconds = clusters(3, 60).round(2)
     seconds[[17, 50], 5:] *= 20  # such rounds are not worth their c-th worker
-    alone, beside = (BestStatic(by=by).trained(seconds, NODES) for by in ("count", "either"))
+    alone, beside = FixedCount().trained(seconds, NODES), FixedCountOrDeadline().trained(seconds, NODES)
+    assert beside.seconds is not None
     assert beside.workers == alone.workers
     rates = {}
     for deadline in np.unique(seconds):
-        tried = BestStatic(by="either", workers=alone.workers, seconds=deadline)
+        tried = FixedCountOrDeadline(workers=alone.workers, seconds=deadline)
         rates[deadline] = closed_loop.run(tried, seconds, NODES, warm_up=0).summary()["throughput"]
     assert rates[beside.seconds] == max(rates.values())
     assert rates[beside.seconds] > closed_loop.run(alone, seconds, NODES, warm_up=0).summary()["throughput"]
-    with pytest.raises(ValueError, match="be given"):
-        BestStatic(by="either", workers=3).start(NODES)
+    with pytest.raises(ValueError, match="`count-or-deadline` needs `seconds`"):
+        FixedCountOrDeadline(workers=3).start(NODES)
     with pytest.raises(ValueError, match=r"`workers` \(31\) must not exceed the cluster's 30"):
-        BestStatic(by="either", workers=31, seconds=1.0).start(NODES)
+        FixedCountOrDeadline(workers=31, seconds=1.0).start(NODES)
 
 
-class TestRecentTimes:
-    def test_of_normal_times_three_deviations_take_nearly_all_and_a_quantile_its_share(self):
+class TestMADDeadline:
+    def test_of_normal_times_three_deviations_take_nearly_all(self):
         """Three MAD of a normal variable are two deviations; what is dropped in one round must not count in the next."""
         seconds = 2 + 0.1 * np.random.default_rng(1).standard_normal((300, 50))
-        for rule, share in ((MADDeadline(), stats.norm.cdf(3 * stats.norm.ppf(0.75))), (QuantileDeadline(share=0.8), 0.8)):
-            found = closed_loop.run(rule, seconds, np.zeros(50, int))
-            assert np.median(found.cutoff) / 50 == pytest.approx(share, abs=0.03)
-            assert found.cutoff.mean() / 50 == pytest.approx(share, abs=0.04)
+        share = stats.norm.cdf(3 * stats.norm.ppf(0.75))
+        found = closed_loop.run(MADDeadline(), seconds, np.zeros(50, int))
+        assert np.median(found.cutoff) / 50 == pytest.approx(share, abs=0.03)
+        assert found.cutoff.mean() / 50 == pytest.approx(share, abs=0.04)
 
     @pytest.mark.parametrize("name", ADAPTIVE)
     def test_a_cluster_that_becomes_slow_is_waited_for_again_and_one_that_becomes_fast_not_longer(self, name):
@@ -257,7 +256,7 @@ class TestPredictorsByTime:
         """Each of thirty workers is ten times slower with probability 1/4, anew in every round: nobody can know how many."""
         rng = np.random.default_rng(4)
         seconds = rng.uniform(0.95, 1.05, (500, 30)) * np.where(rng.random((500, 30)) < 0.25, 10.0, 1.0)
-        by_count = [closed_loop.run(StaticCutoff(workers=c), seconds, NODES).summary() for c in range(1, 31)]
+        by_count = [closed_loop.run(FixedCount(workers=c), seconds, NODES).summary() for c in range(1, 31)]
         by_time = closed_loop.run(FixedDeadline(seconds=1.05), seconds, NODES).summary()
         assert by_time["of_oracle"] > 0.99
         assert max(each["of_oracle"] for each in by_count) < 0.9

@@ -20,7 +20,7 @@ from fred.commands import train_cutoff
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.prediction import closed_loop
-from fred.prediction.contract import AllWorkers, Deadline, StaticCutoff
+from fred.prediction.contract import AllWorkers, Deadline
 from fred.prediction.deep import choosing, programs, saved
 from fred.prediction.deep.filter import Filter, Known, _resampled
 from fred.prediction.deep.grid import Grid
@@ -28,6 +28,7 @@ from fred.prediction.deep.networks import Network, Plain, Printed, Sizes, key_of
 from fred.prediction.deep.normal import above
 from fred.prediction.deep.rule import DeepMarkov, PrintedDeepMarkov
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
 from fred.running.execution import execute
@@ -300,7 +301,7 @@ class TestRule:
         averages, watched, left_alone = (
             closed_loop.run(rule, times, node_of).summary()["throughput"]
             for rule in (
-                EWMA(of="node", by="either"),
+                EWMA(),
                 trained.of(waiting_for_all(trained)),
                 trained.of(waiting_for_all(trained)).unwatched(),
             )
@@ -339,7 +340,7 @@ class TestChoosing:
 
         class Candidate(DeepMarkov):
             def of(self, trained):
-                return StaticCutoff(workers=numbers[trained.about.restart])
+                return FixedCount(workers=numbers[trained.about.restart])
 
         monkeypatch.setattr(choosing, "learn", learn)
         monkeypatch.setattr(choosing, "SHARES", ())
@@ -357,7 +358,7 @@ class TestChoosing:
 
         class Candidate(DeepMarkov):
             def of(self, trained):
-                return StaticCutoff(workers=better if trained.about.by == "time" else 24)
+                return FixedCount(workers=better if trained.about.by == "time" else 24)
 
         monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.waiting("either"))
         monkeypatch.setattr(choosing, "SHARES", ())
@@ -518,7 +519,7 @@ class TestCommand:
         assert out.exists() == out.with_suffix(".json").exists() == (code == 0)
         if code:
             assert said.err.startswith("fred: example: the model is not written: in 90 rounds held back it was worse")
-            assert "{name: static, workers: 7}" in said.err
+            assert "{name: count, workers: 7}" in said.err
         else:
             assert saved.load(out).about.held_back == found
             assert f"in the last 90 iterations against always waiting for 7: {won - 1:+.1%}" in said.out

@@ -36,9 +36,9 @@ def trace(tmp_path):
 
 
 def test_one_json_object_says_what_the_closed_loop_says(trace, capsys):
-    assert main(["cutoffs", str(trace), "--train", "150", "--rules", "all,static,static:20,hmm,oracle", "--json"]) == 0
+    assert main(["cutoffs", str(trace), "--train", "150", "--rules", "all,count,count:20,hmm,oracle", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert list(said["rules"]) == ["all", "static", "static:20", "hmm", "oracle"]
+    assert list(said["rules"]) == ["all", "count", "count:20", "hmm", "oracle"]
     seconds = np.round(clusters(5, 260, slow=3.0, dwell=25), 6)
     rule = HiddenMarkov().trained(seconds[:150], NODES)
     again = closed_loop.run(rule, seconds[150:], NODES).summary()
@@ -46,14 +46,14 @@ def test_one_json_object_says_what_the_closed_loop_says(trace, capsys):
         name: value for name, value in again.items() if name != "milliseconds"
     }
     assert said["rules"]["hmm"]["against_best"] == {"ratio": 1, "interval": [1, 1]}
-    for name in ("static", "oracle"):
+    for name in ("count", "oracle"):
         won = said["rules"][name]["throughput"] / said["rules"]["all"]["throughput"]
         assert said["rules"][name]["against_all"]["ratio"] == pytest.approx(won)
         assert won == pytest.approx(math.sqrt(math.prod(said["rules"][name]["against_all"]["interval"])))
     assert (said["best"], said["recommended"], said["trained"]) == ("hmm", "hmm", 1)
     assert said["rules"]["oracle"]["of_oracle"] == 1
     assert said["rules"]["all"]["cutoff"] == 30
-    assert said["rules"]["static:20"]["cutoff"] == 20
+    assert said["rules"]["count:20"]["cutoff"] == 20
     assert (said["train"], said["warm_up"], said["rounds"], said["groups"]) == (150, 20, 90, 3)
     assert "A cutoff pays here: `hmm`" in said["verdict"]
 
@@ -67,14 +67,14 @@ def test_the_table_has_every_rule_and_a_line_in_words(trace, capsys):
 
 
 def test_two_thirds_train_unless_the_user_says_otherwise(trace, capsys):
-    assert main(["cutoffs", str(trace), "--rules", "all,static"]) == 0
+    assert main(["cutoffs", str(trace), "--rules", "all,count"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "after 173 to train on and 17 to warm up" in said
     assert "rules were trained on the first 173, two thirds of 260 iterations; --train N takes others" in said
-    assert main(["cutoffs", str(trace), "--rules", "all,static", "--json"]) == 0
+    assert main(["cutoffs", str(trace), "--rules", "all,count", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["train"], told["warm_up"], told["rounds"]) == (173, 17, 70)
-    again = compare(read(trace), 173, ["all", "static"], 17).rules
+    again = compare(read(trace), 173, ["all", "count"], 17).rules
     assert {name: rule["of_oracle"] for name, rule in told["rules"].items()} == {
         name: rule["of_oracle"] for name, rule in again.items()
     }
@@ -82,15 +82,15 @@ def test_two_thirds_train_unless_the_user_says_otherwise(trace, capsys):
 
 def test_groups_that_nobody_tells_are_found(trace):
     seconds = clusters(6, 400, slow=3.0)
-    outcome = compare(Trace(seconds, tuple(map(str, range(30)))), 300, ["node-ewma"])
+    outcome = compare(Trace(seconds, tuple(map(str, range(30)))), 300, ["ewma"])
     assert outcome.found
     assert outcome.groups == 3
 
 
 def test_every_round_is_kept_and_rules_with_options_take_part(trace):
-    outcome = compare(read(trace), 150, ["all", "static"], more={"calm": EWMA(of="node", node_rate=0.05)})
-    assert list(outcome.rounds) == list(outcome.rules) == ["all", "static", "calm"]
-    again = closed_loop.run(EWMA(of="node", node_rate=0.05), read(trace).seconds[150:], NODES)
+    outcome = compare(read(trace), 150, ["all", "count"], more={"calm": EWMA(node_rate=0.05)})
+    assert list(outcome.rounds) == list(outcome.rules) == ["all", "count", "calm"]
+    again = closed_loop.run(EWMA(node_rate=0.05), read(trace).seconds[150:], NODES)
     assert outcome.rounds["calm"].cutoff.tolist() == again.cutoff.tolist()
     assert outcome.rounds["all"].cutoff.tolist() == [30] * 90
     bars: Any = cutoff_figures.throughput(outcome.rounds)
@@ -184,7 +184,7 @@ def test_the_table_is_whole_on_narrow_terminals(columns, monkeypatch, capsys):
 
 class TestRolling:
     def test_it_is_what_training_and_running_block_by_block_gives(self, trace):
-        outcome = rolling(read(trace), 100, 70, ["static", "hmm", "oracle"], warm_up=15)
+        outcome = rolling(read(trace), 100, 70, ["count", "hmm", "oracle"], warm_up=15)
         seconds = read(trace).seconds
         parts = [
             closed_loop.run(HiddenMarkov().trained(seconds[:origin], NODES), seconds[origin - 15 : last], NODES, warm_up=15)
@@ -198,7 +198,7 @@ class TestRolling:
         assert (outcome.counted, outcome.trained) == (160, 3)
 
     def test_from_the_command_line(self, trace, capsys):
-        words = ["cutoffs", str(trace), "--train", "100", "--rolling", "80", "--rules", "all,static"]
+        words = ["cutoffs", str(trace), "--train", "100", "--rolling", "80", "--rules", "all,count"]
         assert main([*words, "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert (said["train"], said["trained"], said["rounds"]) == (100, 2, 160)
@@ -222,15 +222,15 @@ class TestRolling:
         (["--train", "0"], "1 or more to train on (0)"),
         (["--train", "9", "--warm-up", "-1"], "0 or more to warm up (-1)"),
         (["--train", "5", "--rules", "hmm"], "rule `hmm`: 5 iterations to train on; at least 6 are needed"),
-        (["--train", "9", "--rules", "hnm"], "no rule `hnm`; expected some of all, static, elfving"),
+        (["--train", "9", "--rules", "hnm"], "no rule `hnm`; expected some of all, count, deadline"),
         (
             ["--train", "9", "--rules", "none"],
-            "dmm-printed, static-either, node-ewma, dmm-alone, oracle-throughput, elfving-deadline, elfving-either",
+            "dmm-printed, dmm-alone, oracle-throughput, count:N, deadline:SECONDS",
         ),
         (["--train", "9", "--rules", "all,"], "no rule ``"),
-        (["--train", "9", "--rules", "static:x"], "expected a number of workers after `static:`"),
+        (["--train", "9", "--rules", "count:x"], "expected a number of workers after `count:`"),
         (["--train", "9", "--rules", "deadline:0.0"], "expected seconds after `deadline:`"),
-        (["--train", "9", "--rules", "static:31"], "rule `static:31`: `workers` (31) must not exceed the cluster's 30"),
+        (["--train", "9", "--rules", "count:31"], "rule `count:31`: `workers` (31) must not exceed the cluster's 30"),
         (["--train", "9", "--rules", "mine:Mine"], "allow it with `--import mine`"),
         (["--train", "9", "--nodes", "31"], "`nodes` is 31"),
     ],
@@ -243,7 +243,7 @@ def test_what_cannot_be_is_refused_in_a_line(trace, capsys, options, message):
 
 
 def test_every_name_is_a_rule():
-    for name in (*RULES, "static:3", "oracle", "backup", "best-static", "deadline:1.5", "quantile-deadline", "dmm-deadline"):
+    for name in (*RULES, "count:3", "oracle", "backup", "deadline:1.5", "dmm-alone"):
         assert rule_named(name)
     with pytest.raises(FredError, match="did you mean `ewma`"):
         rule_named("ewna")

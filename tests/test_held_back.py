@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fred.prediction import closed_loop
-from fred.prediction.contract import Oracle, StaticCutoff
+from fred.prediction.contract import Oracle
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount
 from fred.prediction.held_back import HeldBack, held_back
 from tests.rounds import NODES, clusters, rounds_of
 
@@ -30,7 +31,7 @@ def test_what_comes_later_than_three_quarters_does_not_choose_the_constant():
 
 def test_who_knows_the_times_is_told_better_and_who_waits_for_one_is_told_worse():
     seconds = clusters(3, 200)
-    good, bad = (held_back(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), StaticCutoff(workers=1)))
+    good, bad = (held_back(rule, seconds, NODES) for rule in (Oracle(objective="throughput"), FixedCount(workers=1)))
     assert good.against_static.above
     assert (good.doubt, good.worse) == (None, False)
     assert bad.worse
@@ -41,7 +42,7 @@ def test_who_knows_the_times_is_told_better_and_who_waits_for_one_is_told_worse(
 def test_the_constant_itself_and_few_rounds_cannot_be_told():
     seconds = clusters(4, 100)
     static = held_back(EWMA(), seconds, NODES).static
-    same = held_back(StaticCutoff(workers=static), seconds, NODES)
+    same = held_back(FixedCount(workers=static), seconds, NODES)
     assert (same.ratio, same.interval) == (1, (1, 1))
     few = held_back(EWMA(), seconds[:20], NODES)
     assert (few.rounds, few.interval) == (5, None)

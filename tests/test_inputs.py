@@ -225,9 +225,9 @@ class TestPredictors:
         with pytest.raises(FredError, match=f"{option}: found 1{'0' * 20}; expected less than 2147483648"):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})
 
-    @pytest.mark.parametrize("name", ["static:" + "9" * 5000, "static:1" + "0" * 20, "static:0"])
+    @pytest.mark.parametrize("name", ["count:" + "9" * 5000, "count:1" + "0" * 20, "count:0"])
     def test_rules_of_the_command_line(self, name):
-        with pytest.raises(FredError, match=r"expected a number of workers after `static:`"):
+        with pytest.raises(FredError, match=r"expected a number of workers after `count:`"):
             rule_named(name)
 
 

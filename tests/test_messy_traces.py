@@ -123,7 +123,7 @@ def test_a_messy_file_is_refused_once_and_the_command_that_the_refusal_names_wor
     make, refusals, lost, name, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,static:4", "--train", "20", "--warm-up", "0"]
+    command = ["cutoffs", *(file.name for file in make(tmp_path)), "--rules", "all,count:4", "--train", "20", "--warm-up", "0"]
     for _ in range(refusals):
         assert main(command) == 2
         problem = capsys.readouterr().err
@@ -137,7 +137,7 @@ def test_a_messy_file_is_refused_once_and_the_command_that_the_refusal_names_wor
     told = json.loads(capsys.readouterr().out)
     seconds = np.delete(SECONDS, lost, axis=0)[20:]
     assert told["rounds"] == len(seconds)
-    expected = {"all": RANKS * len(seconds) / seconds.max(1).sum(), "static:4": 4 * len(seconds) / np.sort(seconds)[:, 3].sum()}
+    expected = {"all": RANKS * len(seconds) / seconds.max(1).sum(), "count:4": 4 * len(seconds) / np.sort(seconds)[:, 3].sum()}
     assert {rule: found["throughput"] for rule, found in told["rules"].items()} == pytest.approx(expected, rel=1e-5)
     assert bool(told["repairs"]) == bool(lost)
 

@@ -14,11 +14,11 @@ from scipy import stats
 from fred.errors import FredError
 from fred.prediction import baum_welch, closed_loop, forward
 from fred.prediction.backup import DynamicBackup
-from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import AllWorkers, Best, Objective, Oracle
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.lognormal import between_ranks, beyond, expected_order_statistics
 from tests.conftest import ROOT
@@ -78,7 +78,7 @@ class TestHiddenMarkov:
         rule, node_of = self.RULE, np.array([0, 0, 1, 1])
         rng = np.random.default_rng(3)
         times = rng.lognormal(0.3, 0.5, (4, 4))
-        chooser: Any = rule.start(node_of)
+        chooser: Any = rule.filter(node_of)
         seen = []
         for row in times:
             finished = row <= np.sort(row)[rng.integers(0, 4)]
@@ -142,7 +142,7 @@ class TestHiddenMarkov:
                 medians=tuple(np.exp(found.offsets)),
                 deviations=tuple(found.deviations),
             )
-            chooser: Any = rule.start(NODES)
+            chooser: Any = rule.filter(NODES)
             total = 0.0
             for row in logs:
                 each = chooser.log_likelihood(row, np.ones(30, bool))
@@ -154,7 +154,7 @@ class TestHiddenMarkov:
         assert likelihoods == sorted(likelihoods)
 
     def test_a_round_that_no_state_allows_leaves_probabilities(self):
-        chooser: Any = self.RULE.start(np.array([0, 0, 1, 1]))
+        chooser: Any = self.RULE.filter(np.array([0, 0, 1, 1]))
         for scale in (1e-9, 1e9, 1.0):
             chooser.learn(np.full(4, scale), np.array([True, True, False, False]))
             assert np.allclose(chooser.state.sum(axis=1), 1)
@@ -260,14 +260,14 @@ def test_the_best_static_cutoff_is_the_best_of_all_by_trial():
     seconds = clusters(3, 60)
     objectives: tuple[tuple[Objective, str], ...] = (("throughput", "of_oracle"), ("round", "mean_ratio"))
     for objective, measure in objectives:
-        found = BestStatic(objective=objective).trained(seconds, NODES).workers
+        found = FixedCount(objective=objective).trained(seconds, NODES).workers
         assert found is not None
-        tried = [closed_loop.run(BestStatic(workers=c), seconds, NODES, warm_up=0).summary()[measure] for c in range(1, 31)]
+        tried = [closed_loop.run(FixedCount(workers=c), seconds, NODES, warm_up=0).summary()[measure] for c in range(1, 31)]
         if objective == "throughput":
             assert found == 1 + np.argmax(tried)
         assert tried[found - 1] > max(tried) - 0.02
-    with pytest.raises(FredError, match="must be trained first"):
-        make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": "best-static"})
+    with pytest.raises(FredError, match="`count` needs `workers`"):
+        make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": "count"})
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -282,7 +282,7 @@ class TestEveryRule:
 
     @pytest.mark.parametrize("workers", [1, 2, 3])
     def test_it_works_with_few_workers(self, name, workers):
-        rule = RULES[name].model_copy(update={"workers": 1}) if name.startswith("best-static") else RULES[name]
+        rule = RULES[name].model_copy(update={"workers": 1}) if name.startswith("count") else RULES[name]
         rounds = closed_loop.run(rule, rounds_of(0)[:, :workers], np.zeros(workers, int))
         assert rounds.cutoff.min() >= 1
 
@@ -301,7 +301,7 @@ def test_no_bit_depends_on_the_instructions_that_numpy_may_use():
     assert said == expectations()
 
 
-@pytest.mark.parametrize("rule", [EWMA(), EWMA(of="node"), HiddenMarkov()])
+@pytest.mark.parametrize("rule", [EWMA(), EWMA(of="worker"), HiddenMarkov()])
 @pytest.mark.parametrize("objective", ["round", "throughput"])
 def test_rules_that_know_regimes_do_better_than_those_that_do_not(rule, objective):
     seconds = clusters(5, 700, slow=3.0, dwell=30)
@@ -313,6 +313,6 @@ def test_rules_that_know_regimes_do_better_than_those_that_do_not(rule, objectiv
     ours = reached(rule.model_copy(update={"objective": objective}))
     assert ours > 0.9
     assert ours > reached(Elfving()) + 0.02
-    assert ours > reached(BestStatic()) + 0.02
+    assert ours > reached(FixedCount()) + 0.02
     assert ours > reached(AllWorkers()) + 0.1
     assert ours < reached(Oracle(objective="throughput")) + 1e-9

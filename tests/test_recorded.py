@@ -28,7 +28,7 @@ from fred.traces.reading import read
 from tests.worlds import fitting, make_run, record
 
 TIMES = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [3.0, 30.0, 300.0], [4.0, 40.0, 400.0]])
-CUT = {"name": "cutoff", "rule": {"name": "static", "workers": 2}}
+CUT = {"name": "cutoff", "rule": {"name": "count", "workers": 2}}
 
 
 @pytest.fixture

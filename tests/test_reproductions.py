@@ -80,14 +80,14 @@ def test_recorded_traces_are_judged_by_a_rolling_origin(tmp_path, monkeypatch):
     pd.DataFrame(times, columns=list("abc")).to_csv(tmp_path / "traces" / "small.csv", index=False)
     monkeypatch.setenv("FRED_DATA", str(tmp_path))
     monkeypatch.setattr(predictors, "TRACES", {"small": {"unit": "s"}})
-    rows = pd.DataFrame(predictors.tried_on_trace("small", ("all", "static", "oracle")))
+    rows = pd.DataFrame(predictors.tried_on_trace("small", ("all", "count", "oracle")))
     assert set(rows["first"]) == {20}
     assert set(rows["rounds"]) == {21}
     assert set(rows["trained"]) == {4}
-    every, static = (rows[rows["rule"] == name].iloc[0] for name in ("all", "static"))
+    every, static = (rows[rows["rule"] == name].iloc[0] for name in ("all", "count"))
     assert every["throughput"] == pytest.approx(3 * 21 / times[20:].max(axis=1).sum())
     assert static["value against all"] == pytest.approx(static["throughput"] / every["throughput"])
     page = predictors.trace_table(rows, lambda row: predictors._relative(row, "all"))
     won, low, high = (100 * static[f"{end} against all"] - 100 for end in ("value", "low", "high"))
-    assert f"| static | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
-    assert predictors._undecided(rows) == "- small: `static` is best; not told from it: none."
+    assert f"| count | {won:+.1f} ({low:+.1f}…{high:+.1f}) |" in page
+    assert predictors._undecided(rows) == "- small: `count` is best; not told from it: none."

@@ -59,7 +59,7 @@ class TestSame:
         assert same(planned, done)
 
     def test_dynamic_backup_workers_with_a_rule_that_does_not_ask_are_a_cutoff(self, network):
-        cluster, rule = UNEQUAL | {"network": network}, {"name": "cutoff", "rule": {"name": "static", "workers": 3}}
+        cluster, rule = UNEQUAL | {"network": network}, {"name": "cutoff", "rule": {"name": "count", "workers": 3}}
         found, cutoff = outcome("dbw", rule, cluster), outcome("cutoff-sgd", rule, cluster)
         assert found.schedule.digest() == cutoff.schedule.digest()
         assert largest_relative_error(found.final, cutoff.final) < 1e-5, "sums have another order"
@@ -272,7 +272,7 @@ class TestDynamicBackup:
             closed_loop.run(DynamicBackup(noise="measured"), np.ones((30, 4)), np.zeros(4, np.int64))
 
     def test_it_may_be_one_of_several_rules(self):
-        rule = {"name": "auto", "candidates": [{"name": "backup", "noise": "measured"}, {"name": "static", "workers": 2}]}
+        rule = {"name": "auto", "candidates": [{"name": "backup", "noise": "measured"}, {"name": "count", "workers": 2}]}
         found = outcome(FOLLOWING, {"name": "cutoff", "rule": rule})
         assert found.schedule.counts()["dropped"] > 0
         with pytest.raises(FredError, match="statistic"):

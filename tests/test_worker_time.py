@@ -76,7 +76,7 @@ def test_a_collective_is_on_the_network_for_as_long_as_it_takes(protocol, algori
 def test_who_is_dropped_takes_part_in_the_collective_all_the_same():
     """1 s of computing, in vain for two of four; then all are in a ring of six messages of 0.5 s."""
     cluster = {"workers": 4, "network": {"latency": {"name": "constant", "seconds": 0.5}}}
-    rule = {"name": "static", "workers": 2}
+    rule = {"name": "count", "workers": 2}
     found = of({"name": "cutoff", "rule": rule}, cluster, stop={"updates": 200}, algorithm="cutoff-sgd")
     assert found == pytest.approx({"computing": 0.125, "in_vain": 0.125, "network": 0.75, "waiting": 0}, abs=0.005)
 

@@ -20,8 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rules",
         default=",".join(RULES),
         metavar="RULE,...",
-        help="as in `fred list cutoff`, as they are without options; static: the best number of the training part; static:N; "
-        "deadline:SECONDS; ewma-deadline and its like: by time instead of a number; ewma-either: whichever is first "
+        help="as `fred list cutoff` names them, without options; count:N, deadline:SECONDS: a given number or time "
         f"(default: {','.join(RULES)})",
     )
     parser.add_argument(

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if found.worse and not options.even_if_worse:
         raise FredError(
             f"{trace.source}: the model is not written: {found.doubt}; train on more iterations, use "
-            f"{{name: static, workers: {found.static}}} instead, or write it nevertheless with --even-if-worse"
+            f"{{name: count, workers: {found.static}}} instead, or write it nevertheless with --even-if-worse"
         )
     trained.save(options.out)
     for line in _said(options, trace, trained, time.perf_counter() - began):

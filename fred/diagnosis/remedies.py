@@ -27,10 +27,10 @@ from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.surety import Played
 from fred.prediction import closed_loop
-from fred.prediction.best_static import BestStaticDeadline
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named
 from fred.prediction.contract import CutoffRule
+from fred.prediction.fixed import FixedDeadline
 from fred.process.progress import Show
 from fred.traces.trace import Trace
 
@@ -190,8 +190,8 @@ def deadline(trace: Trace, progress: Show = lambda what, share: None) -> Remedy:
         trace: all of its iterations.
         progress: receives the name of the task, and the share that is done.
     """
-    rounds = _rolling(BestStaticDeadline(), trace, "deadline", progress)
-    now = BestStaticDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
+    rounds = _rolling(FixedDeadline(), trace, "deadline", progress)
+    now = FixedDeadline().trained(trace.seconds, nodes_of(trace, trace.iterations)).seconds
     assert now is not None
     run = {"algorithm": {"name": "cutoff-sgd"}, "protocol": {"name": "cutoff", "rule": {"name": "deadline", "seconds": now}}}
     return _played(rounds, trace, f"deadline (now {now:.4g} s)", "deadline", run)

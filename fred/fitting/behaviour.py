@@ -19,12 +19,16 @@ from fred.cluster.durations import NANOSECONDS, durations
 from fred.fitting.description import Matrix
 from fred.prediction.closed_loop import Rounds, run
 from fred.prediction.contract import CutoffRule
-from fred.prediction.deadlines import MADDeadline
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
 from fred.prediction.intervals import block_length
+from fred.prediction.mad_deadline import MADDeadline
 
-RULES: dict[str, CutoffRule] = {"ewma": EWMA(), "empirical": Empirical(), "mad-deadline": MADDeadline()}
+RULES: dict[str, CutoffRule] = {
+    "ewma": EWMA(of="worker", by="count"),
+    "empirical": Empirical(by="count"),
+    "mad-deadline": MADDeadline(),
+}
 _SEED = 0
 _MOST_GRADIENTS = 300_000  # simulated: a second or two
 _TIMES = 20  # as many rounds as the trace has, if these are not too many

@@ -38,17 +38,17 @@ from fred.cluster.durations import NANOSECONDS
 from fred.cluster.elementary import exp
 from fred.components.component import OneOf, Whole
 from fred.prediction import validation
-from fred.prediction.best_static import BestStatic, BestStaticDeadline
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.completion import BINS, excesses_of
 from fred.prediction.contract import Chooser, CutoffRule, Progress
-from fred.prediction.deadlines import MADDeadline
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCountOrDeadline, FixedDeadline
 from fred.prediction.following import RATE, Following, shared
 from fred.prediction.hmm import HiddenMarkov
 from fred.prediction.lognormal import Floats
+from fred.prediction.mad_deadline import MADDeadline
 
 _RECENT = 300  # rounds of training that tell how late workers are
 _COUNTED = 100  # rounds held back that count, at most
@@ -67,8 +67,9 @@ class Auto(CutoffRule):
 
         >>> import numpy as np
         >>> from fred.prediction.auto import Auto
-        >>> from fred.prediction.contract import Round, StaticCutoff
-        >>> chooser = Auto(candidates=(StaticCutoff(workers=3), StaticCutoff(workers=4))).start(np.zeros(4, np.int64))
+        >>> from fred.prediction.contract import Round
+        >>> from fred.prediction.fixed import FixedCount
+        >>> chooser = Auto(candidates=(FixedCount(workers=3), FixedCount(workers=4))).start(np.zeros(4, np.int64))
         >>> times = np.array([10, 11, 12, 40]) * 10**8
         >>> for _ in range(60):
         ...     this = Round.of(times, chooser.choose(np.array([], np.int64)))
@@ -79,14 +80,14 @@ class Auto(CutoffRule):
 
     candidates: tuple[Annotated[CutoffRule, OneOf("cutoff")], ...] = Field(
         (
-            BestStatic(by="either"),
-            BestStaticDeadline(),
+            FixedCountOrDeadline(),
+            FixedDeadline(),
             MADDeadline(),
             Elfving(by="either"),
-            Empirical(by="either"),
-            EWMA(by="either"),
-            EWMA(of="node", by="either"),
-            HiddenMarkov(by="either"),
+            Empirical(),
+            EWMA(of="worker"),
+            EWMA(),
+            HiddenMarkov(),
         ),
         min_length=1,
         description="the rules among which it chooses",

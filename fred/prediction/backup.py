@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
-from fred.prediction.contract import Best, Chooser
+from fred.prediction.contract import Best, By, Chooser
 from fred.prediction.empirical import OfTheLastRounds
 from fred.prediction.lognormal import Floats
 from fred.prediction.predictive import Predictive
@@ -42,6 +42,7 @@ class DynamicBackup(Predictive):
         10.0, description="from how many gradients on a round gains anything (above); `measured`: the algorithm's statistic"
     )
     noise_growth: float = Field(0.0, ge=0, description="by how much a given `noise` grows from round to round")
+    by: By = Field("count", description="what ends a round, as published its k-th worker; or `time`, or `either`")
     window: Count = Field(20, description="rounds that durations are averaged over")
 
     @model_validator(mode="after")

@@ -16,30 +16,22 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
-from fred.prediction.best_static import BestStatic
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.contract import AllWorkers, By, CutoffRule, Oracle, StaticCutoff
-from fred.prediction.deadlines import FixedDeadline
-from fred.prediction.ewma import EWMA
+from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
+from fred.prediction.fixed import FixedCount, FixedDeadline
 from fred.prediction.intervals import Ratio, ratio
 from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 
 RULES = (  # by default
-    *("all", "static", "static-deadline", "static-either", "mad-deadline", "elfving", "empirical", "ewma", "node-ewma"),
-    *("node-ewma-either", "hmm", "hmm-deadline", "hmm-either", "auto", "oracle-throughput"),
+    *("all", "count", "deadline", "count-or-deadline", "mad-deadline", "elfving", "empirical", "ewma", "hmm", "auto"),
+    "oracle-throughput",
 )
 _SHORT: dict[str, Callable[[], CutoffRule]] = {
-    "static": BestStatic,
-    "static-either": lambda: BestStatic(by="either"),
-    "node-ewma": lambda: EWMA(of="node"),
     "dmm-alone": lambda: registry.lookup("cutoff", "dmm")(alone=True),
     "oracle-throughput": lambda: Oracle(objective="throughput"),
 }
-_WAYS: dict[str, By] = {"deadline": "time", "either": "either"}  # what may end a round, by the end of a rule's name
-_PREDICTING = ("elfving", "empirical", "ewma", "node-ewma", "hmm", "dmm")
-_IN_OTHER_WAYS = {f"{name}-{way}": (name, by) for name in _PREDICTING for way, by in _WAYS.items()}
 _LIMITS = ("all", "oracle", "oracle-throughput")  # what rules are compared with
 _CHOOSES = "auto"  # the rule that chooses among the others
 _FEWEST = 60  # rounds of which a verdict is given
@@ -89,8 +81,8 @@ class Comparison:
 
     @cached_property
     def against(self) -> dict[str, dict[str, Ratio]]:
-        """Every rule's throughput relative to `all`, to the `best` and, if it was tried, to `static`: by that, and by rule."""
-        others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "static": self.rounds.get("static")}
+        """Every rule's throughput relative to `all`, to the `best` and, if it was tried, to `count`: by that, and by rule."""
+        others = {"all": self.waiting_for_all, "best": self.rounds.get(self.best or ""), "count": self.rounds.get("count")}
         return {
             other: {name: ratio(own, rounds) for name, own in self.rounds.items()}
             for other, rounds in others.items()
@@ -224,22 +216,19 @@ def tried(
 def rule_named(name: str) -> CutoffRule:
     """The rule that the command line calls so, as yet untrained. Raises FredError."""
     head, _, number = name.partition(":")
-    if head == "static" and number:
+    if head == "count" and number:
         if not re.fullmatch("[1-9][0-9]{,8}", number):
-            raise FredError(f"rule `{name}`: expected a number of workers after `static:`")
-        return StaticCutoff(workers=int(number))
+            raise FredError(f"rule `{name}`: expected a number of workers after `count:`")
+        return FixedCount(workers=int(number))
     if head == "deadline" and number:
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", number) or not float(number):
             raise FredError(f"rule `{name}`: expected seconds after `deadline:`")
         return FixedDeadline(seconds=float(number))
     if name in _SHORT:
         return _SHORT[name]()
-    if name in _IN_OTHER_WAYS:
-        plain, by = _IN_OTHER_WAYS[name]
-        return rule_named(plain).model_copy(update={"by": by})
     if ":" not in name and name not in registry.REGISTRY["cutoff"]:
-        known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT, *_IN_OTHER_WAYS])
-        among = ", ".join((*known, "static:N", "deadline:SECONDS"))
+        known = dict.fromkeys([*registry.REGISTRY["cutoff"], *_SHORT])
+        among = ", ".join((*known, "count:N", "deadline:SECONDS"))
         raise FredError(f"no rule `{name}`; expected some of {among}{registry.nearest(name, known)}")
     try:
         rule = registry.lookup("cutoff", name)()

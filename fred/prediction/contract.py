@@ -1,10 +1,9 @@
 """How many workers to wait for, or until when: rules that see the compute times of earlier rounds, of dropped workers cut off.
 
 Here is all that a rule has to know: what it is (`CutoffRule`, `Chooser`), what it may choose (`Choice`), and what comes of each
-round (`Round`). The protocol
-`cutoff` (`protocols/cutoff.py`) drives rules in a simulation, `fred cutoffs` (`prediction/closed_loop.py`) on recorded rounds.
-The rules that predict nothing are here, too: a fixed number, all, and the oracle. Those by time are in `deadlines.py`, those
-that predict a file each; what they have in common is in `predictive.py`.
+round (`Round`). The protocol `cutoff` (`protocols/cutoff.py`) drives rules in a simulation, `closed_loop.py` on recorded times.
+The two limits are here, too: all, and the oracle. Rules that never change are in `fixed.py`, those that predict have a file
+each; what they have in common is in `predictive.py`.
 """
 
 from abc import abstractmethod
@@ -18,7 +17,7 @@ from pydantic import Field
 
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
-from fred.components.component import Component, Count
+from fred.components.component import Component
 from fred.errors import FredError
 from fred.schedule.layout import is_whole
 
@@ -232,28 +231,6 @@ def _possible(workers: int, most: int) -> int:
     return workers
 
 
-class StaticCutoff(CutoffRule):
-    """The same number in every round.
-
-    More workers than there are, it refuses:
-
-        >>> import numpy as np
-        >>> from fred.prediction.contract import StaticCutoff
-        >>> StaticCutoff(workers=3).start(np.zeros(4, np.int64)).choose(np.arange(4))
-        3
-        >>> StaticCutoff(workers=5).start(np.zeros(4, np.int64))
-        Traceback (most recent call last):
-        ValueError: `workers` (5) must not exceed the cluster's 4
-    """
-
-    workers: Count = Field(description="c: how many workers are waited for", examples=[1])
-
-    def start(self, node_of: NodeOf) -> Chooser:
-        if self.workers > len(node_of):
-            raise ValueError(f"`workers` ({self.workers}) must not exceed the cluster's {len(node_of)}")
-        return _Always(self.workers)
-
-
 class AllWorkers(CutoffRule):
     """Everybody, as in synchronous SGD.
 
@@ -264,15 +241,21 @@ class AllWorkers(CutoffRule):
     """
 
     def start(self, node_of: NodeOf) -> Chooser:
-        return _Always(len(node_of))
+        return Always(len(node_of))
 
 
-class _Always(Chooser):
-    def __init__(self, number: int):
-        self._number = number
+class Always(Chooser):
+    """Makes the same choice before every round.
 
-    def choose(self, times: Times) -> int:
-        return self._number
+    Args:
+        choice: a number of workers, or a deadline.
+    """
+
+    def __init__(self, choice: Choice):
+        self._choice = choice
+
+    def choose(self, times: Times) -> Choice:
+        return self._choice
 
 
 class Oracle(CutoffRule):

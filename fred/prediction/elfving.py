@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
-from fred.prediction.contract import Chooser, Objective
+from fred.prediction.contract import By, Chooser, Objective
 from fred.prediction.predictive import Predictive, Predictor
 
 
@@ -35,6 +35,7 @@ class Elfving(Predictive):
     """
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
+    by: By = Field("count", description="what ends a round, as published its c-th worker; or `time`, or `either`")
     window: Count = Field(20, description="rounds that mean and deviation are averaged over")
     at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
 

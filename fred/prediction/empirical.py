@@ -23,7 +23,7 @@ class Empirical(Predictive):
 
         >>> import numpy as np
         >>> from fred.prediction.empirical import Empirical
-        >>> chooser = Empirical(objective="round").start(np.zeros(4, np.int64))
+        >>> chooser = Empirical(objective="round", by="count").start(np.zeros(4, np.int64))
         >>> first = chooser.choose(np.array([], np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> first, chooser.choose(np.array([], np.int64))

@@ -32,14 +32,14 @@ class EWMA(Predictive):
 
         >>> import numpy as np
         >>> from fred.prediction.ewma import EWMA
-        >>> chooser = EWMA(objective="round").start(np.zeros(4, np.int64))
+        >>> chooser = EWMA(objective="round", of="worker", by="count").start(np.zeros(4, np.int64))
         >>> first = chooser.choose(np.array([], np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> first, chooser.choose(np.array([], np.int64))
         (4, 3)
     """
 
-    of: Literal["worker", "node"] = Field("worker", description="what becomes slow or fast as one")
+    of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
     rate: Weight = Field(0.2, description="weight of the newest round in a worker's mean")
     node_rate: Weight = Field(0.4, description="weight of the newest round in what the workers of a node share")
     spread_rate: Weight = Field(0.03, description="weight of the newest round in a variance")

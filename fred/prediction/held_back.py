@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count
 from fred.prediction import closed_loop, validation
-from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import CutoffRule, Progress
+from fred.prediction.fixed import FixedCount
 from fred.prediction.intervals import Ratio, ratio
 from fred.prediction.validation import split
 
@@ -74,7 +74,7 @@ def held_back(
         warm_up: rounds, at most.
         progress: told the share that is done.
     """
-    static = BestStatic().trained(split(seconds)[0], node_of)
+    static = FixedCount().trained(split(seconds)[0], node_of)
     assert static.workers is not None
     fixed = validation.run(static, seconds, node_of, warm_up)
     own = validation.run(rule, seconds, node_of, warm_up, progress)

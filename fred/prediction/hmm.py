@@ -12,9 +12,10 @@ from fred.cluster.contention import NodeOf
 from fred.cluster.elementary import exp, log
 from fred.components.component import Count
 from fred.prediction import baum_welch, forward
-from fred.prediction.contract import Objective, Progress
+from fred.prediction.contract import Chooser, Objective, Progress
 from fred.prediction.lognormal import Floats, between_ranks
-from fred.prediction.predictive import Predictive, Predictor
+from fred.prediction.predictive import Predictor
+from fred.prediction.watched import Watched
 
 _SETTLING = 20  # rounds that an untrained rule learns the workers' own medians and deviations from
 _REACH, _POINTS = 4.5, 256  # the grid of times: deviations beyond the outermost means; number
@@ -23,11 +24,12 @@ Row = tuple[Annotated[float, Field(ge=0, le=1)], ...]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class HiddenMarkov(Predictive):
+class HiddenMarkov(Watched):
     """Every node is in one of a few states, each with its slow-down; the exact filter says how likely each is next.
 
     log x of a worker is normal about its own median and its node's slow-down; of a dropped one it is only known to be larger.
-    Training finds all of it by expectation maximisation. Without, the workers' medians come from the first rounds.
+    Training finds all of it by expectation maximisation. Without, the workers' medians come from the first rounds. It knows no
+    slowness but that of its states; so it is watched beside averages of recent times (`ewma`), and left while these do better.
     """
 
     of: Literal["worker", "node"] = Field("node", description="what becomes slow or fast as one")
@@ -54,7 +56,16 @@ class HiddenMarkov(Predictive):
         """The rule for the cluster that it was trained on, or for another, whose workers' medians are still to be learnt."""
         return self.model_copy(update={"objective": objective} | ({} if same else {"medians": (), "deviations": ()}))
 
-    def start(self, node_of: NodeOf) -> Predictor:
+    def start(self, node_of: NodeOf) -> Chooser:
+        model = self.filter(node_of)
+        return self.beside_averages(model, node_of) if self._watched else model
+
+    def filter(self, node_of: NodeOf) -> Predictor:
+        """Return the model at work, unwatched. Raises ValueError if it was trained for other workers.
+
+        Args:
+            node_of: number of the node that each worker is on [workers].
+        """
         if self.medians and len(self.medians) != len(node_of):
             raise ValueError(f"`medians` are of {len(self.medians)} workers; the cluster has {len(node_of)}")
         return _Filter(self, node_of)

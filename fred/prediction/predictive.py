@@ -32,7 +32,7 @@ class Predictive(CutoffRule):
         >>> class AsBefore(fred.Predictive):
         ...     def start(self, node_of):
         ...         return Last(self, len(node_of))
-        >>> chooser = AsBefore(objective="round").start(np.zeros(4, np.int64))
+        >>> chooser = AsBefore(objective="round", by="count").start(np.zeros(4, np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> chooser.choose(np.array([], np.int64))
         3
@@ -44,7 +44,9 @@ class Predictive(CutoffRule):
 
     objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
-    by: By = Field("count", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
+    by: By = Field(
+        "either", description="what ends a round: `count`, its c-th worker; `time`, about E[x_(c)]; `either`, what is first"
+    )
 
 
 class Predictor(Chooser):
@@ -68,7 +70,7 @@ class Predictor(Chooser):
         >>> class OfEach(fred.Predictive):
         ...     def start(self, node_of):
         ...         return Mean(self, len(node_of))
-        >>> chooser = OfEach(objective="round").start(np.zeros(3, np.int64))
+        >>> chooser = OfEach(objective="round", by="count").start(np.zeros(3, np.int64))
         >>> for times in ([10, 20, 60], [12, 14, 80]):
         ...     chooser.observe(np.array(times) * 10**8, finished=np.ones(3, bool))
         >>> chooser.expected().tolist(), chooser.choose(np.array([], np.int64))

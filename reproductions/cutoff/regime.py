@@ -6,21 +6,21 @@ from matplotlib.axes import Axes
 
 from fred.cluster.durations import NANOSECONDS
 from fred.prediction import closed_loop
-from fred.prediction.best_static import BestStatic
 from fred.prediction.contract import AllWorkers, CutoffRule
 from fred.prediction.deep.choosing import best
 from fred.prediction.deep.rule import DeepMarkov, PlainDeepMarkov, PrintedDeepMarkov
 from fred.prediction.elfving import Elfving
 from fred.prediction.ewma import EWMA
+from fred.prediction.fixed import FixedCount
 from fred.views import figures
 from reproductions.common import RESULTS, say
 from reproductions.cutoff.cluster import CHANGE, SCENARIOS, WARM_UP, Recorded, changing, record
 
 RULES: dict[str, CutoffRule] = {
     "all": AllWorkers(),
-    "best static": BestStatic(objective="round"),
+    "best static": FixedCount(objective="round"),
     "Elfving": Elfving(objective="round"),
-    "EWMA": EWMA(objective="round"),
+    "EWMA": EWMA(objective="round", of="worker", by="count"),
     "dmm": DeepMarkov(objective="round", by="count"),
     "dmm-plain": PlainDeepMarkov(objective="round"),
     "dmm-printed": PrintedDeepMarkov(objective="round"),
@@ -64,7 +64,7 @@ def _facts(training: Recorded) -> pd.DataFrame:
     """What the paper says of its hour, and the best static cutoff."""
     seconds = training.seconds
     static = RULES["best static"].trained(*training)
-    assert isinstance(static, BestStatic)
+    assert isinstance(static, FixedCount)
     slowest = seconds.max(axis=1).mean()
     return pd.DataFrame([{"mean": seconds.mean(), "deviation": seconds.std(), "slowest": slowest, "static": static.workers}])
 

@@ -16,9 +16,8 @@ from fred.errors import FredError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
-from fred.prediction.ewma import EWMA
-from fred.prediction.following import Following
-from fred.prediction.predictive import Predictive, Predictor
+from fred.prediction.predictive import Predictor
+from fred.prediction.watched import Watched
 from fred.process import environment
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _KNOWN = 25  # rounds that the trace's pace counts for, where the long run is ma
 _FACTOR = 2.0  # the normaliser in mean times, as printed
 
 
-class DeepMarkov(Predictive):
+class DeepMarkov(Watched):
     """A deep Markov model with weights shared among workers, a state for each node, and joint imputation of dropped workers.
 
     One small network sees a worker's own history, its node's summary and the cluster's, so that a model trained on one cluster
@@ -49,8 +48,8 @@ class DeepMarkov(Predictive):
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
-        description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other; absent: of the last two "
-        "what training found better",
+        description="what ends a round: `count`, its c-th worker; `time`, about E[x_(c)]; `either`, what is first; absent: of "
+        "the last two what training found better",
     )
     model: InputPath | None = Field(
         None, description="what `fred train-cutoff` wrote (.npz); absent: a model that comes with FRED"
@@ -67,7 +66,6 @@ class DeepMarkov(Predictive):
     )
     seed: Whole = Field(0, description="of training, and of samples")
     _trained: saved.Trained | None = PrivateAttr(None)
-    _watched: bool = PrivateAttr(True)
     _unread: bool = PrivateAttr(False)  # in a result, which needs neither a model's file nor the FRED that it came with
 
     @model_validator(mode="after")
@@ -105,12 +103,12 @@ class DeepMarkov(Predictive):
         elif not node_of.any() and same:
             node_of = np.array(about.nodes)  # the cluster does not say; in the trace they were found
         objective = self.objective or about.objective
-        plainer = about.plainer.on(same, objective).start(node_of) if about.plainer else None
+        plainer = about.plainer.on(same, objective).filter(node_of) if about.plainer else None
         decided = self.model_copy(update={"objective": objective, "by": self.by or about.by})
         believing = _Believing(decided, trained, node_of, plainer)
         if self.alone or not self._watched or self.variant != "shared":  # the others are as published
             return believing
-        return _beside_averages(decided, believing, node_of)
+        return decided.beside_averages(believing, node_of, self.seed)
 
     def _of_file(self) -> saved.Trained:
         if self.model is None and self.variant != "shared":
@@ -142,12 +140,6 @@ class DeepMarkov(Predictive):
         """The rule with this model."""
         return self.model_copy()._with(trained)
 
-    def unwatched(self) -> Self:
-        """Return the rule as the model has it, without the averages beside it."""
-        copy = self.model_copy()
-        copy._watched = False
-        return copy
-
     def _with(self, trained: saved.Trained) -> Self:
         self._trained = trained
         object.__setattr__(self, "digest", trained.digest)
@@ -167,7 +159,7 @@ class PlainDeepMarkov(DeepMarkov):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round: its c-th worker, the deadline E[x_(c)], or one or the other")
+    by: By = Field("count", description="what ends a round, as published its c-th worker; or `time`, or `either`")
     restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(3000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")
@@ -181,13 +173,6 @@ class PrintedDeepMarkov(PlainDeepMarkov):
     """
 
     variant: ClassVar[saved.Variant] = "printed"
-
-
-def _beside_averages(rule: DeepMarkov, believing: Predictor, node_of: NodeOf) -> Chooser:
-    """Follow the model at work as long as averages of recent times do no better."""
-    assert rule.objective is not None
-    averages = EWMA(of="node", by="either", objective=rule.objective, at_least=rule.at_least).start(node_of)
-    return Following((believing, averages), np.array([0.99, 0.01]), len(node_of), None, (rule.seed, "watched"), first=0)
 
 
 class _Believing(Predictor):

@@ -1,0 +1,155 @@
+"""Rules that never change: a number, a deadline, or both, given or found [Chen et al. 2016; Giladi et al. 2023]."""
+
+from typing import Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.cluster.contention import NodeOf
+from fred.cluster.durations import NANOSECONDS, nanoseconds
+from fred.components.component import Count
+from fred.prediction.contract import Always, Chooser, CutoffRule, Deadline, Objective, Progress, Times
+from fred.prediction.lognormal import Floats
+
+Value = TypeVar("Value", int, float)
+
+
+class FixedCount(CutoffRule):
+    """Waits for the same number of workers in every round: a given one, or the best of recorded rounds [Chen et al. 2016].
+
+    Of four workers the last is always late; three gradients in 2.4 s are more per second than any other number:
+
+        >>> import numpy as np
+        >>> from fred.prediction.fixed import FixedCount
+        >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 1.2]])
+        >>> FixedCount().trained(seconds, node_of=np.zeros(4, np.int64)).workers
+        3
+        >>> FixedCount(workers=5).start(np.zeros(4, np.int64))
+        Traceback (most recent call last):
+        ValueError: `workers` (5) must not exceed the cluster's 4
+    """
+
+    workers: Count | None = Field(None, description="c: how many are waited for; absent: what training finds", examples=[1])
+    objective: Objective = Field("throughput", description="what training maximises: sum c / sum x_(c), or the mean c / x_(c)")
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return Always(_possible("count", self.workers, node_of))
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """Return the rule with the best number for `seconds` [iterations, workers], if none is given."""
+        if self.workers is not None:
+            return self
+        _check_any(seconds)
+        progress(1.0)
+        return self.model_copy(update={"workers": _best_count(np.sort(seconds, axis=1), self.objective)})
+
+
+class FixedDeadline(CutoffRule):
+    """Waits for the same time in every round: a given one, or the best of recorded rounds [Giladi et al. 2023, DropCompute].
+
+    Best is what gives most gradients per time over all rounds. Between two times of workers a later deadline takes nobody
+    more, so the best one is at one of those times; training tries each.
+
+    Sometimes one of four workers is late and sometimes two are:
+
+        >>> import numpy as np
+        >>> from fred.prediction.fixed import FixedDeadline
+        >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 4.2]])
+        >>> FixedDeadline().trained(seconds, node_of=np.zeros(4, np.int64)).seconds
+        1.2
+    """
+
+    seconds: float | None = Field(
+        None, gt=0, description="of a round, from its start; absent: what training finds", examples=[1.0]
+    )
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        return Always(Deadline.after(_given("deadline", "seconds", self.seconds)))
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """Return the rule with the best deadline for `seconds` [iterations, workers], if none is given."""
+        if self.seconds is not None:
+            return self
+        _check_any(seconds)
+        found = _best_deadline(seconds)
+        progress(1.0)
+        return self.model_copy(update={"seconds": found})
+
+
+class FixedCountOrDeadline(CutoffRule):
+    """Waits for the same number of workers or the same time in every round, whichever is first: given, or found as by `count`.
+
+    Training takes the best number, and for it the best deadline. Of four workers the last is always late, and once two are:
+
+        >>> import numpy as np
+        >>> from fred.prediction.fixed import FixedCountOrDeadline
+        >>> seconds = np.array([[1.0, 1.1, 1.2, 4.0], [1.1, 4.5, 1.0, 1.2], [1.0, 1.1, 3.0, 3.1]])
+        >>> found = FixedCountOrDeadline().trained(seconds, node_of=np.zeros(4, np.int64))
+        >>> found.workers, found.seconds
+        (2, 1.1)
+    """
+
+    workers: Count | None = Field(None, description="c: so many end a round; absent: what training finds", examples=[1])
+    seconds: float | None = Field(
+        None, gt=0, description="that end a round, from its start; absent: what training finds", examples=[1.0]
+    )
+
+    def start(self, node_of: NodeOf) -> Chooser:
+        workers = _possible("count-or-deadline", self.workers, node_of)
+        return Always(Deadline.after(_given("count-or-deadline", "seconds", self.seconds), workers))
+
+    def trained(self, seconds: NDArray[np.float64], node_of: NodeOf, progress: Progress = lambda share: None) -> Self:
+        """Return the rule with the best number and deadline for `seconds` [iterations, workers], where they are not given."""
+        _check_any(seconds)
+        ordered = np.sort(seconds, axis=1)
+        workers = self.workers or _best_count(ordered, "throughput")
+        found = self.seconds or _best_deadline(ordered[:, :workers])
+        progress(1.0)
+        return self.model_copy(update={"workers": workers, "seconds": found})
+
+
+def _given(rule: str, option: str, value: Value | None) -> Value:
+    """Return the option's value. Raises ValueError if it is neither given nor found."""
+    if value is None:
+        raise ValueError(f"`{rule}` needs `{option}`, or training on recorded rounds (as by `fred cutoffs`)")
+    return value
+
+
+def _possible(rule: str, workers: int | None, node_of: NodeOf) -> int:
+    """Return the number of workers. Raises ValueError if there is none, or there are not so many."""
+    number = _given(rule, "workers", workers)
+    if number > len(node_of):
+        raise ValueError(f"`workers` ({number}) must not exceed the cluster's {len(node_of)}")
+    return number
+
+
+def _check_any(seconds: Floats) -> None:
+    """Raise ValueError if there are no iterations."""
+    if len(seconds) == 0:
+        raise ValueError("no iterations to find the best number or deadline of")
+
+
+def _best_count(ordered: Floats, objective: Objective) -> int:
+    """Return the best number of workers for order statistics x_(1) .. x_(n) [iterations, workers]."""
+    counts = np.arange(1, ordered.shape[1] + 1)
+    if objective == "throughput":
+        return 1 + int(np.argmax(counts / np.add.reduce(ordered, axis=0)))
+    return 1 + int(np.argmax(np.add.reduce(counts / ordered, axis=0)))
+
+
+def _best_deadline(seconds: Floats) -> float:
+    """Return the deadline, s, with most gradients per time in rounds that end when all are there: [iterations, workers]."""
+    deadlines, rates = _rates(np.maximum(nanoseconds(seconds), 1))
+    return int(deadlines[np.argmax(rates)]) / NANOSECONDS
+
+
+def _rates(times: Times) -> tuple[Times, Floats]:
+    """Return every time as a deadline, ascending, and gradients per ns by it: [rounds x workers]; `times`: ns."""
+    deadlines, first, last = np.sort(times, axis=None), np.sort(times.min(axis=1)), np.sort(times.max(axis=1))
+    begun, complete = (np.searchsorted(each, deadlines, side="right") for each in (first, last))  # rounds, by each deadline
+    until_first, until_last = (np.append(0, np.cumsum(each)) for each in (first, last))
+    alone = len(times) - begun  # rounds that nobody makes: they wait for the first
+    gradients = np.searchsorted(deadlines, deadlines, side="right") + alone
+    time = until_last[complete] + deadlines * (begun - complete) + until_first[-1] - until_first[begun]
+    return deadlines, gradients / time
