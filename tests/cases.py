@@ -265,7 +265,6 @@ CUTOFFS: dict[str, Told] = {
     "count-or-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"workers": 7, "seconds": 0.2}),
     "elfving, by time": _case(reached.cuts_off, reached.rounds_vary, rule={"by": "time"}),
     "deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
-    "static-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
     "ewma": _case(reached.cuts_off, reached.rounds_vary, rule={"of": "node"}),
     "backup": _case(reached.cuts_off, reached.rounds_vary, rule={"noise": 2.0}),
     "backup, measured": _case(
