@@ -241,15 +241,14 @@ def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path):
 ROOMS = (  # from the top: each imports only from those below it
     *(
         "commands",
+        "diagnosis",
         "results",
         "report",
+        "fitting",
         "views",
         "running",
         "replay",
-        "diagnosis",
-        "planning",
         "outcomes",
-        "fitting",
         "specification",
         "protocols",
         "prediction",

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.commands.cli import main
-from fred.diagnosis import files, remedies, spells, tables
-from fred.diagnosis.answer import CANNOT_TELL, SAVES, Diagnosis, diagnose
+from fred.diagnosis import finding_tables, next_steps, remedies, spells
+from fred.diagnosis.findings import CANNOT_TELL, SAVES, Diagnosis, diagnose
+from fred.diagnosis.sentences import sections
 from fred.diagnosis.surety import Played, Surety
-from fred.diagnosis.words import sections
 from fred.errors import FredError
 from fred.specification.loading import load
 from fred.traces.reading import read
@@ -176,7 +176,7 @@ def written(tmp_path_factory) -> tuple[Path, dict]:
     out = tmp_path_factory.mktemp("diagnosis") / "out"
     seconds = np.tile([1.0] * (WORKERS - 1) + [TIMES], (ROUNDS, 1))
     file = out.parent / "mine.csv"
-    file.write_text(files.trace_text(trace(seconds, [0, 0, 1, 1, 2, 2])))
+    file.write_text(next_steps.trace_text(trace(seconds, [0, 0, 1, 1, 2, 2])))
     assert main(["diagnose", str(file), "--out", str(out)]) == 0
     return out, json.loads((out / "diagnosis.json").read_text())
 
@@ -185,7 +185,7 @@ class TestTheCommand:
     def test_tables_show_the_numbers_of_the_json(self, written):
         out, told = written
         found = diagnose(read(out / "trace.csv"))
-        slow, helps = tables.of(found)
+        slow, helps = finding_tables.of(found)
         assert [row[0] for row in helps.rows] == [*(each["name"] for each in told["remedies"]), found.bound.remedy.name]
         for row, each in zip(helps.rows, told["remedies"], strict=False):
             assert float(row[1].removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
@@ -229,7 +229,7 @@ def test_with_a_task_each_remedy_is_run_to_the_target_on_the_recorded_times(tmp_
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     task, file, out = tmp_path / "task.yaml", tmp_path / "mine.csv", tmp_path / "out"
     task.write_text(SMALL)
-    file.write_text(files.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
+    file.write_text(next_steps.trace_text(trace(np.tile([1.0, 1.0, 1.0, 5.0], (60, 1)))))
     command = ["diagnose", str(file), "--for", str(task), "--seeds", "1", "--budget", "40", "--jobs", "1", "--out", str(out)]
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -21,8 +21,8 @@ from fred.files.contents import REPORT as NAME
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
 from fred.report import curves, replay, rows
-from fred.report.answer import answer
 from fred.report.page import Circumstances, page
+from fred.report.verdict import answer
 from fred.report.writing import as_yaml
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify

@@ -11,12 +11,12 @@ import pytest
 from scipy.special import stdtrit
 
 import fred
-from fred.commands.paired_table import ONE_SEED, said
 from fred.commands.printing import print_summary
 from fred.errors import FredError
 from fred.outcomes.paired import compared, interval
 from fred.outcomes.tables import Tables
 from fred.views import paired_figure
+from fred.views.paired_table import ONE_SEED, said
 
 NAN = math.nan
 

@@ -9,12 +9,12 @@ import pytest
 
 from fred.cluster.cluster import Cluster
 from fred.commands.cli import main
+from fred.diagnosis import question
+from fred.diagnosis.attribution import COMPUTING, Attribution, of_rounds
+from fred.diagnosis.candidates import POINTS, RATE, Candidate, of_cluster, that_apply
+from fred.diagnosis.question import Question
+from fred.diagnosis.ranking import Place, against, doubts, ranked
 from fred.errors import FredError
-from fred.planning import question
-from fred.planning.attribution import COMPUTING, Attribution, of_rounds
-from fred.planning.candidates import POINTS, RATE, Candidate, of_cluster, that_apply
-from fred.planning.question import Question
-from fred.planning.ranking import Place, against, doubts, ranked
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.specification.loading import load, scenario
@@ -145,7 +145,7 @@ BACKUP = Candidate("backup-workers", "ssgd", "protocol.backup_workers", (1,), (1
 class TestRanking:
     @pytest.fixture(autouse=True)
     def _few_points(self, monkeypatch):
-        monkeypatch.setattr("fred.planning.candidates.POINTS", 2)
+        monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
 
     def test_a_worker_that_never_answers_makes_a_backup_worker_the_answer(self):
         cluster = Cluster(workers=4, compute=constant(1.0), speeds=[1, 1, 1, 1e-6])
@@ -211,10 +211,10 @@ stop: {seconds: 20}
 
 
 def few(monkeypatch):
-    monkeypatch.setattr("fred.planning.candidates.POINTS", 2)
+    monkeypatch.setattr("fred.diagnosis.candidates.POINTS", 2)
     monkeypatch.setattr("fred.commands.plan_for._TUNING", 1)
     monkeypatch.setattr(
-        "fred.planning.candidates.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
+        "fred.diagnosis.candidates.of_cluster", lambda cluster: [Candidate("sync", "ssgd"), Candidate("asgd", "asgd")]
     )
 
 

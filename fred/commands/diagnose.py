@@ -5,16 +5,16 @@ import json
 from pathlib import Path
 
 from fred.commands import plan_for, trace_options
-from fred.commands.diagnosis_tables import print_diagnosis
-from fred.commands.plan_for_table import Answer, ranking_json, sentences
-from fred.diagnosis import files
-from fred.diagnosis.answer import Diagnosis, diagnose
+from fred.diagnosis import next_steps
+from fred.diagnosis.findings import Diagnosis, diagnose
+from fred.diagnosis.printed import print_diagnosis
+from fred.diagnosis.ranking_tables import Answer, ranking_json, sentences
 from fred.errors import FredError
 from fred.files import places
 from fred.files.numbers import finite
 from fred.process.progress import bars
 
-_FILES = (files.SCENARIO, files.CLUSTER, files.TRACE, files.NUMBERS, files.PAGE)
+_FILES = (next_steps.SCENARIO, next_steps.CLUSTER, next_steps.TRACE, next_steps.NUMBERS, next_steps.PAGE)
 _OUT = Path("results") / "diagnosis"
 _FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs")  # options that need --for
 
@@ -51,11 +51,11 @@ def run(options: argparse.Namespace) -> int:
         answer = diagnose_for.run(options, found, out)
     numbers = _as_json(found, answer)
     if out:
-        from fred.report.diagnosis import page
+        from fred.diagnosis.diagnosis_page import page
 
-        places.write(out / files.NUMBERS, f"{numbers}\n".encode())
+        places.write(out / next_steps.NUMBERS, f"{numbers}\n".encode())
         more = {"How soon": sentences(answer)} if answer else {}
-        places.write(out / files.PAGE, page(found, more).encode())
+        places.write(out / next_steps.PAGE, page(found, more).encode())
     if options.json:
         print(numbers)
     else:
@@ -77,7 +77,7 @@ def _checked(options: argparse.Namespace) -> Path | None:
     out: Path | None = options.out or (_OUT if options.task is not None else None)
     if out:
         scenario, *others = (out / name for name in _FILES)
-        places.check_free(scenario, lambda beginning: beginning.startswith(f"# {files.FIRST}".encode()))
+        places.check_free(scenario, lambda beginning: beginning.startswith(f"# {next_steps.FIRST}".encode()))
         for file in others:
             places.check_free(file, lambda _: scenario.exists())
     return out
@@ -85,9 +85,9 @@ def _checked(options: argparse.Namespace) -> Path | None:
 
 def _write(found: Diagnosis, out: Path) -> None:
     """Write the files that run, the scenario first, by which the others are known. Raises FredError."""
-    places.write(out / files.SCENARIO, files.scenario_text(found).encode())
-    places.write(out / files.CLUSTER, files.cluster_text(found).encode())
-    places.write(out / files.TRACE, files.trace_text(found.trace).encode())
+    places.write(out / next_steps.SCENARIO, next_steps.scenario_text(found).encode())
+    places.write(out / next_steps.CLUSTER, next_steps.cluster_text(found).encode())
+    places.write(out / next_steps.TRACE, next_steps.trace_text(found.trace).encode())
 
 
 def _as_json(found: Diagnosis, answer: Answer | None) -> str:

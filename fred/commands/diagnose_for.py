@@ -7,15 +7,14 @@ from typing import Any
 
 from fred.cluster.cluster import Cluster
 from fred.commands import plan_for
-from fred.commands.plan_for_table import Answer
-from fred.diagnosis import files
-from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis import next_steps, question
+from fred.diagnosis.candidates import RATE, Candidate
+from fred.diagnosis.findings import Diagnosis
+from fred.diagnosis.question import Question
+from fred.diagnosis.ranking import doubts, ranked
+from fred.diagnosis.ranking_tables import Answer
 from fred.diagnosis.remedies import Remedy
 from fred.files import places
-from fred.planning import question
-from fred.planning.candidates import RATE, Candidate
-from fred.planning.question import Question
-from fred.planning.ranking import doubts, ranked
 from fred.specification.loading import load
 from fred.specification.text import written
 
@@ -33,16 +32,16 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
         found: the findings about the trace.
         out: folder with the trace, which gets the scenario and the runs.
     """
-    own = str((out / files.TRACE).resolve())
-    cluster = Cluster.model_validate(files.cluster(found.trace, own))
+    own = str((out / next_steps.TRACE).resolve())
+    cluster = Cluster.model_validate(next_steps.cluster(found.trace, own))
     asking = plan_for.asked(options, cluster, plan_for.NOTHING_GIVEN, None)
     tried = _tried(found)
     document = _document(asking, tried, found)
-    about = f"{files.FIRST} {found.trace.source}`: {asking.aim} within {asking.budget:g} s, on the recorded times."
-    file = out / files.SCENARIO
+    about = f"{next_steps.FIRST} {found.trace.source}`: {asking.aim} within {asking.budget:g} s, on the recorded times."
+    file = out / next_steps.SCENARIO
     places.write(file, written(document, about, "`fred run` runs it, `fred show` prints it again.").encode())
     result = plan_for.made(load(file), out, file, options.jobs)
-    ranking = ranked(result, [Candidate(files.name(each), "") for each in tried], asking.measure)
+    ranking = ranked(result, [Candidate(next_steps.name(each), "") for each in tried], asking.measure)
     said = [*doubts(ranking, asking.budget / question.LOOKS, asking.budget), _NO_NETWORK]
     return Answer(found.trace.source, asking, ranking, said)
 
@@ -60,8 +59,8 @@ def _tried(found: Diagnosis) -> list[Remedy]:
 def _document(asking: Question, tried: Sequence[Remedy], found: Diagnosis) -> dict[str, Any]:
     """Return the scenario that answers it."""
     title = f"Who reaches {asking.aim} first on the cluster of {found.trace.source}?"
-    runs = {files.name(each): _swept(each, asking, len(found.trace.workers)) for each in tried}
-    return {"title": title, **asking.parts, "cluster": files.cluster(found.trace), "runs": runs}
+    runs = {next_steps.name(each): _swept(each, asking, len(found.trace.workers)) for each in tried}
+    return {"title": title, **asking.parts, "cluster": next_steps.cluster(found.trace), "runs": runs}
 
 
 def _swept(remedy: Remedy, asking: Question, workers: int) -> dict[str, Any]:

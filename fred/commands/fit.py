@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fred.commands import fit_report, trace_options
+from fred.commands import trace_options
+from fred.fitting import fit_report
 from fred.fitting.fit import fit
 from fred.process.progress import bars
 from fred.traces.columns import EXAMPLE

@@ -5,14 +5,14 @@ from collections import Counter
 from pathlib import Path
 
 from fred.commands import plan_for
-from fred.commands.plan_table import print_plan
 from fred.components import registry
+from fred.diagnosis.arrivals import iterations_of, rounds_of
+from fred.diagnosis.backup_figure import picture
+from fred.diagnosis.backup_table import print_plan
+from fred.diagnosis.backup_workers import mean_arrivals, plan
 from fred.errors import FredError
 from fred.files.places import check_free
-from fred.outcomes.rounds import iterations_of, rounds_of
-from fred.prediction.planning import mean_arrivals, plan
 from fred.results.folder import load_result
-from fred.views.plan_figure import picture
 
 _MOST = 1 << 31  # gradients that are averaged
 

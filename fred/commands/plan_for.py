@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fred.cluster.cluster import Cluster
-from fred.commands.plan_for_table import Answer, Names, as_json, print_answer
+from fred.diagnosis import attribution, question
+from fred.diagnosis.attribution import Attribution
+from fred.diagnosis.candidates import SYNC, not_considered, that_apply
+from fred.diagnosis.question import Question
+from fred.diagnosis.ranking import doubts, ranked
+from fred.diagnosis.ranking_tables import Answer, Names, as_json, print_answer
 from fred.errors import FredError
 from fred.files import places
 from fred.outcomes.tables import Tables
-from fred.planning import attribution, question
-from fred.planning.attribution import Attribution
-from fred.planning.candidates import SYNC, not_considered, that_apply
-from fred.planning.question import Question
-from fred.planning.ranking import doubts, ranked
 from fred.process.cores import cores
 from fred.process.progress import of_runs
 from fred.running.units import number_of_units

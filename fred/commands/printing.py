@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.commands.paired_table import ONE_SEED, named, paired_table
 from fred.errors import FredError
 from fred.files.contents import ASIDE, PAIRED, REPORT
 from fred.files.staging import said
@@ -19,6 +18,7 @@ from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
+from fred.views.paired_table import ONE_SEED, paired_table
 
 _BLOCKS_SHOWN = 16  # columns
 
@@ -244,7 +244,7 @@ def print_comparison(compared: Compared) -> None:
         table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
         previous = values[0]
     console.print(table)
-    if len(pairs := named(compared)):
+    if len(pairs := _named_pairs(compared)):
         console.print(paired_table(pairs))
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
@@ -256,7 +256,7 @@ def save_comparison(compared: Compared, out: Path) -> None:
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
     pictures.pop("paired", None)  # that of folders is another
-    if len(pairs := named(compared)):
+    if len(pairs := _named_pairs(compared)):
         from fred.views import paired_figure
 
         pictures["paired"] = partial(paired_figure.paired, pairs, compared.together().scenario.title)
@@ -271,3 +271,9 @@ def save_comparison(compared: Compared, out: Path) -> None:
                 draw().save(new / f"{name}.svg")
             for file in sorted(new.iterdir()):
                 file.rename(out / file.name)
+
+
+def _named_pairs(compared: Compared) -> pd.DataFrame:
+    """Return paired differences under the runs' names, and the folders' where there are more than two."""
+    pairs = compared.paired()
+    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs

@@ -1,6 +1,6 @@
 """The loss and its causes: the time that rounds wait for the slowest, by worker, node, spell and part of the record.
 
-The loss is that against rounds in which all workers are as fast as the median one (`planning/attribution.py`). A worker, or a
+The loss is that against rounds in which all workers are as fast as the median one (`diagnosis/attribution.py`). A worker, or a
 node, is named where it differs from the others for long: always, or in spells. Workers that are late by chance, each in
 turn, are not named.
 """
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fred.diagnosis import spells
-from fred.diagnosis.names import several
+from fred.diagnosis.attribution import COMPUTING, Attribution
 from fred.diagnosis.spells import Floats
-from fred.planning.attribution import COMPUTING, Attribution
+from fred.diagnosis.worker_names import several
 from fred.traces.trace import Trace
 
 PARTS = 4  # of the record, each with its own loss

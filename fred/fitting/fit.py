@@ -12,8 +12,8 @@ from fred.errors import FredError
 from fred.fitting.behaviour import Behaviour, Known, known
 from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe
+from fred.fitting.fit_sentences import sentences
 from fred.fitting.model import Groups, Model, fit_model
-from fred.fitting.words import sentences
 from fred.prediction.intervals import block_length
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
@@ -47,7 +47,7 @@ class Candidate:
 class Fitted:
     """The findings about a trace.
 
-    `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.views.fit_figure.picture` draws it.
+    `text` is the `cluster:` of a scenario, `block.options` the same as mappings; `fred.fitting.fit_figure.picture` draws it.
 
     Args:
         trace: that was fitted.

@@ -13,8 +13,8 @@ import pandas as pd
 
 from fred.outcomes.tables import Tables
 from fred.report import curves, machines, replay, rows
-from fred.report.answer import answer
 from fred.report.machines import counted
+from fred.report.verdict import answer
 from fred.report.writing import as_yaml
 from fred.version import __version__
 from fred.views.view import COLOURS, OF_TIME

@@ -11,7 +11,7 @@ from fred.components import registry
 from fred.components.component import Component, checked_as, options_of
 from fred.errors import FredError
 from fred.specification import shipped
-from fred.specification.names import Name
+from fred.specification.run_names import Name
 from fred.specification.shape import Run
 from fred.specification.source import Setting, Source, keys_of, problems, setting
 from fred.specification.sweep import Best, Criterion, Point

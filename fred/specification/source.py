@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fred.components.registry import nearest
 from fred.errors import FredError, quoted
-from fred.specification.names import is_usual
+from fred.specification.run_names import is_usual
 from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml

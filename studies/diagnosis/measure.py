@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fred.diagnosis.answer import diagnose
+from fred.diagnosis.findings import diagnose
 from fred.diagnosis.remedies import RULE
 from fred.traces.trace import Trace
 from studies.diagnosis.clusters import NODE_OF, WORKERS, Cluster

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fred.diagnosis.answer import CANNOT_TELL, LITTLE, SAVES, SAVES_LITTLE
+from fred.diagnosis.findings import CANNOT_TELL, LITTLE, SAVES, SAVES_LITTLE
 from fred.diagnosis.remedies import RULE
 from studies.diagnosis.clusters import ROUNDS, WORKERS
 from studies.diagnosis.measure import FOUND

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.commands.paired_table import said
+from fred.diagnosis.attribution import WORST, Attribution
+from fred.diagnosis.candidates import RATE
+from fred.diagnosis.question import Question
+from fred.diagnosis.ranking import Place, Ranking
 from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
-from fred.planning.attribution import WORST, Attribution
-from fred.planning.candidates import RATE
-from fred.planning.question import Question
-from fred.planning.ranking import Place, Ranking
+from fred.views.paired_table import said
 
 _SHOWN = 4  # workers, and nodes, with the largest slowdowns
 _OF_THE_LOST = (

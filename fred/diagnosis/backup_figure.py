@@ -1,6 +1,6 @@
 """How many workers to wait for, in one picture: what each number would take to the target."""
 
-from fred.prediction.planning import Plan
+from fred.diagnosis.backup_workers import Plan
 from fred.views.figures import COLOURS, Picture, style
 
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fred.diagnosis.answer import Diagnosis, Gain
-from fred.diagnosis.words import percent
+from fred.diagnosis.findings import Diagnosis, Gain
+from fred.diagnosis.sentences import percent
 
 _NONE = "–"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fred.diagnosis.candidates import Candidate
 from fred.outcomes.paired import interval
 from fred.outcomes.tables import Tables
-from fred.planning.candidates import Candidate
 
 _FEWEST_LOOKS = 10  # until the target, so that it is known when it was reached
 _COLUMN = "target_seconds"

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.colors import LogNorm
 
-from fred.diagnosis.answer import Diagnosis, Gain
+from fred.diagnosis.findings import Diagnosis, Gain
 from fred.diagnosis.spells import runs
 from fred.views.figures import COLOURS, FAINT, Picture, style
 

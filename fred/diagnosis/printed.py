@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.commands.plan_for_table import Answer, print_ranking, sentences
-from fred.diagnosis import tables
-from fred.diagnosis.answer import Diagnosis
-from fred.diagnosis.words import sections
+from fred.diagnosis import finding_tables
+from fred.diagnosis.findings import Diagnosis
+from fred.diagnosis.ranking_tables import Answer, print_ranking, sentences
+from fred.diagnosis.sentences import sections
 
 
 def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
@@ -29,7 +29,7 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
         for line in lines:
             console.print(Text(line))
         console.print()
-    for table in tables.of(found):
+    for table in finding_tables.of(found):
         console.print(_table(table))
     if answer is not None and answer.ranking.places:
         print_ranking(answer, console)
@@ -37,7 +37,7 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
     console.print(Text(where if out else "With --out DIR: a page to look at, and a scenario that runs these remedies."))
 
 
-def _table(table: tables.Table) -> Table:
+def _table(table: finding_tables.Table) -> Table:
     shown = Table(title=Text(table.title, style="bold"), title_justify="left", caption_justify="left")
     shown.caption = Text(table.caption)
     for number, name in enumerate(table.columns):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fred.cluster.cluster import Cluster
+from fred.diagnosis.candidates import Candidate
 from fred.errors import FredError
-from fred.planning.candidates import Candidate
 from fred.specification import shipped
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run

@@ -98,7 +98,7 @@ def check_free(out: Path) -> None:
 
 def save(fitted: Fitted, out: Path) -> None:
     """`cluster.yaml`, `fit.json` and `trace.svg` in a folder, which is made if need be."""
-    from fred.views.fit_figure import picture
+    from fred.fitting.fit_figure import picture
 
     cluster, numbers, drawing = (out / name for name in FILES)
     drawn, counted = picture(fitted), as_json(fitted)

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fred.prediction.planning import Plan
+from fred.diagnosis.backup_workers import Plan
 
 _SHOWN = 20  # plans beside those around the best one
 

@@ -1,16 +1,13 @@
 """What the command line shows of paired differences: a line per run, a column per quantity, and how sure that is."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from fred.outcomes.paired import FEWEST
-
-if TYPE_CHECKING:
-    from fred.results.compare import Compared  # loads jax
 
 ONE_SEED = (
     f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
@@ -37,16 +34,6 @@ def paired_table(pairs: pd.DataFrame) -> Table:
         cells = {each["quantity"]: said(each) for each in own.to_dict("records")}
         table.add_row(Text(str(run)), *(cells.get(quantity, "–") for quantity in quantities))
     return table
-
-
-def named(compared: "Compared") -> pd.DataFrame:
-    """Paired differences under the runs' names, and the folders' where there are more than two.
-
-    Args:
-        compared: the folders.
-    """
-    pairs = compared.paired()
-    return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs
 
 
 def said(pair: dict[Any, Any]) -> str:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from fred.diagnosis.answer import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
-from fred.diagnosis.names import several
+from fred.diagnosis.findings import CANNOT_TELL, ENOUGH, QUIET, SAVES, SAVES_LITTLE, Diagnosis, Gain
 from fred.diagnosis.slowness import Slow
+from fred.diagnosis.worker_names import several
 from fred.prediction.intervals import Ratio
 
 _LITTLE_LOST = 0.05  # of the time
@@ -20,7 +20,7 @@ def sections(found: Diagnosis) -> dict[str, list[str]]:
         found: the findings about a trace.
 
     >>> import numpy as np
-    >>> from fred.diagnosis.answer import diagnose
+    >>> from fred.diagnosis.findings import diagnose
     >>> from fred.traces.trace import Trace
     >>> seconds = np.tile([1.0, 1.0, 1.0, 3.0], (200, 1))
     >>> said = sections(diagnose(Trace(seconds, ("a", "b", "c", "gpu-d"))))

@@ -7,11 +7,10 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from fred.diagnosis import tables
-from fred.diagnosis.answer import Diagnosis
-from fred.diagnosis.words import sections
+from fred.diagnosis import diagnosis_figures, finding_tables
+from fred.diagnosis.findings import Diagnosis
+from fred.diagnosis.sentences import sections
 from fred.version import __version__
-from fred.views import diagnosis_figures
 from fred.views.figures import Picture
 
 _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
@@ -44,11 +43,11 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
         "style": (files("fred.report") / "page.css").read_text(encoding="utf-8"),
         "answer": "".join(_section(heading, lines) for heading, lines in said.items()),
         "pictures": "".join(_figure(name, draw(found), words) for name, (draw, words) in _PICTURES.items()),
-        "tables": "".join(_table(each) for each in tables.of(found)),
+        "tables": "".join(_table(each) for each in finding_tables.of(found)),
         "version": escape(__version__),
         "digest": escape(found.trace.digest),
     }
-    return Template((files("fred.report") / "diagnosis.html").read_text(encoding="utf-8")).substitute(parts)
+    return Template((files("fred.diagnosis") / "diagnosis.html").read_text(encoding="utf-8")).substitute(parts)
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:
@@ -63,7 +62,7 @@ def _figure(name: str, picture: Picture, words: str) -> str:
     return f"<section><h2>{escape(name)}</h2>{image}<p class='note'>{escape(words)}</p></section>"
 
 
-def _table(table: tables.Table) -> str:
+def _table(table: finding_tables.Table) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     rows = "".join(
         f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

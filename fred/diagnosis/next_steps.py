@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fred.diagnosis.answer import Diagnosis
+from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.remedies import Remedy
 from fred.specification.text import written
 from fred.traces.trace import Trace
