@@ -3,8 +3,8 @@
 from typing import Any
 
 import fred
-from fred.report.page import Circumstances, page
 from fred.results.result import Result
+from fred.views.page import Circumstances, page
 from tests.worlds import TASK
 
 CLUSTER: dict[str, Any] = {

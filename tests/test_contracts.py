@@ -243,7 +243,6 @@ ROOMS = (  # from the top: each imports only from those below it
         "commands",
         "diagnosis",
         "results",
-        "report",
         "fitting",
         "views",
         "running",

@@ -20,13 +20,13 @@ from fred.errors import FredError
 from fred.files.contents import REPORT as NAME
 from fred.outcomes.spans import KINDS as KINDS_OF_TIME
 from fred.outcomes.tables import Tables
-from fred.report import curves, replay, rows
-from fred.report.page import Circumstances, page
-from fred.report.verdict import answer
-from fred.report.writing import as_yaml
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
+from fred.views import page_curves, page_replay, page_tables
+from fred.views.page import Circumstances, page
+from fred.views.verdict import answer
+from fred.views.writing import as_yaml
 from tests.conftest import ROOT
 from tests.pages import ASGD, CLUSTER, KINDS, OUTAGE, TIMED, made, page_of, written
 
@@ -239,18 +239,18 @@ def test_of_very_much_there_is_less_than_two_megabytes():
 class TestCurves:
     def test_they_are_the_mean_and_the_range_over_the_seeds(self):
         result = made("learned")
-        drawn = curves.curves(result)
+        drawn = page_curves.curves(result)
         found = drawn["runs"]["ssgd"]["updates"]
         one, other = (result.outcome("ssgd", seed).metrics for seed in (1, 2))
         x = np.array(sorted({*one["updates"], *other["updates"]}))
         both = np.array([np.interp(x, each["updates"], each["error"]) for each in (one, other)])
         assert found["x"] == x.tolist()
         assert np.allclose(found["error"], [both.mean(0), both.min(0), both.max(0)], rtol=1e-4)
-        assert list(drawn["axes"]) == [axis for axis in curves.AXES if axis != "tokens"]
+        assert list(drawn["axes"]) == [axis for axis in page_curves.AXES if axis != "tokens"]
 
     def test_what_was_sent_grows_to_what_the_summary_counts(self):
         one = made("one run").outcomes[0]
-        sent = curves.megabytes(one.schedule)
+        sent = page_curves.megabytes(one.schedule)
         assert sent[0] == 0
         assert (np.diff(sent) >= 0).all()
         rows = one.schedule.frame()
@@ -264,7 +264,7 @@ class TestCurves:
 class TestReplay:
     def test_it_says_for_each_moment_what_the_spans_say(self):
         result = made("faults")
-        (found,) = replay.replays(result)
+        (found,) = page_replay.replays(result)
         account = fred.spans(result.outcomes[0].schedule)
         worker, begin, end, kind = found["spans"]
         assert len(worker) == len(account)
@@ -283,9 +283,9 @@ class TestReplay:
         scenario = fred.scenario(cluster={**CLUSTER, "faults": [late]}, stop={"seconds": 200}, algorithm=ASGD)
         schedule = fred.run(scenario).outcomes[0].schedule
         account = fred.spans(schedule)
-        begin, end = replay.window(schedule, account, 200)
+        begin, end = page_replay.window(schedule, account, 200)
         assert 0 < begin < 100e9 < end < 200e9
-        assert replay.window(schedule, account, len(account)) == (0, schedule.end_ns)
+        assert page_replay.window(schedule, account, len(account)) == (0, schedule.end_ns)
 
 
 @pytest.mark.slow
@@ -373,8 +373,15 @@ class TestInAFolder:
         def broken(*_: Any) -> None:
             raise ArithmeticError("odd <data>")
 
-        for place in ("answer", "curves.curves", "replay.replays", "machines.machines", "rows.of_runs", "as_yaml"):
-            monkeypatch.setattr(f"fred.report.page.{place}", broken)
+        for place in (
+            "answer",
+            "page_curves.curves",
+            "page_replay.replays",
+            "machines.machines",
+            "page_tables.of_runs",
+            "as_yaml",
+        ):
+            monkeypatch.setattr(f"fred.views.page.{place}", broken)
         assert main(["run", str(file), "--out", str(tmp_path / "out")]) == 0
         assert (tmp_path / "out" / "report.html").read_text().count("Not shown: odd &lt;data&gt;.") == 4
 
@@ -402,7 +409,7 @@ def test_an_error_of_parameters_that_are_no_numbers_is_none():
 
 
 def test_means_that_are_infinite_are_none_and_other_seeds_are_said():
-    assert rows._mean(np.array([1.0, np.inf]), rows._COLUMNS[0]).text == "–"
+    assert page_tables._mean(np.array([1.0, np.inf]), page_tables._COLUMNS[0]).text == "–"
     nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
     outcomes = [*ended("a", 0.1, 0.2, **nothing), *ended("b", 0.1, **nothing)]
-    assert "Means over 1 to 2 seeds" in rows.of_runs(Tables(SCENARIO, outcomes))
+    assert "Means over 1 to 2 seeds" in page_tables.of_runs(Tables(SCENARIO, outcomes))

@@ -40,7 +40,7 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
     said = {**sections(found), **more}
     parts = {
         "title": escape(f"Diagnosis of {found.trace.source}"),
-        "style": (files("fred.report") / "page.css").read_text(encoding="utf-8"),
+        "style": (files("fred.views") / "page.css").read_text(encoding="utf-8"),
         "answer": "".join(_section(heading, lines) for heading, lines in said.items()),
         "pictures": "".join(_figure(name, draw(found), words) for name, (draw, words) in _PICTURES.items()),
         "tables": "".join(_table(each) for each in finding_tables.of(found)),

@@ -20,11 +20,11 @@ from fred.outcomes.reading import Digests
 from fred.outcomes.stored import Stored, digest_of, write_json
 from fred.outcomes.unit import Unit
 from fred.process import environment
-from fred.report.page import MARK, Circumstances, page
 from fred.results import figures
 from fred.results.result import Result
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
+from fred.views.page import MARK, Circumstances, page
 
 FORMAT = 8  # of the folder, raised when a reader would have to change
 

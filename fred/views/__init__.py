@@ -1,1 +1,1 @@
-"""Pictures of what was counted."""
+"""What was counted, to look at: pictures, tables, and a result on one page of HTML."""

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fred.outcomes.tables import Tables
-from fred.report import curves, machines, replay, rows
-from fred.report.machines import counted
-from fred.report.verdict import answer
-from fred.report.writing import as_yaml
 from fred.version import __version__
+from fred.views import machines, page_curves, page_replay, page_tables
+from fred.views.machines import counted
+from fred.views.page_tables import Cell
+from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
+from fred.views.writing import as_yaml
 
 MARK = b'<meta name="generator" content="FRED">'  # by which a file is known for a page
 _YAML = 30_000  # letters of a scenario
@@ -46,19 +47,19 @@ def page(result: Tables, about: Circumstances) -> str:
         "colours": COLOURS,
         "kinds": [[kind.replace("_", " "), colour] for kind, colour in OF_TIME.items()],
         "curves": _data(partial(_curves, result)),
-        "sweep": _data(partial(curves.sweep, result)),
-        "replays": _data(partial(replay.replays, result)) or [],
+        "sweep": _data(partial(page_curves.sweep, result)),
+        "replays": _data(partial(page_replay.replays, result)) or [],
     }
     parts = {
         "title": escape(result.scenario.title or "A result of FRED"),
         "asked": _asked(result),
         "answer": _part(lambda: f'<p id="answer">{escape(answer(result))}</p>'),
         "thinned": _thinned(data["curves"], result.swept),
-        "runs": _part(partial(rows.of_runs, result)),
-        "pairs": _part(partial(rows.pairs, result)),
-        "seeds": _part(partial(rows.by_seed, result)),
-        "sweep": _part(partial(rows.of_sweep, result)) if result.swept else "",
-        "workers_time": _part(partial(rows.workers_time, result)),
+        "runs": _part(partial(page_tables.of_runs, result)),
+        "pairs": _part(partial(page_tables.pairs, result)),
+        "seeds": _part(partial(page_tables.by_seed, result)),
+        "sweep": _part(partial(page_tables.of_sweep, result)) if result.swept else "",
+        "workers_time": _part(partial(page_tables.workers_time, result)),
         "machines": _part(partial(machines.machines, {each.name: each.run for each in result.outcomes})),
         "scenario": _part(lambda: f"<pre id='yaml'>{escape(as_yaml(result.scenario, _YAML))}</pre>"),
         "environment": _facts({"fred": __version__, **about.environment}),
@@ -74,7 +75,7 @@ _FILES = {"style": "page.css", "script": "page.js", "uplot": "uPlot.js", "uplot_
 
 
 def _own(name: str) -> str:
-    return (files("fred.report") / name).read_text(encoding="utf-8")
+    return (files("fred.views") / name).read_text(encoding="utf-8")
 
 
 def _part(make: Callable[[], str]) -> str:
@@ -100,7 +101,10 @@ def _as_script(data: Any) -> str:
 
 def _curves(result: Tables) -> dict[str, Any]:
     reported = result.with_its_best()
-    return {**curves.curves(reported), "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")}}
+    return {
+        **page_curves.curves(reported),
+        "targets": {name: reported.target(name) for name in ("loss", "error", "gradient_norm")},
+    }
 
 
 def _thinned(data: Any, swept: bool) -> str:
@@ -142,11 +146,11 @@ def _facts(facts: dict[str, str]) -> str:
 
 def _digests(result: Tables) -> str:
     found = pd.DataFrame([{"run": each.name, "seed": each.seed, **each.summary["digests"]} for each in result.outcomes])
-    cells: list[list[rows.Cell | str]] = [
-        [rows.Cell(str(row["run"])), rows.Cell(str(row["seed"]), row["seed"]), str(row["schedule"]), str(row["params"] or "–")]
+    cells: list[list[Cell | str]] = [
+        [Cell(str(row["run"])), Cell(str(row["seed"]), row["seed"]), str(row["schedule"]), str(row["params"] or "–")]
         for _, row in found.iterrows()
     ]
-    return rows.table(
+    return page_tables.table(
         ["run", "seed", "schedule", "parameters"],
         cells,
         "SHA-256: equal schedules are equal timing, equal parameters equal bits.",
