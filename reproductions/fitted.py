@@ -16,7 +16,7 @@ import fred
 from fred.cluster.cluster import Cluster
 from fred.errors import FredError
 from fred.fitting import behaviour
-from fred.fitting.fit import Fitted, fit
+from fred.fitting.fitted import Fitted, fit
 from fred.traces.reading import read
 from fred.traces.trace import Trace
 from reproductions.common import RESULTS, say, table, write

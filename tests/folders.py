@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fred.outcomes.stored import AboutUnit, digest_of
 from fred.results import folder
+from fred.running.stored import AboutUnit, digest_of
 
 
 def resigned(out: Path) -> None:

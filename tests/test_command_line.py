@@ -18,7 +18,7 @@ import pytest
 from fred.commands import cli
 from fred.errors import FredError
 from fred.outcomes.outcome import digest
-from fred.results import figures, verify
+from fred.results import figure_files, verify
 from fred.results.experiment import run as fred_run
 from fred.running import work
 from fred.schedule.schedule import Schedule
@@ -177,7 +177,7 @@ def test_an_error_in_the_middle_leaves_the_old_result_alone_and_keeps_what_is_do
     assert cli.main(["run", "small.yaml", "--seed", "1"]) == 0
     before = (tmp_path / "results/small/summary.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(figures, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(figure_files, "drawn", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli.main(["run", "small.yaml", "--seed", "2"]) == 130
     assert "interrupted; 2 of 2 units are kept; the same command goes on from there" in capsys.readouterr().err
     assert (tmp_path / "results/small/summary.json").read_bytes() == before

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fred.prediction.completion import BINS, Completion, excesses_of
+from fred.prediction.completed_rounds import BINS, Completion, excesses_of
 
 RNG = np.random.default_rng
 

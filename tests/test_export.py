@@ -15,8 +15,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from fred.commands.cli import main
 from fred.errors import FredError
-from fred.outcomes.messages import messages
 from fred.outcomes.outcome import Outcome
+from fred.outcomes.sent_messages import messages
 from fred.outcomes.spans import spans
 from fred.results import experiment
 from fred.running.execution import execute
@@ -409,7 +409,7 @@ def folder(tmp_path_factory) -> Path:
     timed = make_run(task=None, cluster=CLUSTER, stop={"gradients": 20})
     clockless = make_run(task=None, cluster={"workers": 1}, protocol="dispatcher", stop={"updates": 7})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fred.results.figures.drawn", lambda *_: contextlib.nullcontext())
+        patch.setattr("fred.results.figure_files.drawn", lambda *_: contextlib.nullcontext())
         experiment.run(Scenario(title="", seeds=(1, 2), runs={"timed": timed, "clockless": clockless}), out=folder)
     return folder
 

@@ -12,11 +12,11 @@ from fred.errors import FredError
 from fred.fitting import behaviour
 from fred.fitting.block import cluster_block
 from fred.fitting.description import describe
-from fred.fitting.fit import Fitted, fit
+from fred.fitting.entities import fit_model, worker_levels
+from fred.fitting.entity_regimes import InSpells, InWaves, Wanders
 from fred.fitting.fit_sentences import sentences
+from fred.fitting.fitted import Fitted, fit
 from fred.fitting.latencies import FITS, log_density
-from fred.fitting.model import fit_model, worker_levels
-from fred.fitting.regimes import InSpells, InWaves, Wanders
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb
 from fred.traces.trace import Trace

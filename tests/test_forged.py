@@ -19,8 +19,8 @@ from fred.commands import printing
 from fred.commands.cli import main
 from fred.errors import FredError
 from fred.files.inputs import write_arrays
-from fred.outcomes.stored import digest_of
 from fred.results import folder
+from fred.running.stored import digest_of
 from fred.schedule.schedule import COLUMNS, SCALES, Intervals
 from tests.worlds import TASK
 
@@ -39,7 +39,7 @@ WRONG: list[Any] = [None, "x", -1, 2**70, 0.5, True, [], {}, [1], {"a": 1}]
 def written(tmp_path_factory) -> Path:
     """A result without figures and page."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fred.results.figures._finish", lambda *_: None)
+        patch.setattr("fred.results.figure_files._finish", lambda *_: None)
         place = tmp_path_factory.mktemp("written") / "out"
         fred.run(fred.scenario(SETTINGS), out=place, report=False)
     return place

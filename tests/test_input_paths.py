@@ -21,7 +21,7 @@ from fred.errors import FredError
 from fred.files.inputs import write_arrays
 from fred.learning.data.arrays import Arrays
 from fred.learning.data.language import Text
-from fred.outcomes.unit import Unit
+from fred.running.unit import Unit
 from fred.specification.loading import validated_anew
 from tests.conftest import ROOT
 from tests.folders import idx

@@ -24,14 +24,13 @@ from fred.files import inputs
 from fred.learning.data import cifar10
 from fred.learning.data.dataset import Dataset, Examples
 from fred.learning.data.mnist import MNIST
-from fred.outcomes import stored
-from fred.outcomes.unit import Unit
 from fred.prediction.comparison import rule_named
 from fred.prediction.deep import saved
 from fred.process import environment
 from fred.results.folder import load_result
-from fred.running import checkpoints, work
+from fred.running import checkpoints, stored, work
 from fred.running.execution import Following, execute
+from fred.running.unit import Unit
 from fred.specification.loading import load, scenario
 from fred.specification.source import keys_of
 from fred.traces.reading import read

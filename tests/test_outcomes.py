@@ -15,15 +15,15 @@ import pytest
 import fred
 from fred.commands import printing
 from fred.errors import FredError
-from fred.outcomes import computed, stored
+from fred.outcomes import computed
 from fred.outcomes.outcome import digest
-from fred.outcomes.unit import Unit
 from fred.process import compiled
 from fred.results import folder
 from fred.results.result import Result
-from fred.running import checkpoints, on_dask, side_by_side, work
+from fred.running import checkpoints, on_dask, side_by_side, stored, work
 from fred.running.order import Order
 from fred.running.problem import Problem
+from fred.running.unit import Unit
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.worlds import TASK
@@ -163,7 +163,7 @@ def test_a_units_identity_travels(monkeypatch):
     """To a process that would find another one, such as where other modules are loaded."""
     (unit, *_) = units_of(fred.scenario(SETTINGS))
     sent = cloudpickle.dumps(unit)
-    monkeypatch.setattr("fred.outcomes.unit.code_of_fred", lambda: "another")
+    monkeypatch.setattr("fred.running.unit.code_of_fred", lambda: "another")
     assert Unit(unit.name, unit.run, unit.seed).identity != unit.identity
     assert pickle.loads(sent).identity == unit.identity
 

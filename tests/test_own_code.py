@@ -33,7 +33,7 @@ def load_and_say(*what):
     print("goes on from a checkpoint" if found else "from the start")
     return found
 checkpoints.load = load_and_say
-fred.results.figures.drawn = lambda result, folder: contextlib.nullcontext()
+fred.results.figure_files.drawn = lambda result, folder: contextlib.nullcontext()
 sys.modules["__main__"].__file__ = fred.commands.cli.__file__  # as with `python -m fred`
 for line in sys.stdin:
     told = json.loads(line)

@@ -10,8 +10,8 @@ from scipy import special, stats
 from fred.cluster.cluster import Cluster
 from fred.cluster.latency import Bimodal, Exponential, Pareto, Uniform
 from fred.commands.cli import main
-from fred.diagnosis.arrivals import arrivals
 from fred.diagnosis.backup_workers import expected_arrivals, iterations_at, mean_arrivals, plan
+from fred.diagnosis.result_rounds import arrivals
 from fred.protocols.synchronous import Synchronous
 from tests.worlds import record
 

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fred
-from fred.results import figures
+from fred.results import figure_files
 from fred.results.result import Result
 from fred.running import companions
 from fred.views.figures import FORMATS, Picture
@@ -67,7 +67,7 @@ def alone(result: Result, tmp_path: Path) -> dict[str, bytes]:
 def test_another_process_draws_the_same(result, alone, another, tmp_path):
     folder = tmp_path / "figures"
     folder.mkdir()
-    [other] = companions.told(figures._taken, [(result, folder, 0.0)])
+    [other] = companions.told(figure_files._taken, [(result, folder, 0.0)])
     assert sorted(other.result()) == sorted(result.pictures())
     assert drawn(folder) == alone
 
@@ -81,20 +81,20 @@ def wait_for_one(folder: Path) -> None:
 
 
 def test_who_draws_beside_is_waited_for(result, alone, another, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_same_everywhere", lambda result: True)
+    monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
     companions.told(os.getpid, [()])[0].result()  # it is alive
     assert companions.number() == 1
-    with figures.drawn(result, tmp_path / "figures"):
+    with figure_files.drawn(result, tmp_path / "figures"):
         wait_for_one(tmp_path / "figures")
     assert drawn(tmp_path / "figures") == alone
 
 
 def test_nobody_draws_on_where_something_goes_wrong_meanwhile(result, another, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_same_everywhere", lambda result: True)
+    monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
     companions.told(os.getpid, [()])[0].result()
 
     def fail() -> None:
-        with figures.drawn(result, tmp_path / "figures"):
+        with figure_files.drawn(result, tmp_path / "figures"):
             wait_for_one(tmp_path / "figures")
             raise KeyboardInterrupt
 
@@ -108,7 +108,7 @@ def test_nobody_draws_on_where_something_goes_wrong_meanwhile(result, another, t
 def test_a_picture_that_somebody_has_begun_is_left_to_him(result, tmp_path):
     [first, *others] = result.pictures()
     (tmp_path / f"{first}.svg").write_text("begun")
-    assert sorted(figures._taken(result, tmp_path, 0.5)) == sorted(others)
+    assert sorted(figure_files._taken(result, tmp_path, 0.5)) == sorted(others)
     assert (tmp_path / f"{first}.svg").read_text() == "begun"
 
 
@@ -118,7 +118,7 @@ def test_two_begin_apart(result, tmp_path):
     for share in (0.0, 0.5, 1.0):
         folder = tmp_path / str(share)
         folder.mkdir()
-        firsts.append(figures._taken(result, folder, share)[0])
+        firsts.append(figure_files._taken(result, folder, share)[0])
     assert firsts == [names[0], names[round(len(names) / 2)], names[-1]]
 
 
@@ -136,8 +136,8 @@ def test_whatever_becomes_of_another_all_are_drawn(result, alone, tmp_path, monk
         return [other]
 
     monkeypatch.setattr(companions, "told", told)
-    monkeypatch.setattr(figures, "_same_everywhere", lambda result: True)
-    with figures.drawn(result, folder):
+    monkeypatch.setattr(figure_files, "_same_everywhere", lambda result: True)
+    with figure_files.drawn(result, folder):
         pass
     assert drawn(folder) == alone
 
@@ -146,7 +146,7 @@ def test_where_matplotlib_has_been_told_how_things_look_nobody_else_draws(result
     """As it may have been wherever it is loaded, which it is here."""
     told = list[Any]()
     monkeypatch.setattr(companions, "told", lambda do, arguments: [*map(told.append, arguments)])
-    with figures.drawn(result, tmp_path / "figures"):
+    with figure_files.drawn(result, tmp_path / "figures"):
         pass
     assert not told
 

@@ -25,11 +25,10 @@ from fred.commands import cli
 from fred.components import registry
 from fred.errors import FredError
 from fred.files.lock import held
-from fred.outcomes import stored
 from fred.results import experiment
 from fred.results.compare import Compared
 from fred.results.folder import read_manifest
-from fred.running import companions, side_by_side, timings, work
+from fred.running import companions, side_by_side, stored, timings, work
 from fred.running.units import units_of
 from fred.schedule.schedule import Schedule
 from tests.conftest import ROOT

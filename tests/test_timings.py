@@ -14,7 +14,6 @@ import fred
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.errors import FredError
-from fred.outcomes.stored import ABOUT
 from fred.protocols.asynchronous import Asynchronous
 from fred.replay.lower import lower
 from fred.results import folder
@@ -22,6 +21,7 @@ from fred.results.verify import Verdict, verify
 from fred.running import on_dask, timings, work
 from fred.running.execution import execute
 from fred.running.recording import Recording, Timing
+from fred.running.stored import ABOUT
 from fred.running.timings import Timings, in_order
 from fred.running.units import units_of
 from tests.worlds import COMPUTE, make_run, same

@@ -17,12 +17,11 @@ import fred
 from fred.commands import cli, printing
 from fred.errors import FredError
 from fred.files import staging
-from fred.outcomes import stored
-from fred.outcomes.unit import Unit
 from fred.results.folder import changed, load_result, read_manifest
 from fred.results.verify import Verdict, verify
-from fred.running import checkpoints, work
+from fred.running import checkpoints, stored, work
 from fred.running.execution import Following, execute
+from fred.running.unit import Unit
 from fred.running.units import units_of
 from tests.conftest import ROOT
 from tests.counted import Counted

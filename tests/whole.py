@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pandas as pd
 
 from fred.commands import cli
-from fred.results import experiment, figures, folder
+from fred.results import experiment, figure_files, folder
 from fred.results.result import Result
 from fred.specification.loading import Scenario
 from tests.laws import check_laws
@@ -114,10 +114,10 @@ def _differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
 @contextlib.contextmanager
 def _figures(saved: bool) -> Iterator[None]:
     """Without them a case takes a third of the time."""
-    usual = figures.drawn
+    usual = figure_files.drawn
     if not saved:
-        figures.drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+        figure_files.drawn = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
     try:
         yield
     finally:
-        figures.drawn = usual
+        figure_files.drawn = usual

@@ -6,7 +6,7 @@ from typing import Any
 
 from fred.commands import trace_options
 from fred.fitting import fit_report
-from fred.fitting.fit import fit
+from fred.fitting.fitted import fit
 from fred.process.progress import bars
 from fred.traces.columns import EXAMPLE
 

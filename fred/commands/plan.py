@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fred.commands import plan_for
 from fred.components import registry
-from fred.diagnosis.arrivals import iterations_of, rounds_of
 from fred.diagnosis.backup_figure import picture
 from fred.diagnosis.backup_table import print_plan
 from fred.diagnosis.backup_workers import mean_arrivals, plan
+from fred.diagnosis.result_rounds import iterations_of, rounds_of
 from fred.errors import FredError
 from fred.files.places import check_free
 from fred.results.folder import load_result

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fred.cluster.latency import Mixture
 from fred.components.component import OneOf
+from fred.fitting.entities import Groups, Model
+from fred.fitting.entity_regimes import InSpells, InWaves, Regime
 from fred.fitting.latencies import FITS, log_density
-from fred.fitting.model import Groups, Model
 from fred.fitting.moments import Noise
-from fred.fitting.regimes import InSpells, InWaves, Regime
 from fred.specification.text import written
 
 _PARTS = 4  # steps of the noise in a usual iteration: so that each iteration, a short one too, has a step of its own

@@ -6,7 +6,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fred.fitting.description import Matrix, oracle_throughput, static_throughput
-from fred.fitting.fit import Fitted
+from fred.fitting.fitted import Fitted
 from fred.fitting.latencies import FITS, log_density
 from fred.views.figures import COLOURS, Picture, style
 
@@ -18,7 +18,7 @@ def picture(fitted: Fitted) -> Picture:
     """Run-times by iteration and worker, sorted by group; their density; throughput by the cutoff.
 
     Args:
-        fitted: what `fred.fitting.fit.fit` found in a trace.
+        fitted: what `fred.fitting.fitted.fit` found in a trace.
 
     Throughput is relative to waiting for all; a line is at what each round's best cutoff, if only it were known, would bring.
     """

@@ -13,7 +13,7 @@ from rich.table import Table
 from fred.files import places
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
-from fred.fitting.fit import MARK, Candidate, Fitted
+from fred.fitting.fitted import MARK, Candidate, Fitted
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
 _MOST_OUTSIDE = 5  # measures outside the intervals that the table lists

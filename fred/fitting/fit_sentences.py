@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fred.fitting.model import Groups, Model
-from fred.fitting.regimes import InSpells, InWaves, Regime
+from fred.fitting.entities import Groups, Model
+from fred.fitting.entity_regimes import InSpells, InWaves, Regime
 
 _SLOWER = 1.15  # than the median worker: worth a sentence
 _MOST_NAMES = 4
@@ -22,7 +22,7 @@ def sentences(model: Model, workers: Sequence[str], group_of: Groups, told: bool
         told: whether the trace says the nodes; else they were found.
         nodes: their names; none: a node is named by its workers.
 
-    >>> from fred.fitting.model import fit_model
+    >>> from fred.fitting.entities import fit_model
     >>> seconds = np.random.default_rng(0).lognormal(sigma=0.1, size=(100, 4)) * [1, 1, 1, 3]
     >>> sentences(fit_model(seconds, np.zeros(4, int)), ["a", "b", "c", "d"], np.zeros(4, int), told=False)
     ['Worker d is always 3.0 times slower than the median worker.']

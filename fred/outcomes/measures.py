@@ -12,11 +12,10 @@ from fred.components import registry
 from fred.outcomes import spans, staleness
 from fred.outcomes.outcome import Outcome
 from fred.process import remembered
-from fred.schedule.schedule import NONE, UNENDING, Schedule, Verb, What, exact_sum
+from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
 
 _SOMETIMES = ("perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # measured
-WAYS = ("to_workers", "to_servers", "between_workers")
 
 
 def summarise(outcome: Outcome) -> dict[str, Any]:

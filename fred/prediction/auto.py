@@ -39,7 +39,7 @@ from fred.cluster.elementary import exp
 from fred.components.component import OneOf, Whole
 from fred.prediction import validation
 from fred.prediction.closed_loop import Rounds
-from fred.prediction.completion import BINS, excesses_of
+from fred.prediction.completed_rounds import BINS, excesses_of
 from fred.prediction.contract import Chooser, CutoffRule, Progress
 from fred.prediction.elfving import Elfving
 from fred.prediction.empirical import Empirical

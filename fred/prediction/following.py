@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fred import streams
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
-from fred.prediction.completion import Completion
+from fred.prediction.completed_rounds import Completion
 from fred.prediction.contract import Choice, Chooser, Deadline, Round, Times
 from fred.prediction.lognormal import Floats
 

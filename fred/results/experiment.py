@@ -11,20 +11,19 @@ from typing import NamedTuple
 
 from fred.errors import FredError
 from fred.files import ownership, staging
-from fred.outcomes import stored
 from fred.outcomes.outcome import Outcome
-from fred.outcomes.stored import Stored
 from fred.outcomes.tables import Tables
-from fred.outcomes.unit import Unit
 from fred.process import compiled, garbage
 from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
 from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
 from fred.results.result import Result
-from fred.running import side_by_side, work
+from fred.running import side_by_side, stored, work
 from fred.running.execution import Following, execute
 from fred.running.on_dask import on_dask
+from fred.running.stored import Stored
 from fred.running.timings import FOLDER, Timings, in_order
+from fred.running.unit import Unit
 from fred.running.units import doubts_of, number_of_units, reported_units, units_of
 from fred.specification import shipped
 from fred.specification.loading import Scenario, validated_anew

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from fred.errors import FredError
 from fred.files import inputs, ownership, places, staging
 from fred.files.contents import BEST, FIGURES, MANIFEST, PAIRED, REPORT, SUMMARY, SUMMARY_TABLE, SWEEP
-from fred.outcomes import stored
-from fred.outcomes.reading import Digests
-from fred.outcomes.stored import Stored, digest_of, write_json
-from fred.outcomes.unit import Unit
 from fred.process import environment
-from fred.results import figures
+from fred.results import figure_files
 from fred.results.result import Result
+from fred.running import stored
+from fred.running.stored import Stored, digest_of, write_json
+from fred.running.unit import Unit
+from fred.running.unit_checks import Digests
 from fred.specification.loading import Scenario, validated
 from fred.version import __version__
 from fred.views.page import MARK, Circumstances, page
@@ -109,7 +109,7 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
         result.best.to_csv(stage / BEST, index=False)
     if result.chosen and len(pairs := result.paired):
         pairs.to_csv(stage / PAIRED, index=False)
-    with figures.drawn(result, stage / FIGURES):
+    with figure_files.drawn(result, stage / FIGURES):
         if about.report:
             text = page(result, Circumstances(about.file, environment.describe()))
             (stage / REPORT).write_text(text, encoding="utf-8")

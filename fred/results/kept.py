@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fred.files import ownership
-from fred.outcomes import stored
-from fred.outcomes.unit import Unit
-from fred.running import work
+from fred.running import stored, work
+from fred.running.unit import Unit
 
 
 def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:

@@ -16,16 +16,16 @@ from fred.components import registry
 from fred.components.component import inputs_of, own_classes
 from fred.errors import FredError
 from fred.files.contents import MANIFEST, REPORT
-from fred.outcomes import stored
 from fred.outcomes.outcome import Named, Outcome, digest
-from fred.outcomes.stored import ABOUT, Stored
-from fred.outcomes.unit import Unit
 from fred.process import environment, remembered
 from fred.process.progress import OfRuns
 from fred.results import folder
 from fred.results.folder import Manifest
+from fred.running import stored
 from fred.running.execution import Following, execute
+from fred.running.stored import ABOUT, Stored
 from fred.running.timings import Timings, in_order
+from fred.running.unit import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.loading import Scenario, validated_anew
 

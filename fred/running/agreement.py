@@ -1,8 +1,8 @@
 """Compares what decides the bits in two processes: FRED's code, the user's own, and the numeric environment."""
 
 from fred.components import own_code
-from fred.outcomes.unit import code_of_fred
 from fred.process import environment
+from fred.running.unit import code_of_fred
 
 
 def here() -> dict[str, str]:

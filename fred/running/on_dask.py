@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fred.errors import FredError
-from fred.outcomes.unit import Unit
 from fred.process.progress import OfRuns
 from fred.running import timings, work
 from fred.running.execution import Following
 from fred.running.order import Order
 from fred.running.timings import Timings
+from fred.running.unit import Unit
 
 _THREAD = threading.local()  # the number of an experiment, and its timings
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from fred.components import own_code, registry
 from fred.errors import FredError
-from fred.outcomes.unit import Unit
 from fred.process import compiled, remembered
 from fred.running import agreement
+from fred.running.unit import Unit
 
 
 class Order(NamedTuple):

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fred.errors import FredError
-from fred.outcomes import stored
-from fred.outcomes.unit import Unit
 from fred.process import garbage
 from fred.process.progress import OfRuns
-from fred.running import companions, timings, work
+from fred.running import companions, stored, timings, work
 from fred.running.order import Order
 from fred.running.timings import Timings
+from fred.running.unit import Unit
 
 _LOOK = 0.2  # seconds between two looks at what the others have done
 

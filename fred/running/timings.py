@@ -16,13 +16,13 @@ from fred.components.component import own_classes
 from fred.errors import FredError
 from fred.files import inputs
 from fred.files.lock import held
-from fred.outcomes import stored
 from fred.outcomes.measures import run_times
-from fred.outcomes.unit import Unit, circumstances
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.lower import lower
 from fred.replay.phases import Program
+from fred.running import stored
 from fred.running.recording import Recording, Timing
+from fred.running.unit import Unit, circumstances
 from fred.schedule.schedule import Ints, Schedule
 
 FOLDER = ".at-work/timings"  # beside the finished units

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from fred.components import registry
 from fred.components.component import own_classes
 from fred.errors import FredError
-from fred.outcomes.unit import Unit
 from fred.process import progress, remembered
+from fred.running.unit import Unit
 from fred.specification.loading import Scenario
 
 

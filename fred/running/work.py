@@ -11,12 +11,11 @@ from pathlib import Path
 from fred.components import own_code
 from fred.errors import FredError
 from fred.files.lock import held
-from fred.outcomes import stored
-from fred.outcomes.unit import Unit
 from fred.process import environment
-from fred.running import checkpoints
+from fred.running import checkpoints, stored
 from fred.running.execution import Checkpoint, Following, execute
 from fred.running.timings import Timings
+from fred.running.unit import Unit
 
 AT_WORK = ".at-work"  # folder beside the finished units
 _TOLD = "progress"  # file with the fraction done

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 NONE = -1  # in a column that does not apply to the row's verb
+WAYS = ("to_workers", "to_servers", "between_workers")  # of messages
 UNENDING = 2**63 - 1  # ns: when a gradient would have been ready whose worker never came back
 
 

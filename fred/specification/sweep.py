@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, fiel
 
 from fred.components.component import Component
 from fred.components.registry import nearest
+from fred.schedule.schedule import WAYS
 
 _MOST = 10_000  # points
 _LEARNED = (
@@ -26,7 +27,7 @@ COLUMNS = (  # all numbers in a summary
     *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
     "staleness_in_gradients",
     *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting", "away")),
-    *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in ("to_workers", "to_servers", "between_workers")),
+    *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in WAYS),
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
     *("perplexity", "gradient_norm", "replicas_loss", "replicas_error", "diverged"),
     *("target_loss", "target_error", "target_gradient_norm", "workers", "seed"),

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.files import inputs
+from fred.traces.cells import Cells
 from fred.traces.columns import Labels
 from fred.traces.operations import busy
-from fred.traces.parts import Cells
 from fred.traces.roles import is_communication
 from fred.traces.words import briefly
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fred.components.limits import LONGEST
 from fred.errors import FredError
-from fred.traces.parts import Cells
+from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.words import briefly
 

@@ -24,10 +24,10 @@ from fred.components.component import Component
 from fred.components.limits import LONGEST
 from fred.errors import FredError
 from fred.traces import kineto, tables
+from fred.traces.cells import Cells, joined, short_names
 from fred.traces.columns import opened
 from fred.traces.mending import Mend, mended
 from fred.traces.nodes import spread
-from fred.traces.parts import Cells, joined, short_names
 from fred.traces.refusal import answered
 from fred.traces.roles import Role, Says, Unit
 from fred.traces.trace import Trace

@@ -5,10 +5,10 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.traces import wide
+from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import finer, makes_a_table, no_unit, to_be_said, ways
 from fred.traces.operations import busy
-from fred.traces.parts import Cells, in_order, together
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import (
     FILE,

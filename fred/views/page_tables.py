@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 from fred.outcomes import sweeps
-from fred.outcomes.measures import WAYS
 from fred.outcomes.paired import compared
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
+from fred.schedule.schedule import WAYS
 from fred.views.view import OF_TIME
 
 _MOST, _BARS = 200, 60  # rows of a table on the page, and of a picture

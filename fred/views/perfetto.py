@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fred.cluster.durations import NANOSECONDS
 from fred.errors import FredError
-from fred.outcomes.messages import messages
+from fred.outcomes.sent_messages import messages
 from fred.outcomes.spans import spans
 from fred.outcomes.staleness import of_gradients
 from fred.schedule.schedule import NONE, UNENDING, Ints, Schedule, Verb, What

@@ -10,12 +10,13 @@ import pandas as pd
 
 from fred.errors import FredError
 from fred.outcomes import staleness, sweeps
-from fred.outcomes.measures import WAYS, copies
+from fred.outcomes.measures import copies
 from fred.outcomes.measures import pace as paces
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.paired import compared, shared_seeds
 from fred.outcomes.spans import KINDS
 from fred.outcomes.tables import Tables
+from fred.schedule.schedule import WAYS
 from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View

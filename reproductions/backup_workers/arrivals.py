@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.diagnosis.arrivals import arrivals
+from fred.diagnosis.result_rounds import arrivals
 from fred.views import figures
 from reproductions.common import RESULTS, ROOT, quiet
 

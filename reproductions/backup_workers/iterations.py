@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 import fred
-from fred.diagnosis.arrivals import iterations_of
 from fred.diagnosis.backup_workers import Plan, plan
+from fred.diagnosis.result_rounds import iterations_of
 from fred.views import figures
 from reproductions.backup_workers.arrivals import SCENARIOS, means
 from reproductions.common import RESULTS, run

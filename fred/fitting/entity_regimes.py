@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from fred.cluster.contention import Scope
 from fred.fitting.description import Matrix
 from fred.fitting.noise import Wandering, fit_wandering
-from fred.fitting.spells import Spells, fit_spells
+from fred.fitting.two_states import Spells, fit_spells
 from fred.fitting.waves import Waves, fit_waves
 
 _FEWEST = 16  # iterations of which regimes can be told

@@ -9,8 +9,8 @@ from scipy.stats import chi2
 
 from fred.cluster.contention import Scope
 from fred.fitting.description import Matrix, group_means
+from fred.fitting.entity_regimes import Regime, Wanders, fit_regimes
 from fred.fitting.moments import Noise, autocovariances, fit_noise
-from fred.fitting.regimes import Regime, Wanders, fit_regimes
 
 Groups = NDArray[np.int64]
 _SEEN = 0.5  # of what a regime adds to an entity, that a worker shows which follows it

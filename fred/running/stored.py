@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fred.components import own_code
 from fred.errors import FredError
 from fred.files import inputs
-from fred.outcomes import reading
 from fred.outcomes.outcome import Named, Outcome
-from fred.outcomes.unit import Unit
+from fred.running import unit_checks
+from fred.running.unit import Unit
 from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
@@ -41,7 +41,7 @@ class AboutUnit(BaseModel):
     name: str
     seed: int
     data: str | None  # digest
-    summary: reading.Row  # the row of summary.json
+    summary: unit_checks.Row  # the row of summary.json
     files: dict[FileName, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
     seconds: float  # that it took
@@ -96,17 +96,17 @@ class Stored:
     @property
     def schedule(self) -> Schedule:
         """Who did what when. Raises FredError for a damaged file, as the others do."""
-        return self._read(SCHEDULE, reading.schedule)
+        return self._read(SCHEDULE, unit_checks.schedule)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """One row per evaluation point."""
-        return self._read("metrics.parquet", reading.metrics)
+        return self._read("metrics.parquet", unit_checks.metrics)
 
     @property
     def run_times(self) -> pd.DataFrame:
         """How long each gradient took."""
-        return self._read(RUN_TIMES, reading.run_times)
+        return self._read(RUN_TIMES, unit_checks.run_times)
 
     @property
     def initial(self) -> Named:
@@ -126,7 +126,7 @@ class Stored:
     def _params(self, when: str) -> Named:
         if "params.npz" not in self.about.files:
             return {}
-        named = self._read("params.npz", reading.params)
+        named = self._read("params.npz", unit_checks.params)
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
     def _read(self, name: str, read: Any) -> Any:

@@ -4,16 +4,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name
+from fred.schedule.schedule import NONE, WAYS, Ints, Schedule, Verb, What, by_name
 
-WAYS = ("to servers", "to workers", "between workers")
-_TO_SERVERS, _TO_WORKERS, _BETWEEN_WORKERS = range(len(WAYS))
+_TO_WORKERS, _TO_SERVERS, _BETWEEN_WORKERS = range(len(WAYS))
 
 
 def messages(schedule: Schedule) -> pd.DataFrame:
     """Every message with a sender and a receiver, those to servers first; in the order of the rows. Collectives are none.
 
-    Columns: way (of WAYS), begin_ns, end_ns, arrived (false: it was on its way at the end of the run, or was lost in a crash),
+    Columns: way (of `WAYS`), begin_ns, end_ns, arrived (false: it was under way at the end of the run, or lost in a crash),
     row (of the schedule: in which it is used or, of a model, was sent; NONE: none), sender and receiver (a worker; the block
     that a server holds; NONE: all servers, or several workers), bytes (NONE: not known).
 
@@ -36,7 +35,7 @@ def messages(schedule: Schedule) -> pd.DataFrame:
     """
     parts = [_up(schedule), _never_used(schedule), _down(schedule), _trips(schedule)]
     table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-    table["way"] = by_name(table["way"].to_numpy(), WAYS)
+    table["way"] = by_name(table["way"].to_numpy(), [way.replace("_", " ") for way in WAYS])
     table["end_ns"] = table["end_ns"].clip(upper=schedule.end_ns)
     return table
 
