@@ -146,8 +146,8 @@ def test_what_the_user_can_mend_is_said_in_one_line_and_costs_nothing(monkeypatc
 def test_divergence_is_told(done, tmp_path, capsys):
     rates = ["--set", "runs.asgd.algorithm.learning_rate=1e30"]
     assert cli.main(["run", str(done / "small.yaml"), "--seed", "1", *rates, "--out", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"asgd .*diverged", said)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "loss diverged" in said
     assert "asgd diverged: with 1 of 1 seeds its loss is no longer a finite number, first seen after" in said
     assert "ssgd diverged" not in said
     rows = json.loads((tmp_path / "out" / "summary.json").read_text())

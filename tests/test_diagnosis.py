@@ -186,11 +186,11 @@ class TestTheCommand:
         out, told = written
         found = diagnose(read(out / "trace.csv"))
         slow, helps = finding_tables.of(found)
-        assert [row[0] for row in helps.rows] == [*(each["name"] for each in told["remedies"]), found.bound.remedy.name]
-        for row, each in zip(helps.rows, told["remedies"], strict=False):
-            assert float(row[1].removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
-            assert float(row[4]) == pytest.approx(each["effective_workers"], abs=0.05)
-        assert [row[0] for row in slow.rows[:-1]] == [each["name"] for each in told["lost"]["slow"]]
+        assert [row[0].text for row in helps.cells] == [*(each["name"] for each in told["remedies"]), found.bound.remedy.name]
+        for row, each in zip(helps.cells, told["remedies"], strict=False):
+            assert float(row[1].text.removesuffix(" %")) == pytest.approx(100 * (each["gain"] - 1), abs=0.5)
+            assert float(row[4].text) == pytest.approx(each["effective_workers"], abs=0.05)
+        assert [row[0].text for row in slow.cells[:-1]] == [each["name"] for each in told["lost"]["slow"]]
         page = (out / "report.html").read_text()
         assert all(line.split("`")[0] in page for lines in sections(found).values() for line in lines)
         assert "<script" not in page and "http" not in page.replace("http-equiv", "")

@@ -9,9 +9,9 @@ from PIL import Image
 
 import fred
 from fred.commands import cli, printing
-from fred.commands.latex import tabular
 from fred.results import folder
 from fred.results.result import Result
+from fred.views.latex import tabular
 from fred.views.pictures import coloured
 from fred.views.view import View
 from tests.worlds import COMPUTE
@@ -168,12 +168,12 @@ def test_latex_has_the_cells_of_what_is_printed(drawn, swept, capsys):
     text = tabular(table)
     comments, lines = text.splitlines()[:2], text.splitlines()[2:]
     assert comments[0] == "% 50 % of {a_b} & more"
-    assert "means over 2 seeds, ± half the range" in comments[1]
-    assert lines[0] == "\\begin{tabular}{lrrrrrrr}"
+    assert "Means over 2 seeds, ± half the range" in comments[1]
+    assert lines[0] == f"\\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}"
     body = [line.removesuffix(" \\\\").split(" & ") for line in lines if line.endswith("\\\\")]
-    printed = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+    printed = [list(table.columns), *([cell.text for cell in row] for row in table.cells)]
     plain = [[cell.replace("$\\pm$", "±").replace("\\_", "_") for cell in row] for row in body]
-    assert plain == [list(row) for row in zip(*printed, strict=True)]
+    assert plain == printed
     assert text.count("\\toprule") == text.count("\\midrule") == text.count("\\bottomrule") == 1
     points, best, _ = map(tabular, printing.tables(swept, drawn))
     assert points.count("\\textbf{") == 2, "the best point of each run that was swept"

@@ -23,7 +23,7 @@ from fred.outcomes.tables import Tables
 from fred.results.result import Result
 from fred.results.verify import Verdict, verify
 from fred.specification.text import first_comment
-from fred.views import page_curves, page_replay, page_tables
+from fred.views import page_curves, page_replay, page_tables, summary_table
 from fred.views.page import Circumstances, page
 from fred.views.verdict import answer
 from fred.views.writing import as_yaml
@@ -409,7 +409,7 @@ def test_an_error_of_parameters_that_are_no_numbers_is_none():
 
 
 def test_means_that_are_infinite_are_none_and_other_seeds_are_said():
-    assert page_tables._mean(np.array([1.0, np.inf]), page_tables._COLUMNS[0]).text == "–"
+    assert summary_table.cell(pd.DataFrame({"throughput": [1.0, np.inf]}), summary_table.Column("throughput", "")).text == "–"
     nothing = {"bytes": dict.fromkeys(("to_workers", "to_servers", "between_workers"), 0)}
     outcomes = [*ended("a", 0.1, 0.2, **nothing), *ended("b", 0.1, **nothing)]
     assert "Means over 1 to 2 seeds" in page_tables.of_runs(Tables(SCENARIO, outcomes))

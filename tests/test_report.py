@@ -43,9 +43,11 @@ def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str =
 def printed(outcome: Result, capsys: pytest.CaptureFixture, out: Path = Path("results/here")) -> tuple[str, list[dict]]:
     """What is printed, and the table in it, a mapping from heading to cell for each line."""
     capsys.readouterr()
-    printing.print_summary(outcome, out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "250")
+        printing.print_summary(outcome, out)
     text = capsys.readouterr().out
-    lines = [[cell.strip() for cell in line.strip("┃│ ").replace("┃", "│").split("│")] for line in text.splitlines()]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
     headings = next(cells for cells in lines if cells[0] == "run")
     names = {each.name for each in outcome.outcomes}
     return text, [dict(zip(headings, cells, strict=True)) for cells in lines if cells[0] in names]
@@ -83,17 +85,22 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand(capsys):
     assert table == [
         {
             **{"run": "backup", "updates": "10", "gradients": "20", "dropped": "4", "virtual s": "10.4"},
-            "staleness": "0.0 / 0",
+            **{"staleness, mean": "0", "staleness, largest": "0"},
         },
         {  # the first of each worker: 0, 1, ..., 1199; then 1199
-            **{"run": "many", "updates": "12,000", "gradients": "12,000", "dropped": "0", "virtual s": "10.0"},
-            "staleness": f"{(1199 * 600 + 1199 * 10_800) / 12_000:.1f} / 1,199",
+            **{"run": "many", "updates": "12,000", "gradients": "12,000", "dropped": "0", "virtual s": "10"},
+            **{"staleness, mean": f"{(1199 * 600 + 1199 * 10_800) / 12_000:,.0f}", "staleness, largest": "1,199"},
         },
-        {"run": "none", "updates": "0", "gradients": "0", "dropped": "0", "virtual s": "0.5", "staleness": "– / –"},
-        {"run": "clockless", "updates": "7", "gradients": "7", "dropped": "0", "virtual s": "–", "staleness": "0.0 / 0"},
+        {
+            **{"run": "none", "updates": "0", "gradients": "0", "dropped": "0", "virtual s": "0.5"},
+            **{"staleness, mean": "–", "staleness, largest": "–"},
+        },
+        {
+            **{"run": "clockless", "updates": "7", "gradients": "7", "dropped": "0", "virtual s": "–"},
+            **{"staleness, mean": "0", "staleness, largest": "0"},
+        },
     ]
-    assert "staleness: mean / largest, in updates" in text
-    assert "means over" not in text
+    assert "One seed. Staleness is in updates." in text
     assert "runs with one seed: how they differ says nothing about other seeds" in " ".join(text.split())
     assert text.startswith("here"), "named after its folder where it has no title"
     assert text.endswith("results: results/here\n")
@@ -101,7 +108,7 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand(capsys):
 
 def test_columns_in_which_nobody_has_anything_are_left_out(capsys):
     _, (row,) = printed(result_of({"only": {**TIMED, "protocol": "dispatcher"}}), capsys)
-    assert list(row) == ["run", "updates", "gradients", "dropped", "staleness"]
+    assert list(row) == ["run", "updates", "gradients", "dropped", "staleness, mean", "staleness, largest"]
 
 
 def test_several_seeds_are_means_with_half_the_range(timed, capsys):
@@ -110,9 +117,9 @@ def test_several_seeds_are_means_with_half_the_range(timed, capsys):
         timed, *({"loss": loss, "error": [0.9, error]} for loss, error in zip(losses, (0.1, 0.1, 0.4), strict=True))
     )
     text, (row,) = printed(outcome, capsys)
-    assert row["loss"] == "0.350 ± 0.125"
-    assert row["error"] == "0.200 ± 0.150"
-    assert "means over 3 seeds, ± half the range" in text
+    assert row["loss"] == "0.35 ± 0.12"
+    assert row["error"] == "0.20 ± 0.15"
+    assert "Means over 3 seeds, ± half the range" in text
     assert text.splitlines()[0].rstrip() == "A [b]title[/b]"
     seconds, stale, most = [], [], []
     for seed in (1, 2, 3):
@@ -121,8 +128,8 @@ def test_several_seeds_are_means_with_half_the_range(timed, capsys):
         seconds.append(frame["time_ns"].to_list()[-1] / 1e9)
         stale.append(sum(pushed) / len(pushed))
         most.append(max(pushed))
-    assert row["virtual s"] == f"{sum(seconds) / 3:.1f}"
-    assert row["staleness"] == f"{sum(stale) / 3:.1f} / {max(most)}"
+    assert row["virtual s"] == f"{sum(seconds) / 3:.4g}"
+    assert (row["staleness, mean"], row["staleness, largest"]) == (f"{sum(stale) / 3:.4g}", f"{max(most)}")
     assert "to target" not in row, "nobody asked for one"
 
 
@@ -130,8 +137,8 @@ def test_several_seeds_are_means_with_half_the_range(timed, capsys):
     ("ends", "cell"),
     [
         ([0.9, 0.9, 0.9], "never"),
-        ([0.5, 0.9, 0.9], "3.0 s (1 of 3)"),
-        ([0.5, 0.2, 0.5], "3.0 s"),
+        ([0.5, 0.9, 0.9], "3 s (1 of 3)"),
+        ([0.5, 0.2, 0.5], "3 s"),
     ],
 )
 def test_the_time_to_a_target_is_that_of_the_seeds_that_reached_it(timed, capsys, ends, cell):
@@ -143,7 +150,7 @@ def test_the_time_to_a_target_is_that_of_the_seeds_that_reached_it(timed, capsys
 def test_the_time_to_a_target_is_a_mean_and_where_there_is_no_clock_it_is_updates(timed, capsys):
     points: list[dict[str, list]] = [{"loss": [2.0, 0.1]}, {"loss": [2.0, 1.0, 0.1]}, {"loss": [2.0, 1.0, 1.0]}]
     _, (row,) = printed(measured(timed, *points, evaluate={"target_loss": 0.5}), capsys)
-    assert row["to target"] == "2.2 s (2 of 3)"  # of 1.5 and 3 s
+    assert row["to target"] == "2.25 s (2 of 3)"  # of 1.5 and 3 s
     clockless = [{**point, "virtual_seconds": [math.nan] * len(point["loss"])} for point in points]
     _, (row,) = printed(measured(timed, *clockless, evaluate={"target_loss": 0.5}), capsys)
     assert row["to target"] == "1,500 updates (2 of 3)"

@@ -180,7 +180,7 @@ class TestBest:
         assert cli.main(["run", "sweep.yaml", "--only", "asgd"]) == 0
         said = capsys.readouterr().out
         assert "sweep: loss" in said
-        assert "the best of each run's sweep by loss (the lowest)" in said.replace("\n", " ")
+        assert "The best of each run's sweep by loss (the lowest)" in said.replace("\n", " ")
         best = fred.load_result("results/sweep.asgd").best["point"][0]
         assert said.count("asgd,") == 1
         assert best in said

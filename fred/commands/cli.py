@@ -263,7 +263,7 @@ def _show(options: argparse.Namespace) -> int:
     registry.allow_import(options.imports)
     result = load_result(options.folder)
     if options.latex:
-        from fred.commands.latex import tabular
+        from fred.views.latex import tabular
 
         print("\n\n".join(map(tabular, printing.tables(result, options.folder))))
     else:

@@ -2,14 +2,10 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from fred.prediction import comparison
 from fred.prediction.intervals import Ratio
+from fred.views.table import NONE, Table, show, terminal
 
-_NARROW = 100  # columns, below which there is room for what matters most only
 _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "mean cutoff", "ms per decision")
 
 
@@ -20,20 +16,13 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
         outcome: what the rules came to.
         notes: how it was asked, a line each.
     """
-    console = Console(width=None if Console().is_terminal else 140)
-    narrow = console.width < _NARROW
-    shown, between = (len(_HEADINGS) - 1, "\n") if narrow else (len(_HEADINGS), " ")
-    table = Table(title=Text(outcome.trace.source, style="bold"), title_justify="left", caption_justify="left")
-    table.caption, table.padding = Text(_caption(outcome)), (0, 0) if narrow else (0, 1)
-    table.add_column("rule", no_wrap=True)
-    for heading in _HEADINGS[:shown]:
-        table.add_column(heading.replace(" ", between), justify="right", no_wrap=True)
+    console = terminal()
+    rows = []
     for name, row in outcome.rules.items():
-        against = (_against(outcome, other, name).replace(" ", between) for other in ("all", "best"))
+        against = (_against(outcome, other, name) for other in ("all", "best"))
         rate, share = f"{row['throughput']:,.4g}", f"{row['of_oracle']:.1%}"
-        cells = rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"
-        table.add_row(Text(name), *cells[:shown])
-    console.print(table)
+        rows.append([name, rate, share, *against, f"{row['cutoff']:,.1f}", f"{row['milliseconds']:.2f}"])
+    show(Table(["rule", *_HEADINGS], rows, outcome.trace.source, _caption(outcome)), console)
     for line in (*outcome.trace.said, *notes, *outcome.doubts, outcome.verdict()):
         console.print(line, highlight=False, markup=False)
 
@@ -54,7 +43,7 @@ def _caption(outcome: comparison.Comparison) -> str:
 
 def _against(outcome: comparison.Comparison, other: str, name: str) -> str:
     if other not in outcome.against or name == (outcome.best if other == "best" else other):
-        return "–"
+        return NONE
     found: Ratio = outcome.against[other][name]
-    interval = f" ({100 * found.low - 100:+.1f}…{100 * found.high - 100:+.1f})" if found.known else ""
+    interval = f" ({100 * found.low - 100:+.1f} to {100 * found.high - 100:+.1f})" if found.known else ""
     return f"{found.value - 1:+.1%}{interval}"

@@ -1,15 +1,13 @@
 """What the command line shows of results: tables."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fred.errors import FredError
 from fred.files.contents import ASIDE, PAIRED, REPORT
@@ -18,37 +16,45 @@ from fred.outcomes import sweeps
 from fred.outcomes.paired import shared_seeds
 from fred.results import result
 from fred.results.compare import Compared
+from fred.views.page_tables import sweep_table
 from fred.views.paired_table import ONE_SEED, paired_table
+from fred.views.summary_table import marked, number, summary_table
+from fred.views.table import NONE, Table, show, terminal
 
 _BLOCKS_SHOWN = 16  # columns
 
 
 def print_summary(outcome: result.Result, out: Path) -> None:
     """One line per run, means over the seeds, and where the files are; of a sweep, every point and the best ones' lines."""
-    console = Console(width=None if Console().is_terminal else 140)
+    console = terminal()
     if outcome.kept:
         print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
     for line in outcome.anew:
         print(line)
     for table in tables(outcome, out):
-        console.print(table)
+        show(table, console)
     if outcome.chosen and shared_seeds(outcome.with_its_best()) == 1:
         console.print(ONE_SEED, style="dim", highlight=False, markup=False)
     for line in _doubts(outcome) + _without_best(outcome) + _divergences(outcome.summary) + _standstills(outcome.summary):
         console.print(line, style="bold red", highlight=False, markup=False)
-    console.print(f"results: {out}", highlight=False, markup=False)
+    console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():
-        console.print(f"to look at in a browser: {out / REPORT}", highlight=False, markup=False)
+        console.print(f"to look at in a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
     for folder in sorted(out.glob(f"{ASIDE}*")):
-        console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False)
+        console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
-    """What is printed of a result: of a sweep every point, then a line per run, differences, and staleness by block."""
-    found = [_sweep_table(outcome)] if outcome.swept else []
+    """Return what is printed of a result: of a sweep every point, then a line per run, differences, and staleness by block.
+
+    Args:
+        outcome: the result.
+        out: its folder, whose name is the title where there is none.
+    """
+    found = [sweep_table(outcome)] if outcome.swept else []
     if outcome.chosen:
         best = outcome.with_its_best()
-        found.append(_summary_table(best, out, outcome))
+        found.append(_of_runs(best, out, outcome))
         if shared_seeds(best) > 1:
             found.append(paired_table(best.paired))
         if best.summary["staleness_by_block"].notna().any():
@@ -56,30 +62,17 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
     return found
 
 
-def _summary_table(outcome: result.Result, out: Path, swept: result.Result) -> Table:
-    """Of the reported runs, which are chosen from what was swept if anything was."""
-    seeds = len(outcome.scenario.seeds)
-    title = Text(outcome.scenario.title or out.resolve().name, style="bold")  # as it is: no markup
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    spread = f"; means over {seeds} seeds, ± half the range" if seeds > 1 else ""
-    best = _chosen(swept) if swept.swept else ""
-    aged = "; model age: in iterations" if outcome.summary["model_age_max"].notna().any() else ""
-    table.caption = f"{best}staleness: mean / largest, in updates{aged}{spread}"
-    table.add_column("run", no_wrap=True)
-    table.add_column("best of", justify="right")
-    learned = ("loss", "error", "perplexity", "gradient norm", "to target")
-    for heading in ("updates", "gradients", "dropped", "virtual s", "staleness", "model age", *learned):
-        table.add_column(heading, justify="right")
-    table.add_column("ended by")
-    points = {} if not swept.swept else dict(zip(swept.best["point"], swept.best["points"].map("{:,}".format), strict=True))
-    several = any(len(each.run.stop.limits) > 1 for each in outcome.outcomes)  # limits
-    for name, rows in outcome.summary.groupby("name", sort=False):
-        table.add_row(
-            str(name), points.get(str(name), "1" if points else "–"), *_cells(rows, seeds), _ended_by(rows) if several else "–"
-        )
-    shown = [i for i, column in enumerate(table.columns) if i == 0 or any(cell not in ("–", "– / –") for cell in column.cells)]
-    table.columns = [table.columns[i] for i in shown]
-    return table
+def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
+    """Return the table of the reported runs, which are chosen from what was swept if anything was."""
+    table = summary_table(outcome.summary, printed=True)
+    if any(len(each.run.stop.limits) > 1 for each in outcome.outcomes):
+        ended = {str(name): _ended_by(rows) for name, rows in outcome.summary.groupby("name", sort=False)}
+        table = marked(table, "ended by", ended)
+    if swept.swept:
+        points = dict(zip(swept.best["point"].astype(str), swept.best["points"].map("{:,}".format), strict=True))
+        table = marked(table, "best of", {row[0].text: points.get(row[0].text, "1") for row in table.cells})
+    caption = f"{_chosen(swept)} {table.caption}" if swept.swept else table.caption
+    return replace(table, title=outcome.scenario.title or out.resolve().name, caption=caption)
 
 
 def _chosen(swept: result.Result) -> str:
@@ -88,8 +81,8 @@ def _chosen(swept: result.Result) -> str:
     reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "which are reported, too"
     by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
     ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
-    beyond = f"at an end of what was tried, so look beyond it: {', '.join(ends)}; " if ends else ""
-    return f"the best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}; {beyond}"
+    beyond = f"; at an end of what was tried, so look beyond it: {', '.join(ends)}" if ends else ""
+    return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -107,39 +100,19 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _blocks_table(summary: pd.DataFrame) -> Table:
-    """Mean staleness in each block of the parameters, of runs whose servers hold a block each, over the seeds."""
+    """Return mean staleness in each block of the parameters, of runs whose servers hold a block each, over the seeds."""
     cut = summary[summary["staleness_by_block"].notna()]
     means = [
         {"run": name, **{each["block"]: each["mean"] for each in own}}
         for name, own in zip(cut["name"], cut["staleness_by_block"], strict=True)
     ]
     frame = pd.DataFrame(means).groupby("run", sort=False).mean()
-    table = Table(title="staleness by block", title_justify="left", title_style="bold")
-    table.add_column("run", no_wrap=True)
-    for block in list(frame)[:_BLOCKS_SHOWN]:
-        table.add_column(str(block), justify="right")
-    for name, own in zip(frame.index, frame.to_numpy()[:, :_BLOCKS_SHOWN].tolist(), strict=True):
-        table.add_row(str(name), *("–" if np.isnan(mean) else f"{mean:.1f}" for mean in own))
-    return table
-
-
-def _sweep_table(outcome: result.Result) -> Table:
-    """A line for each combination of values, a column for each run; the best of each run in bold."""
-    points, best, criterion = outcome.sweep, set(outcome.best["point"]), outcome.scenario.criterion
-    keys = sweeps.keys_of(points)
-    table = Table(title=f"sweep: {criterion.column}", title_justify="left", title_style="bold")
-    for key in keys:
-        table.add_column(key.rsplit(".", 1)[-1].replace("_", " "), justify="right")
-    runs = list(dict.fromkeys(points["run"]))
-    for name in runs:
-        table.add_column(name, justify="right")
-    for values, own in points.groupby(keys, sort=False, dropna=False):
-        cells = {
-            row["run"]: Text(f"{row['mean']:.4g}" if np.isfinite(row["mean"]) else "–", "bold" if row["point"] in best else "")
-            for _, row in own.iterrows()
-        }
-        table.add_row(*sweeps.said(values), *(cells.get(name, Text("")) for name in runs))
-    return table
+    shown = list(frame)[:_BLOCKS_SHOWN]
+    rows = [
+        [str(name), *(NONE if np.isnan(mean) else f"{mean:.1f}" for mean in own)]
+        for name, own in zip(frame.index, frame[shown].to_numpy().tolist(), strict=True)
+    ]
+    return Table(["run", *map(str, shown)], rows, "staleness by block")
 
 
 def _doubts(outcome: result.Result) -> list[str]:
@@ -179,73 +152,24 @@ def _standstills(summary: pd.DataFrame) -> list[str]:
     ]
 
 
-def _cells(rows: pd.DataFrame, seeds: int) -> list[str]:
-    def mean(column: str, form: str) -> str:
-        values = rows[column].astype(float) if column in rows else pd.Series([np.nan])
-        return "–" if values.isna().any() else format(values.mean(), form)
-
-    def largest(column: str) -> str:
-        values = rows[column].astype(float)
-        return "–" if values.isna().any() else format(values.max(), ",.0f")
-
-    def spread(column: str, form: str) -> str:
-        if rows["diverged"].notna().any():
-            return "diverged"
-        values = rows[column].astype(float)
-        half = (values.max() - values.min()) / 2
-        return mean(column, form) + (f" ± {half:{form}}" if seeds > 1 and not values.isna().any() else "")
-
-    return [
-        mean("updates", ",.0f"),
-        mean("gradients_applied", ",.0f"),
-        mean("gradients_dropped", ",.0f"),
-        mean("virtual_seconds", ",.1f"),
-        mean("staleness_mean", ".1f") + " / " + largest("staleness_max"),
-        mean("model_age_mean", ".1f") + " / " + largest("model_age_max"),
-        spread("loss", ".3f"),
-        spread("error", ".3f"),
-        spread("perplexity", ".2f"),
-        spread("gradient_norm", ".3g"),
-        _to_target(rows),
-    ]
-
-
 def _ended_by(rows: pd.DataFrame) -> str:
     """Which limit ended a run, with how many seeds where they differ."""
     counts = rows["ended_by"].str.replace("_", " ").value_counts(sort=False)
     return str(counts.index[0]) if len(counts) == 1 else ", ".join(f"{limit} ({times})" for limit, times in counts.items())
 
 
-def _to_target(rows: pd.DataFrame) -> str:
-    """Virtual time (updates, where there is no clock) until the target was reached, in how many of the seeds."""
-    if "target_updates" not in rows:
-        return "–"
-    reached = rows[rows["target_updates"].notna()]
-    if reached.empty:
-        return "never"
-    clocked = reached["target_seconds"].notna().all()
-    value = f"{reached['target_seconds'].mean():,.1f} s" if clocked else f"{reached['target_updates'].mean():,.0f} updates"
-    return value if len(reached) == len(rows) else f"{value} ({len(reached)} of {len(rows)})"
-
-
 def print_comparison(compared: Compared) -> None:
     """A line per run and folder, and whose digests agree."""
-    console = Console(width=None if Console().is_terminal else 140)
-    frame = compared.table()
-    table = Table()
-    for column in frame:
-        name = str(column)
-        table.add_column(
-            name.replace("_", " "), justify="left" if name in ("run", "folder") else "right", no_wrap=name == "run"
-        )
+    console, frame = terminal(), compared.table()
+    rows: list[list[str]] = []
     previous = None
     for values in frame.itertuples(index=False):
-        cells = [f"{value:,.4g}" if isinstance(value, float) else str(value) for value in values]
-        table.add_row("" if values[0] == previous else cells[0], *(cell.replace("nan", "–") for cell in cells[1:]))
+        cells = [number(value) if isinstance(value, float) else str(value) for value in values]
+        rows.append(["" if values[0] == previous else cells[0], *(NONE if cell == "nan" else cell for cell in cells[1:])])
         previous = values[0]
-    console.print(table)
+    show(Table([str(column).replace("_", " ") for column in frame], rows, words=2), console)
     if len(pairs := _named_pairs(compared)):
-        console.print(paired_table(pairs))
+        show(paired_table(pairs), console)
     for line in compared.agreement():
         console.print(line, highlight=False, markup=False)
 

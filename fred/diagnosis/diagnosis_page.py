@@ -12,6 +12,8 @@ from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.sentences import sections
 from fred.version import __version__
 from fred.views.figures import Picture
+from fred.views.page_tables import html
+from fred.views.table import Table
 
 _PICTURES: dict[str, tuple[Callable[[Diagnosis], Picture], str]] = {
     "Who is slow, and when": (
@@ -43,11 +45,15 @@ def page(found: Diagnosis, more: Mapping[str, Sequence[str]] = {}) -> str:
         "style": (files("fred.views") / "page.css").read_text(encoding="utf-8"),
         "answer": "".join(_section(heading, lines) for heading, lines in said.items()),
         "pictures": "".join(_figure(name, draw(found), words) for name, (draw, words) in _PICTURES.items()),
-        "tables": "".join(_table(each) for each in finding_tables.of(found)),
+        "tables": "".join(_section_of(each) for each in finding_tables.of(found)),
         "version": escape(__version__),
         "digest": escape(found.trace.digest),
     }
     return Template((files("fred.diagnosis") / "diagnosis.html").read_text(encoding="utf-8")).substitute(parts)
+
+
+def _section_of(table: Table) -> str:
+    return f"<section><h2>{escape(table.title)}</h2>{html(table, sorts=False)}</section>"
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:
@@ -60,15 +66,3 @@ def _figure(name: str, picture: Picture, words: str) -> str:
     source = base64.b64encode(drawn.getvalue()).decode()
     image = f'<img alt="{escape(name)}" src="data:image/svg+xml;base64,{source}">'
     return f"<section><h2>{escape(name)}</h2>{image}<p class='note'>{escape(words)}</p></section>"
-
-
-def _table(table: finding_tables.Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
-    rows = "".join(
-        f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for first, *cells in table.rows
-    )
-    return (
-        f"<section><h2>{escape(table.title)}</h2><div class='wide'><table class='sorts'><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div><p class='note'>{escape(table.caption)}</p></section>"
-    )

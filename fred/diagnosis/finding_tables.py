@@ -2,28 +2,10 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from fred.diagnosis.findings import Diagnosis, Gain
 from fred.diagnosis.sentences import percent
-
-_NONE = "–"
-
-
-class Table(NamedTuple):
-    """A table in words.
-
-    Args:
-        title: above it.
-        columns: their headings, of which the first names the rows.
-        rows: a cell for each column.
-        caption: below it: what the columns mean.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    caption: str
+from fred.views.table import NONE, Table
 
 
 def of(found: Diagnosis) -> Iterator[Table]:
@@ -44,7 +26,7 @@ def _slow(found: Diagnosis) -> Table:
             each.pattern,
             f"{each.times:.2f}",
             _share(each.share),
-            str(len(each.spells)) if each.spells else _NONE,
+            str(len(each.spells)) if each.spells else NONE,
             f"{each.alone:.2f}",
             _share(each.lost),
         )
@@ -53,11 +35,12 @@ def _slow(found: Diagnosis) -> Table:
     lost = found.slowness
     rows.append(("all workers", "", "", "", str(len(lost.spells)), f"{lost.slowdown:.2f}", "100 %"))
     return Table(
-        "Who is slow",
         ("who", "when", "times", "of the time", "spells", "slowdown", "of the loss"),
         rows,
+        "Who is slow",
         "times: slower than the others; slowdown: of all rounds, if only these were slow; of the loss: what goes if only these "
         "are repaired, which may add up to more or less than 100 %",
+        words=2,
     )
 
 
@@ -66,9 +49,9 @@ def _remedies(found: Diagnosis) -> Table:
     bound = found.bound
     rows.append((bound.remedy.name, _gain(bound), _interval(bound), "", "", ""))
     return Table(
-        "What helps",
         ("remedy", "gain", "95 % interval", "dropped", "data of", "gives up"),
         rows,
+        "What helps",
         f"gain: gradients per second, against waiting for all ({found.every.played.throughput():,.4g}), of the same "
         f"{found.rounds} rounds; data of: effective number of workers whose data are used; gives up: workers of whom fewer "
         "than 5 % of the gradients are used",
@@ -77,7 +60,7 @@ def _remedies(found: Diagnosis) -> Table:
 
 def _row(each: Gain, found: Diagnosis) -> tuple[str, ...]:
     fair = each.fairness
-    given_up = str(len(fair.given_up)) if fair.given_up else _NONE
+    given_up = str(len(fair.given_up)) if fair.given_up else NONE
     return each.remedy.name, _gain(each), _interval(each), _share(fair.dropped), f"{fair.effective:.1f}", given_up
 
 
@@ -86,8 +69,8 @@ def _gain(each: Gain) -> str:
 
 
 def _interval(each: Gain) -> str:
-    return f"{percent(each.ratio.low)} to {percent(each.ratio.high)} %" if each.ratio.known else _NONE
+    return f"{percent(each.ratio.low)} to {percent(each.ratio.high)} %" if each.ratio.known else NONE
 
 
 def _share(share: float) -> str:
-    return _NONE if math.isnan(share) else f"{100 * share:.3g} %"
+    return NONE if math.isnan(share) else f"{100 * share:.3g} %"

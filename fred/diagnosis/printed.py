@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from fred.diagnosis import finding_tables
 from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.ranking_tables import Answer, print_ranking, sentences
 from fred.diagnosis.sentences import sections
+from fred.views.table import show, terminal
 
 
 def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -> None:
@@ -20,7 +19,7 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
         answer: how soon remedies reach a target, if that was asked.
         out: the folder that holds all of it, if there is one.
     """
-    console = Console(width=None if Console().is_terminal else 110)
+    console = terminal()
     for line in found.trace.said:
         console.print(Text(line))
     more = {"How soon": sentences(answer)} if answer else {}
@@ -30,18 +29,8 @@ def print_diagnosis(found: Diagnosis, answer: Answer | None, out: Path | None) -
             console.print(Text(line))
         console.print()
     for table in finding_tables.of(found):
-        console.print(_table(table))
+        show(table, console)
     if answer is not None and answer.ranking.places:
         print_ranking(answer, console)
     where = f"Written: {out}/report.html; `fred run {out}/scenario.yaml` runs the remedies that change no machine."
     console.print(Text(where if out else "With --out DIR: a page to look at, and a scenario that runs these remedies."))
-
-
-def _table(table: finding_tables.Table) -> Table:
-    shown = Table(title=Text(table.title, style="bold"), title_justify="left", caption_justify="left")
-    shown.caption = Text(table.caption)
-    for number, name in enumerate(table.columns):
-        shown.add_column(name, justify="right" if number else "left")
-    for cells in table.rows:
-        shown.add_row(*map(Text, cells))
-    return shown

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
@@ -18,11 +16,12 @@ from fred.diagnosis.ranking import Place, Ranking
 from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
 from fred.views.paired_table import said
+from fred.views.table import NONE, Cell, Table, show, terminal
 
 _SHOWN = 4  # workers, and nodes, with the largest slowdowns
 _OF_THE_LOST = (
-    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only\n"
-    "that one were as it is; share: of what the slowdown costs, what goes if that one were as the median worker; they may\n"
+    "slowdown: how many times as long rounds take as if all were as the median worker; of one worker, node or phase: if only "
+    "that one were as it is; share: of what the slowdown costs, what goes if that one were as the median worker; they may "
     "make up more or less than 100 %"
 )
 
@@ -81,12 +80,11 @@ def print_answer(answer: Answer, out: Path) -> None:
         answer: what is shown.
         out: the folder that holds all of it.
     """
-    console = Console(width=None if Console().is_terminal else 140)
+    console = terminal()
     if answer.lost is None:
         console.print("No round that waits for all was complete: nothing can be said of the time lost.")
     else:
-        console.print(_lost(answer.lost, answer))
-        console.print(_OF_THE_LOST, style="dim", highlight=False)
+        show(_lost(answer.lost, answer), console)
     if answer.ranking.places:
         print_ranking(answer, console)
     lines = sentences(answer) + [f"Not tried: {run}, because {reason}." for run, reason in answer.cannot.items()]
@@ -105,8 +103,7 @@ def print_ranking(answer: Answer, console: Console) -> None:
         answer: of runs, of which at least one did.
         console: where.
     """
-    console.print(_ranking(answer))
-    console.print(_of_the_ranking(answer), style="dim", highlight=False)
+    show(_ranking(answer), console)
 
 
 def sentences(answer: Answer) -> list[str]:
@@ -165,17 +162,13 @@ def _lost_json(lost: Attribution, names: Names) -> dict[str, Any]:
 
 
 def _lost(lost: Attribution, answer: Answer) -> Table:
-    """A row for each of whom, and what, rounds wait for."""
-    table = Table(
-        title=Text(f"{answer.about}\nwhere rounds that wait for all lose time", style="bold"),
-        title_justify="left",
-    )
-    table.add_column("")
-    table.add_column("slowdown", justify="right")
-    table.add_column("share", justify="right")
-    for name, slowdown, share in _rows(lost, answer.names):
-        table.add_row(Text(name), f"× {slowdown:.3f}" if math.isfinite(slowdown) else "–", _percent(share))
-    return table
+    """Return a row for each of whom, and what, rounds wait for."""
+    rows = [
+        [name, f"× {slowdown:.3f}" if math.isfinite(slowdown) else NONE, _percent(share)]
+        for name, slowdown, share in _rows(lost, answer.names)
+    ]
+    title = f"{answer.about}\nwhere rounds that wait for all lose time"
+    return Table(["", "slowdown", "share"], rows, title, _OF_THE_LOST)
 
 
 def _rows(lost: Attribution, names: Names) -> Iterator[tuple[str, float, float]]:
@@ -200,24 +193,21 @@ def _largest(values: list[float]) -> list[int]:
 
 
 def _ranking(answer: Answer) -> Table:
-    """A row per system that reached the target."""
-    table = Table(
-        title=Text(f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s", style="bold"),
-        title_justify="left",
-    )
+    """Return a row per system that reached the target."""
     knobs = any(_knob(place) for place in answer.ranking.places)
-    for heading in ("system", *(["best knob"] if knobs else []), "learning rate"):
-        table.add_column(heading)
-    for heading in ("median, s", "least to largest", "relative to the first", "reached", "points"):
-        table.add_column(heading, justify="right")
+    rows = []
     for rank, place in enumerate(answer.ranking.places):
         reached = [each for each in place.seconds if math.isfinite(each)]
-        spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else "–"
+        spread = f"{min(reached):,.4g} to {max(reached):,.4g}" if reached else NONE
         median = f"{place.median:,.4g}" if math.isfinite(place.median) else f"> {answer.question.budget:,.4g}"
-        against = "first" if rank == 0 else said(dict(place.against)) if place.against else "–"
-        cells = (place.run, *([_knob(place)] if knobs else []), _rate(place), median, spread, against)
-        table.add_row(*cells, f"{place.reached} of {len(place.seconds)}", str(place.points), style="bold" if rank == 0 else "")
-    return table
+        against = "first" if rank == 0 else said(dict(place.against)) if place.against else NONE
+        cells = [place.run, *([_knob(place)] if knobs else []), _rate(place), median, spread, against]
+        cells += [f"{place.reached} of {len(place.seconds)}", str(place.points)]
+        rows.append([Cell(cell, strong=rank == 0) for cell in cells])
+    headings = ["system", *(["best knob"] if knobs else []), "learning rate", "median, s", "least to largest"]
+    headings += ["relative to the first", "reached", "points"]
+    title = f"time to {answer.question.aim}, within {answer.question.budget:,.4g} s"
+    return Table(headings, rows, title, _of_the_ranking(answer), words=2 if knobs else 1)
 
 
 def _of_the_ranking(answer: Answer) -> str:
@@ -226,7 +216,7 @@ def _of_the_ranking(answer: Answer) -> str:
     number = answer.question.seeds[1]
     brackets = "95 % interval" if number >= FEWEST else f"range: {FEWEST} seeds or more have an interval"
     return (
-        f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried;\n"
+        f"each with the best of its points on seeds {choose}, reported on others: {report}; * at the edge of what was tried; "
         f"relative to the first, seed by seed, geometric mean, who was not there within the budget as if at its end; "
         f"in brackets: {brackets}"
     )

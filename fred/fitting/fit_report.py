@@ -5,15 +5,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from fred.files import places
+from fred.files.numbers import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted
+from fred.views.table import Cell, Table, show, terminal
 
 FILES = ("cluster.yaml", "fit.json", "trace.svg")  # what `save` writes
 _MOST_OUTSIDE = 5  # measures outside the intervals that the table lists
@@ -23,31 +21,30 @@ def print_report(fitted: Fitted) -> None:
     """Print the verdict and the slow workers in sentences; then tables, and the block."""
     for line in (f"{fitted.verdict}.", *fitted.sentences, fitted.description.cost, *fitted.trace.said):
         print(line)
-    console = Console(width=None if Console().is_terminal else 140)
-    look = Table(title=fitted.trace.source, title_justify="left", title_style="bold", show_header=False)
-    for name, value in _lines(fitted.description, fitted.trace.node_of is not None):
-        look.add_row(name, value)
-    console.print(look)
-    console.print(_behaviour(fitted.behaviour))
-    console.print(_tried(fitted.tried))
+    console = terminal()
+    facts = _lines(fitted.description, fitted.trace.node_of is not None)
+    for table in (
+        Table(["", ""], list(facts), fitted.trace.source, words=2),
+        _behaviour(fitted.behaviour),
+        _tried(fitted.tried),
+    ):
+        show(table, console)
     print(fitted.text, end="")
 
 
 def _behaviour(found: Behaviour) -> Table:
-    """Some measures of the trace and of the cluster, and those that are outside the trace's interval."""
-    table = Table(title="the cluster beside the trace", title_justify="left", title_style="bold", caption_justify="left")
-    table.caption = (
-        "rounds that wait for all, or for all but the backup workers, s; gradients/s of rules for the cutoff;\n"
+    """Return some measures of the trace and of the cluster, and those that are outside the trace's interval."""
+    shown = [*_some(found.gains), *_some(found.arrivals[::-1])[::-1], *found.rules]
+    rows = []
+    for each in (*shown, *(measure for measure in found.outside[:_MOST_OUTSIDE] if measure not in shown)):
+        interval = f"{each.low:.4g} to {each.high:.4g}"
+        cells = (each.name.removeprefix("the "), f"{each.trace:.4g}", interval, f"{each.cluster:.4g}")
+        rows.append([Cell(cell, strong=not each.inside) for cell in cells])
+    caption = (
+        "rounds that wait for all, or for all but the backup workers, s; gradients/s of rules for the cutoff; "
         "of the trace with 95 % intervals, from blocks of rounds drawn again; 20 % off is outside in any case"
     )
-    table.add_column("")
-    for heading in ("trace", "interval", "cluster"):
-        table.add_column(heading, justify="right")
-    shown = [*_some(found.gains), *_some(found.arrivals[::-1])[::-1], *found.rules]
-    for each in (*shown, *(measure for measure in found.outside[:_MOST_OUTSIDE] if measure not in shown)):
-        interval, style = f"{each.low:.4g} to {each.high:.4g}", "" if each.inside else "bold"
-        table.add_row(each.name.removeprefix("the "), f"{each.trace:.4g}", interval, f"{each.cluster:.4g}", style=style)
-    return table
+    return Table(["", "trace", "interval", "cluster"], rows, "the cluster beside the trace", caption)
 
 
 def _some(measures: Sequence[Measure]) -> list[Measure]:
@@ -56,14 +53,13 @@ def _some(measures: Sequence[Measure]) -> list[Measure]:
 
 
 def _tried(tried: Sequence[Candidate]) -> Table:
-    table = Table(title="clusters that were tried, in this order", title_justify="left", title_style="bold")
-    for heading in ("compute times and what slows them down", "outside the intervals", "furthest outside"):
-        table.add_column(heading)
+    rows = []
     for each in tried:
         outside, count = each.behaviour.outside, len(each.behaviour.measures)
         furthest = f"{outside[0].name.removeprefix('the ')}: {outside[0].beyond:.1%}" if outside else ""
-        table.add_row(each.name, f"{len(outside)} of {count}", furthest, style="" if outside else "bold")
-    return table
+        rows.append([Cell(cell, strong=not outside) for cell in (each.name, f"{len(outside)} of {count}", furthest)])
+    headings = ["compute times and what slows them down", "outside the intervals", "furthest outside"]
+    return Table(headings, rows, "clusters that were tried, in this order", words=3)
 
 
 def as_json(fitted: Fitted) -> str:
@@ -85,7 +81,7 @@ def as_json(fitted: Fitted) -> str:
         "cluster": fitted.block.options,
         "order": fitted.block.order.tolist(),
     }
-    return json.dumps(_finite(found), indent=2, allow_nan=False)
+    return json.dumps(finite(found), indent=2, allow_nan=False)
 
 
 def check_free(out: Path) -> None:
@@ -135,11 +131,3 @@ def _share(value: float) -> str:
 
 def _lags(persistence: dict[int, float]) -> str:
     return ", ".join(f"lag {lag}: {_share(value)}" for lag, value in persistence.items())
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -15,7 +15,7 @@ from fred.outcomes.tables import Tables
 from fred.version import __version__
 from fred.views import machines, page_curves, page_replay, page_tables
 from fred.views.machines import counted
-from fred.views.page_tables import Cell
+from fred.views.table import Cell, Table
 from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
 from fred.views.writing import as_yaml
@@ -150,11 +150,8 @@ def _digests(result: Tables) -> str:
         [Cell(str(row["run"])), Cell(str(row["seed"]), row["seed"]), str(row["schedule"]), str(row["params"] or "–")]
         for _, row in found.iterrows()
     ]
-    return page_tables.table(
-        ["run", "seed", "schedule", "parameters"],
-        cells,
-        "SHA-256: equal schedules are equal timing, equal parameters equal bits.",
-    )
+    caption = "SHA-256: equal schedules are equal timing, equal parameters equal bits."
+    return page_tables.html(Table(["run", "seed", "schedule", "parameters"], cells, caption=caption))
 
 
 def _again(file: str) -> str:

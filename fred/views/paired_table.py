@@ -1,13 +1,12 @@
-"""What the command line shows of paired differences: a line per run, a column per quantity, and how sure that is."""
+"""Paired differences as a table: a line per run, a column per quantity, and how sure that is."""
 
 import math
 from typing import Any
 
 import pandas as pd
-from rich.table import Table
-from rich.text import Text
 
 from fred.outcomes.paired import FEWEST
+from fred.views.table import NONE, Cell, Table
 
 ONE_SEED = (
     f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
@@ -18,22 +17,18 @@ _ROUNDING = 1e-6  # relative: what differs by less is shown as one number
 
 
 def paired_table(pairs: pd.DataFrame) -> Table:
-    """Each run less the baseline, or relative to it, with an interval, or the range where there are few seeds.
+    """Return each run less the baseline, or relative to it, with an interval, or the range where there are few seeds.
 
     Args:
         pairs: as `outcomes.paired.compared` gives them, of two seeds or more.
     """
-    table = Table(
-        title=_title(pairs), title_justify="left", title_style="bold", caption=_caption(pairs), caption_justify="left"
-    )
     quantities = list(dict.fromkeys(pairs["quantity"]))
-    table.add_column("run", no_wrap=True)
-    for quantity in quantities:
-        table.add_column(_HEADINGS.get(quantity, quantity), justify="right")
+    rows = []
     for run, own in pairs.groupby("run", sort=False):
-        cells = {each["quantity"]: said(each) for each in own.to_dict("records")}
-        table.add_row(Text(str(run)), *(cells.get(quantity, "–") for quantity in quantities))
-    return table
+        cells = {each["quantity"]: Cell(said(each), float(each["mean"])) for each in own.to_dict("records")}
+        rows.append([Cell(str(run)), *(cells.get(quantity, Cell(NONE, math.nan)) for quantity in quantities)])
+    title = f"compared with {pairs['baseline'].iloc[0]}, seed by seed"
+    return Table(["run", *(_HEADINGS.get(each, each) for each in quantities)], rows, title, _caption(pairs))
 
 
 def said(pair: dict[Any, Any]) -> str:
@@ -62,10 +57,6 @@ def said(pair: dict[Any, Any]) -> str:
     return f"{sign}{pair['mean']:{form}}{spread}{missing}"
 
 
-def _title(pairs: pd.DataFrame) -> Text:
-    return Text(f"compared with {pairs['baseline'].iloc[0]}, seed by seed", style="bold")
-
-
 def _caption(pairs: pd.DataFrame) -> str:
     """What is in brackets, and how much pairing saved of the variance, from the least to the most of the runs."""
     seeds = pairs["seeds"] + pairs["missing"]
@@ -77,7 +68,7 @@ def _caption(pairs: pd.DataFrame) -> str:
         for quantity, own in pairs.dropna(subset="variance_saved").groupby("quantity", sort=False)["variance_saved"]
     ]
     added = " (below 0: added)" if (pairs["variance_saved"] < 0).any() else ""
-    return f"in brackets: {brackets}" + (f"; variance that pairing saved{added}: {', '.join(saved)}" if saved else "")
+    return f"In brackets: {brackets}" + (f"; variance that pairing saved{added}: {', '.join(saved)}" if saved else "")
 
 
 def _percent(shares: pd.Series) -> str:

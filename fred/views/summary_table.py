@@ -1,0 +1,156 @@
+"""The table of runs: one description of its columns, of which the terminal shows some and the page all."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fred.schedule.schedule import WAYS
+from fred.views.table import NONE, Cell, Table
+
+_MOST_DECIMALS = 6
+
+
+class Column(NamedTuple):
+    """A column of the summary, as it is shown.
+
+    Args:
+        column: of the summary.
+        heading: above it.
+        learned: whether it is measured of the parameters: then it has a spread, and is `diverged` where the loss is not finite.
+        printed: whether the terminal shows it.
+        factor: by which numbers are multiplied.
+    """
+
+    column: str
+    heading: str
+    learned: bool = False
+    printed: bool = True
+    factor: float = 1.0
+
+
+COLUMNS = (
+    Column("loss", "loss", learned=True),
+    Column("error", "error", learned=True),
+    Column("perplexity", "perplexity", learned=True),
+    Column("gradient_norm", "gradient norm", learned=True),
+    Column("replicas_error", "replicas' error", learned=True, printed=False),
+    Column("target", "to target"),
+    Column("updates", "updates"),
+    Column("gradients_applied", "gradients"),
+    Column("gradients_dropped", "dropped"),
+    Column("virtual_seconds", "virtual s"),
+    Column("throughput", "gradients per s", printed=False),
+    Column("staleness_mean", "staleness, mean"),
+    Column("staleness_max", "staleness, largest"),
+    Column("staleness_in_gradients", "staleness, in gradients", printed=False),
+    Column("model_age_mean", "model age, mean"),
+    Column("model_age_max", "model age, largest"),
+    Column("bytes", "sent, MB", printed=False, factor=1e-6),
+)
+
+
+def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
+    """Return a row for each run: means over its seeds, of what is measured of the parameters with half the range.
+
+    Args:
+        summary: a row for each run and seed, as `Tables.summary`.
+        printed: for the terminal: without columns that are seldom wanted.
+    """
+    frame = _with_bytes(summary)
+    shown = [each for each in COLUMNS if (each.printed or not printed) and _there(frame, each.column)]
+    rows = [
+        [Cell(str(name)), *(cell(own, each, not printed) for each in shown)] for name, own in frame.groupby("name", sort=False)
+    ]
+    seeds = frame.groupby("name").size()
+    return Table(["run", *(each.heading for each in shown)], rows, caption=_caption(frame, seeds)).without_empty()
+
+
+def cell(rows: pd.DataFrame, shown: Column, spread: bool = False) -> Cell:
+    """Return what is said of a run's seeds.
+
+    Args:
+        rows: of the run, one for each seed.
+        shown: the column.
+        spread: whether half the range is said of every column, not of learned ones alone.
+    """
+    if shown.column == "target":
+        return _to_target(rows)
+    if shown.learned and rows["diverged"].notna().any():
+        return Cell("diverged", math.nan)
+    values = shown.factor * rows[shown.column].to_numpy(np.float64)
+    if shown.column.endswith("_max"):
+        return Cell(number(values.max()), float(values.max())) if np.isfinite(values).all() else Cell(NONE, math.nan)
+    return _mean(values, shown.learned or spread)
+
+
+def number(value: float, half: float = 0.0) -> str:
+    """Return a number with its spread, both to the digit that the spread's second one is at.
+
+    Args:
+        value: the number.
+        half: half the range, or another spread; 0: none.
+
+    >>> number(0.123456, 0.0123), number(1234.5678, 2.5), number(0.123456), number(123456.7), number(5, 0.0)
+    ('0.123 ± 0.012', '1,234.6 ± 2.5', '0.1235', '123,457', '5')
+    """
+    if not half:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    decimals = min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(half))))
+    return f"{value:,.{decimals}f} ± {half:,.{decimals}f}"
+
+
+def _mean(values: NDArray[np.float64], spread: bool) -> Cell:
+    if not np.isfinite(values).all():
+        return Cell(NONE, math.nan)
+    mean = float(values.mean())
+    return Cell(number(mean, float(values.max() - values.min()) / 2 if spread else 0.0), mean)
+
+
+def _to_target(rows: pd.DataFrame) -> Cell:
+    """Return the virtual time (updates, where there is no clock) to the target, and in how many of the seeds."""
+    if "target_updates" not in rows:
+        return Cell(NONE, math.nan)
+    reached = rows[rows["target_updates"].notna()]
+    if reached.empty:
+        return Cell("never", math.inf)
+    clocked = reached["target_seconds"].notna().all()
+    mean = float(reached["target_seconds" if clocked else "target_updates"].mean())
+    text = f"{number(mean)} {'s' if clocked else 'updates'}"
+    return Cell(text if len(reached) == len(rows) else f"{text} ({len(reached)} of {len(rows)})", mean)
+
+
+def _there(frame: pd.DataFrame, column: str) -> bool:
+    """Tell whether anything is to be shown."""
+    return "target_updates" in frame if column == "target" else column in frame and bool(frame[column].notna().any())
+
+
+def _with_bytes(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the summary with what was sent all ways together, where anything was."""
+    total = summary[[f"bytes_{way}" for way in WAYS]].astype(float).sum(axis=1)
+    return summary.assign(bytes=total) if (total > 0).any() else summary
+
+
+def _caption(frame: pd.DataFrame, seeds: "pd.Series[int]") -> str:
+    """Return what the numbers are."""
+    many = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
+    text = f"Means over {many} seeds, ± half the range." if seeds.max() > 1 else "One seed."
+    if len({tuple(own) for _, own in frame.groupby("name", sort=False)["seed"]}) > 1:
+        text += " Runs with other seeds are not to be compared."
+    aged = " Model age is in iterations." if _there(frame, "model_age_max") else ""
+    return f"{text} Staleness is in updates.{aged}"
+
+
+def marked(table: Table, column: str, cells: Mapping[str, str]) -> Table:
+    """Return the table with a column more, behind the names of the runs.
+
+    Args:
+        table: of runs.
+        column: its heading.
+        cells: by the names of the runs; others have a dash.
+    """
+    rows = [[row[0], Cell(cells.get(row[0].text, NONE)), *row[1:]] for row in table.cells]
+    return Table([table.columns[0], column, *table.columns[1:]], rows, table.title, table.caption).without_empty()

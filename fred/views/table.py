@@ -1,0 +1,169 @@
+"""One description of a table, for the terminal, for LaTeX, and for the page (`page_tables.py`)."""
+
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as Drawn
+from rich.text import Text
+
+WIDTH = 80  # columns, where there is no terminal that says how many
+_MOST_TURNED = 8  # rows that may become columns
+NONE = "–"
+
+
+class Cell(NamedTuple):
+    """What stands in a table.
+
+    Args:
+        text: as it is shown.
+        value: the number by which the page sorts; None: it sorts by the text.
+        strong: whether it stands out.
+    """
+
+    text: str
+    value: float | None = None
+    strong: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table in words.
+
+    Args:
+        columns: their headings.
+        rows: a cell for each column.
+        title: above it.
+        caption: below it: what the columns mean.
+        words: how many of the first columns hold words: they are aligned left, and each part of a wide table begins with them.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell | str]]
+    title: str = ""
+    caption: str = ""
+    words: int = 1
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The rows, all of whose cells are `Cell`."""
+        return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
+
+    def without_empty(self) -> "Table":
+        """Return the table without columns that hold nothing but dashes, the first one apart."""
+        cells = self.cells
+        kept = [
+            i
+            for i in range(len(self.columns))
+            if i == 0 or any(row[i].text not in ("", NONE, f"{NONE} / {NONE}") for row in cells)
+        ]
+        words = sum(i < self.words for i in kept)
+        return replace(
+            self, columns=[self.columns[i] for i in kept], rows=[[row[i] for i in kept] for row in cells], words=words
+        )
+
+
+def terminal() -> Console:
+    """Return where to print: as wide as the terminal, or as `COLUMNS` says, or 80 columns."""
+    console = Console()
+    return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDTH)
+
+
+def show(table: Table, console: Console) -> None:
+    """Print a table as wide as fits: with wrapped headings, intervals below their numbers, turned, or in parts.
+
+    Args:
+        table: what is shown.
+        console: where.
+    """
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    for number, part in enumerate(_fitting(table, console)):
+        if number:
+            console.print()
+        console.print(part)
+    if table.caption:
+        console.print(Text(table.caption, style="dim"))
+    console.print()
+
+
+def _fitting(table: Table, console: Console) -> Iterator[Drawn]:
+    """Yield the table in the first form that fits."""
+    if table.words == len(table.columns):  # words wrap
+        yield _drawn(table)
+        return
+    narrow = _below(table)
+    forms = [_drawn(table), _drawn(table, wrapped=True), _drawn(narrow, wrapped=True)]
+    if len(table.rows) <= _MOST_TURNED < 2 * len(table.columns):
+        forms += [_drawn(_turned(table), wrapped=True), _drawn(_turned(narrow), wrapped=True)]
+    for form in forms:
+        if _fits(form, console):
+            yield form
+            return
+    yield from (_drawn(part, wrapped=True) for part in _parts(narrow, console))
+
+
+def _fits(drawn: Drawn, console: Console) -> bool:
+    return Measurement.get(console, console.options.update(max_width=10_000), drawn).maximum <= console.width
+
+
+def _drawn(table: Table, wrapped: bool = False) -> Drawn:
+    """Return what rich prints; `wrapped`: with headings no wider than their cells, or than their longest word."""
+    cells = table.cells
+    headings = [[heading] for heading in table.columns]
+    if wrapped:
+        headings = [_lines(heading, [row[i].text for row in cells]) for i, heading in enumerate(table.columns)]
+    most = max(map(len, headings), default=0)
+    drawn = Drawn(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), show_header=any(table.columns))
+    for i, lines in enumerate(headings):
+        words = i < table.words
+        heading = "\n".join([""] * (most - len(lines)) + lines)
+        drawn.add_column(Text(heading), justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for row in cells:
+        drawn.add_row(*(Text(cell.text, "bold" if cell.strong else "") for cell in row))
+    return drawn
+
+
+def _lines(heading: str, cells: Sequence[str]) -> list[str]:
+    """Return a heading in lines that are no longer than the widest cell, or than its longest word."""
+    widest = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
+    return textwrap.wrap(heading, max(widest, *map(len, heading.split()))) if heading.strip() else [heading]
+
+
+def _below(table: Table) -> Table:
+    """Return the table with what is in brackets below its number."""
+    rows = [
+        [cell._replace(text=cell.text.replace(" (", "\n(")) if i >= table.words else cell for i, cell in enumerate(row)]
+        for row in table.cells
+    ]
+    return replace(table, rows=rows)
+
+
+def _turned(table: Table) -> Table:
+    """Return the table with rows as columns."""
+    cells = table.cells
+    columns = [table.columns[0], *(row[0].text for row in cells)]
+    rows = [[Cell(heading), *(row[i] for row in cells)] for i, heading in enumerate(table.columns) if i]
+    return replace(table, columns=columns, rows=rows, words=1)
+
+
+def _parts(table: Table, console: Console) -> Iterator[Table]:
+    """Yield parts of the table that fit, each with the first column and as many others as there is room for."""
+    cells, at = table.cells, table.words
+    while at < len(table.columns):
+        end = len(table.columns)
+        while end > at + 1 and not _fits(_drawn(_part(table, cells, at, end), wrapped=True), console):
+            end -= 1
+        yield _part(table, cells, at, end)
+        at = end
+
+
+def _part(table: Table, cells: Sequence[Sequence[Cell]], begin: int, end: int) -> Table:
+    shown = [*range(table.words), *range(begin, end)]
+    rows = [[row[i] for i in shown] for row in cells]
+    return replace(table, columns=[table.columns[i] for i in shown], rows=rows, words=table.words)
