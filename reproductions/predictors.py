@@ -196,7 +196,7 @@ def _deep_models() -> str:
             shares = [f"{sum(each.share == share for each in about)}" for share in (0.0, *SHARES)]
             long_run = sum(each.objective == "throughput" for each in about)
             undecided = sum(each.held_back is not None and each.held_back.doubt is not None for each in about)
-            timed = sum(each.by == "time" for each in about)
+            timed = sum(each.by == "deadline" for each in about)
             cells.append([f"{kind}, {n:,}", f"{long_run} of {len(about)}", str(timed), ", ".join(shares), str(undecided)])
     header = ["cluster", "long run", "by time", "without, half, only the HMM", "not told from the best static cutoff"]
     return table(header, cells)

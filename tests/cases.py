@@ -263,7 +263,7 @@ CUTOFFS: dict[str, Told] = {
     "all": _case(reached.rounds_alike),
     "count": _case(reached.cuts_off, reached.rounds_alike, rule={"workers": 5}),
     "count-or-deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"workers": 7, "seconds": 0.2}),
-    "elfving, by time": _case(reached.cuts_off, reached.rounds_vary, rule={"by": "time"}),
+    "elfving, by deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"by": "deadline"}),
     "deadline": _case(reached.cuts_off, reached.rounds_vary, rule={"seconds": 0.15}),
     "ewma": _case(reached.cuts_off, reached.rounds_vary, rule={"of": "node"}),
     "backup": _case(reached.cuts_off, reached.rounds_vary, rule={"noise": 2.0}),

@@ -12,7 +12,16 @@ PROTOCOLS = tuple(registry.REGISTRY["protocol"])
 CLOCKLESS = ("dispatcher", "fixed-lag")
 GATED = ("gated", "dispatcher")
 CUTOFF_RULES = (
-    *("all", "elfving", "empirical", "ewma", {"name": "ewma", "of": "worker"}, {"name": "ewma", "by": "time"}, "hmm", "backup"),
+    *(
+        "all",
+        "elfving",
+        "empirical",
+        "ewma",
+        {"name": "ewma", "of": "worker"},
+        {"name": "ewma", "by": "deadline"},
+        "hmm",
+        "backup",
+    ),
     *("oracle", "auto", "mad-deadline", {"name": "deadline", "seconds": 1.2}),
 )
 MEASURED = {"name": "backup", "noise": "measured"}  # by algorithms that have a statistic

@@ -115,7 +115,7 @@ def test_rules_that_cannot_work_are_refused():
         ({"name": "deadline", "seconds": 0}, "greater than 0"),
         ("deadline", "`deadline` needs `seconds`, or training on recorded rounds"),
         ({"name": "deadline", "seconds": 0}, "greater than 0"),
-        ({"name": "hmm", "by": "clock"}, "'count', 'time' or 'either'"),
+        ({"name": "hmm", "by": "clock"}, "'count', 'deadline' or 'count-or-deadline'"),
     ):
         with pytest.raises(FredError, match=message):
             make_run("cutoff-sgd", protocol={"name": "cutoff", "rule": rule})

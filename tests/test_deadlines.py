@@ -175,7 +175,7 @@ class TestPredictorsByTime:
     @pytest.mark.parametrize(("objective", "c"), [("round", 3), ("throughput", 4)])
     def test_they_announce_when_the_number_that_they_would_choose_is_expected(self, objective, c):
         expected = (1.0, 1.1, 1.2, 3.5)
-        by_count, by_time = (_Told(objective=objective, by=by, times=expected).start(np.zeros(4)) for by in ("count", "time"))
+        by_count, by_time = (_Told(objective=objective, by=by, times=expected).start(np.zeros(4)) for by in ("count", "deadline"))
         for chooser in (by_count, by_time):
             chooser.choose(np.array([]))
             chooser._best.came_to(4, 40.0)
@@ -186,7 +186,7 @@ class TestPredictorsByTime:
     def test_a_number_is_not_waited_for_longer_than_its_usual_deviations(self):
         """Three mean deviations of log x_(c), by NumPy: of all rounds at first, then with a weight of a quarter; each at most .2."""
         rng, mean, patience = np.random.default_rng(0), 0.2, []
-        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser = _Told(objective="round", by="count-or-deadline", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
         chooser.observe(np.full(4, 10**9), np.ones(4, bool))
         for number in range(12):
             chosen = chooser.choose(np.array([]))
@@ -206,7 +206,7 @@ class TestPredictorsByTime:
     @pytest.mark.parametrize("late", [1.3, 2.0])
     def test_who_is_always_late_is_waited_for_soon(self, late):
         """Although nothing had ever been late before."""
-        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser = _Told(objective="round", by="count-or-deadline", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
         chooser.observe(np.full(4, 10**9), np.ones(4, bool))
         counts = []
         for third in [1.2] * 30 + [late] * 30:
@@ -217,7 +217,7 @@ class TestPredictorsByTime:
         assert counts[50:] == [3] * 10
 
     def test_a_round_that_others_cut_short_says_nothing_of_lateness(self):
-        chooser = _Told(objective="round", by="either", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
+        chooser = _Told(objective="round", by="count-or-deadline", times=(1.0, 1.1, 1.2, 3.5)).start(np.zeros(4))
         chooser.observe(np.full(4, 10**9), np.ones(4, bool))
         for played in [3] * 40 + [1] * 5:
             chosen = chooser.choose(np.array([]))
@@ -227,7 +227,7 @@ class TestPredictorsByTime:
         assert chosen.ns == pytest.approx(1.2e9, rel=1e-3)
 
     def test_a_time_expected_before_the_round_begins_is_none(self):
-        chooser = _Told(by="time", at_least=0.5, times=(-2.0, -1.0)).start(np.zeros(2))
+        chooser = _Told(by="deadline", at_least=0.5, times=(-2.0, -1.0)).start(np.zeros(2))
         chooser.observe(np.array([1, 2]), np.ones(2, bool))
         assert chooser.choose(np.array([])) == Deadline(0)
 
@@ -249,7 +249,7 @@ class TestPredictorsByTime:
     def test_where_nothing_varies_time_and_count_are_one(self, make: Callable[..., Predictive]):
         seconds = np.tile(np.exp(0.3 * np.random.default_rng(0).standard_normal(30)), (60, 1)).round(3)
         seconds[:, 25:] *= 4
-        by_count, by_time = (closed_loop.run(make(by=by), seconds, NODES) for by in ("count", "time"))
+        by_count, by_time = (closed_loop.run(make(by=by), seconds, NODES) for by in ("count", "deadline"))
         assert by_time.summary()["of_oracle"] == pytest.approx(by_count.summary()["of_oracle"], rel=0.05)
 
     def test_where_the_number_of_slow_workers_varies_time_beats_count(self):
@@ -272,4 +272,4 @@ def test_a_fixed_deadline_must_lie_after_the_beginning():
 def test_elfving_may_expect_what_is_over_before_it_begins():
     """Its line through wide times goes below 0."""
     seconds = np.random.default_rng(0).lognormal(0, 2.0, (60, 30))
-    assert closed_loop.run(Elfving(by="time", at_least=0.01), seconds, NODES).cutoff.min() >= 1
+    assert closed_loop.run(Elfving(by="deadline", at_least=0.01), seconds, NODES).cutoff.min() >= 1

@@ -352,22 +352,28 @@ class TestChoosing:
         assert learnt_from == [150] * 3
         assert chosen.about.held_back is not None and chosen.about.held_back.rounds == 50
 
-    @pytest.mark.parametrize(("said", "better", "expected"), [(None, 15, "time"), (None, 8, "either"), ("count", 15, "either")])
+    @pytest.mark.parametrize(
+        ("said", "better", "expected"),
+        [(None, 15, "deadline"), (None, 8, "count-or-deadline"), ("count", 15, "count-or-deadline")],
+    )
     def test_rounds_end_by_time_alone_where_that_did_better(self, trained, monkeypatch, said, better, expected):
         """Waiting for 15 workers is better than for 24, and for 24 better than for 8: counted above."""
 
         class Candidate(DeepMarkov):
             def of(self, trained):
-                return FixedCount(workers=better if trained.about.by == "time" else 24)
+                return FixedCount(workers=better if trained.about.by == "deadline" else 24)
 
-        monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.waiting("either"))
+        monkeypatch.setattr(choosing, "learn", lambda *what: trained._trained.waiting("count-or-deadline"))
         monkeypatch.setattr(choosing, "SHARES", ())
         assert choosing.best(Candidate(restarts=1, by=said), *switching(200, 6)).about.by == expected
 
     def test_what_a_rule_says_of_how_rounds_end_goes_before_what_training_found(self, trained):
         rounds, node_of = switching(3, 8)
         seen = []
-        for rule in (trained.of(trained._trained.waiting("time")), trained.of(trained._trained.waiting("either"))):
+        for rule in (
+            trained.of(trained._trained.waiting("deadline")),
+            trained.of(trained._trained.waiting("count-or-deadline")),
+        ):
             for by in (None, "count"):
                 chooser = rule.model_copy(update={"by": by, "warm_up": 0}).unwatched().start(node_of)
                 chooser.observe((rounds[0] * 1e9).astype(np.int64), np.ones(24, bool))

@@ -83,7 +83,7 @@ class Auto(CutoffRule):
             FixedCountOrDeadline(),
             FixedDeadline(),
             MADDeadline(),
-            Elfving(by="either"),
+            Elfving(by="count-or-deadline"),
             Empirical(),
             EWMA(of="worker"),
             EWMA(),

@@ -42,7 +42,7 @@ class DynamicBackup(Predictive):
         10.0, description="from how many gradients on a round gains anything (above); `measured`: the algorithm's statistic"
     )
     noise_growth: float = Field(0.0, ge=0, description="by how much a given `noise` grows from round to round")
-    by: By = Field("count", description="what ends a round, as published its k-th worker; or `time`, or `either`")
+    by: By = Field("count", description="what ends a round, as published its k-th worker; or `deadline`, or both")
     window: Count = Field(20, description="rounds that durations are averaged over")
 
     @model_validator(mode="after")

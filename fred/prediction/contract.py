@@ -25,7 +25,7 @@ Times = NDArray[np.int64]  # compute time of each worker in a round, ns
 Progress = Callable[[float], None]
 _ENOUGH = 0.4  # of the best rate of a round, where the long run is maximised
 Objective = Literal["round", "throughput"]
-By = Literal["count", "time", "either"]
+By = Literal["count", "deadline", "count-or-deadline"]
 Worth = Callable[[NDArray[np.float64]], NDArray[np.float64]]  # of numbers of gradients
 
 

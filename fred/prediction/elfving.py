@@ -35,7 +35,7 @@ class Elfving(Predictive):
     """
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round, as published its c-th worker; or `time`, or `either`")
+    by: By = Field("count", description="what ends a round, as published its c-th worker; or `deadline`, or both")
     window: Count = Field(20, description="rounds that mean and deviation are averaged over")
     at_least: Annotated[float, Field(gt=0, le=1)] = Field(0.5, description="smallest share of the workers to wait for")
 

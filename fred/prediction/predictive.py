@@ -36,7 +36,7 @@ class Predictive(CutoffRule):
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> chooser.choose(np.array([], np.int64))
         3
-        >>> chooser = AsBefore(objective="round", by="time").start(np.zeros(4, np.int64))
+        >>> chooser = AsBefore(objective="round", by="deadline").start(np.zeros(4, np.int64))
         >>> chooser.observe(np.array([10, 11, 12, 40]) * 10**8, finished=np.ones(4, bool))
         >>> chooser.choose(np.array([], np.int64))
         Deadline(ns=1200000000, workers=None)
@@ -45,7 +45,9 @@ class Predictive(CutoffRule):
     objective: Objective = Field("throughput", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
     at_least: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="smallest share of the workers to wait for")
     by: By = Field(
-        "either", description="what ends a round: `count`, its c-th worker; `time`, about E[x_(c)]; `either`, what is first"
+        "count-or-deadline",
+        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both, the deadline "
+        "later by as much as rounds usually are late",
     )
 
 
@@ -100,7 +102,7 @@ class Predictor(Chooser):
         if self._by == "count":
             return c
         at = max(0.0, float(expected[c - 1]))
-        return Deadline.after(at) if self._by == "time" else self._lateness.deadline(at, c)
+        return Deadline.after(at) if self._by == "deadline" else self._lateness.deadline(at, c)
 
     def observe(self, times: Times, finished: NDArray[np.bool_]) -> None:
         """Note what the round came to by what was chosen, and `learn` from its `times`, ns, and who has `finished`."""

@@ -79,7 +79,7 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
 
 def _ended(rule: Candidate, model: Trained, judged: Callable[[Trained], Trained]) -> Trained:
     """The model, or the same with rounds that end by time alone, if the rule does not say and that is better."""
-    return model if rule.by else max((model, judged(model.waiting("time"))), key=_ratio)
+    return model if rule.by else max((model, judged(model.waiting("deadline"))), key=_ratio)
 
 
 def _ratio(model: Trained) -> float:

@@ -48,7 +48,7 @@ class DeepMarkov(Watched):
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
-        description="what ends a round: `count`, its c-th worker; `time`, about E[x_(c)]; `either`, what is first; absent: of "
+        description="what ends a round: `count`, its c-th worker; `deadline`, E[x_(c)]; or the first of both; absent: of "
         "the last two what training found better",
     )
     model: InputPath | None = Field(
@@ -159,7 +159,7 @@ class PlainDeepMarkov(DeepMarkov):
     variant: ClassVar[saved.Variant] = "plain"
 
     objective: Objective = Field("round", description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run")
-    by: By = Field("count", description="what ends a round, as published its c-th worker; or `time`, or `either`")
+    by: By = Field("count", description="what ends a round, as published its c-th worker; or `deadline`, or both")
     restarts: int = Field(1, ge=1, le=100, description="trainings, of which the best in rounds held back is kept")
     steps: int = Field(3000, ge=50, lt=2**31, description="of training")
     learning_rate: float = Field(5e-3, gt=0, description="of training: Adam's, after warming up and before a cosine decay")

@@ -39,7 +39,7 @@ class AboutModel(BaseModel):
     window: Count  # rounds
     normaliser: Positive  # twice the mean time of the trace, s
     objective: Objective  # that a rule has which does not say
-    by: By = "either"  # likewise
+    by: By = "count-or-deadline"  # likewise
     plainer: HiddenMarkov | None = None  # of the same trace, asked as well
     share: Annotated[float, Field(ge=0, le=1)] = 0.0  # of what is expected that is the plainer model's
     pace: tuple[Positive, Positive]  # of the best static cutoff: share of the workers, mean time in these units
