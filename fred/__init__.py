@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fred.cluster.contention import Contention as Contention
     from fred.cluster.contention import Load as Load
     from fred.cluster.faults import Fault as Fault
-    from fred.cluster.faults import Trouble as Trouble
+    from fred.cluster.faults import FaultProcess as FaultProcess
     from fred.cluster.latency import Latency as Latency
     from fred.cluster.network import NOTHING as NOTHING
     from fred.cluster.network import Cost as Cost
@@ -104,7 +104,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.cluster.cluster": ("Cluster",),
     "fred.cluster.latency": ("Latency",),
     "fred.cluster.contention": ("Contention", "Load"),
-    "fred.cluster.faults": ("Fault", "Trouble"),
+    "fred.cluster.faults": ("Fault", "FaultProcess"),
     "fred.cluster.network": ("Cost", "NOTHING"),
     # what an update does, and to what
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),

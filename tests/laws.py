@@ -13,11 +13,11 @@ from fred.outcomes.spans import KINDS, spans
 from fred.schedule.schedule import NONE, Row, Schedule, Verb, What
 
 _CHANGES = (Verb.PUSH, Verb.COMMIT, Verb.SYNC)  # that advance a clock
-_BY_RANK = ("away", "computing", "in_vain", "network")  # of what happens at once the first counts
+_BY_RANK = ("away", "computing", "wasted", "network")  # of what happens at once the first counts
 _OF_INTERVALS: dict[int, str] = {
     What.AWAY: "away",
     What.COMPUTING: "computing",
-    What.LOST: "in_vain",
+    What.LOST: "wasted",
     What.COLLECTIVE: "network",
     What.SENDING: "network",
 }
@@ -192,7 +192,7 @@ def _goings(schedule: Schedule, rows: list[Row], worker: int) -> Iterable[tuple[
         if row.verb in (Verb.PUSH, Verb.ADD):
             yield "computing", row.begin_ns, row.end_ns
         if row.verb == Verb.DROP:
-            yield "in_vain", row.begin_ns, row.end_ns
+            yield "wasted", row.begin_ns, row.end_ns
         if row.verb == Verb.PULL:
             yield "network", row.begin_ns, min([row.end_ns, *(each for each in crashes if each >= row.begin_ns)])
         elif row.verb in (Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC) and row.messages and row.replica in schedule.on_servers:

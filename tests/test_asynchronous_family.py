@@ -141,7 +141,7 @@ class TestDelays:
         drops = result.schedule.rows(Verb.DROP)
         assert result.schedule["time_ns"][drops].tolist() == [round(0.75e9 * k) for k in range(1, 9)]
         assert set(result.schedule["worker"][drops].tolist()) == {1}
-        assert result.summary["workers_time"]["in_vain"] == pytest.approx(6.0 / 12.2)
+        assert result.summary["workers_time"]["wasted"] == pytest.approx(6.0 / 12.2)
 
 
 def recorded(cluster: Any, protocol: dict[str, Any], seed: int) -> Schedule:

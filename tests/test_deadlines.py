@@ -175,7 +175,9 @@ class TestPredictorsByTime:
     @pytest.mark.parametrize(("objective", "c"), [("round", 3), ("throughput", 4)])
     def test_they_announce_when_the_number_that_they_would_choose_is_expected(self, objective, c):
         expected = (1.0, 1.1, 1.2, 3.5)
-        by_count, by_time = (_Told(objective=objective, by=by, times=expected).start(np.zeros(4)) for by in ("count", "deadline"))
+        by_count, by_time = (
+            _Told(objective=objective, by=by, times=expected).start(np.zeros(4)) for by in ("count", "deadline")
+        )
         for chooser in (by_count, by_time):
             chooser.choose(np.array([]))
             chooser._best.came_to(4, 40.0)

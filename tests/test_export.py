@@ -200,7 +200,7 @@ def check_flows(read: Read, schedule: Schedule) -> None:
     flows, rows = read.flows(), list(schedule)
     instants = {each.facts["row"]: each for each in read.below("parameters/")}
     served = {each.facts["row"]: each for each in read.below("messages/") if _with_servers(each) and "row" in each.facts}
-    computing = [each for each in read.slices if each.name in ("computing", "in vain")]
+    computing = [each for each in read.slices if each.name in ("computing", "wasted")]
     who = {id(each): int(read.path(each.track).rsplit(" ", 1)[1]) for each in computing}
     ended, begun = ({(who[id(each)], getattr(each, at)): each for each in computing} for at in ("end", "begin"))
     expected = Counter[tuple[int, ...]]()

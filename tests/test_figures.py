@@ -27,7 +27,7 @@ from tests.worlds import COMPUTE, make_run, stale_gradients
 NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 4000}
 CLUSTER = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
 BLUE, RED, PURPLE, GREY, DARK = "#56b4e9", "#d55e00", "#cc79a7", "#d0d0d0", "#5b5b5b"
-COLOURS_OF_TIME = {"computing": BLUE, "in_vain": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
+COLOURS_OF_TIME = {"computing": BLUE, "wasted": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
 
 
 def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,), title: str = "") -> Result:

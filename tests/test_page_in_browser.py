@@ -147,7 +147,7 @@ def test_the_slider_replays_what_each_worker_does(opened):
     slider, told = view.locator("#replay .time"), view.locator("#replay .told")
     account = fred.spans(fred.run(fred.scenario(KINDS["faults"])).outcomes[0].schedule)
     end = account["end_ns"].max()
-    words = {"computing": "comp.", "network": "sends", "waiting": "waits", "away": "away", "in_vain": "in vain"}
+    words = {"computing": "comp.", "network": "sends", "waiting": "waits", "away": "away", "wasted": "wasted"}
     pictures = set()
     for moment in (100, 333, 700):
         slider.fill(str(moment))

@@ -163,7 +163,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
     pushes = schedule.rows(Verb.PUSH)
     columns = (schedule[name][pushes].tolist() for name in ("worker", "step", "end_ns"))
     computed = {(worker, step): end for worker, step, end in zip(*columns, strict=True)}
-    env, troubles = Loop(), Faults(cluster.troubles(seed))
+    env, faults = Loop(), Faults(cluster.fault_processes(seed))
     taken: list[float] = []
     links = Links(env, cluster, seed)
     come = [[env.event() for _ in range(1000)] for _ in range(cluster.size)]
@@ -185,7 +185,7 @@ def one_by_one(cluster: Cluster, schedule: Schedule, exchanges: int, seed: int) 
                 bandwidth = network.within.bandwidth if one_node else network.bandwidth
                 left = links.together([worker], env._now, round(1000 / exchanges / bandwidth * 1e9)) if bandwidth else 0
                 yield env.after(left) & come[worker][number]
-                yield env.after(troubles.back("worker", worker, env._now) - env._now)
+                yield env.after(faults.back("worker", worker, env._now) - env._now)
             taken.append(env._now / 1e9)
 
     for worker in range(cluster.size):

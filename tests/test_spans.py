@@ -132,16 +132,16 @@ def test_an_average_in_groups_is_waited_for_until_it_begins():
 def test_what_a_crash_takes_away_is_computed_in_vain_and_then_one_is_away():
     fault = {"name": "outage", "workers": [1], "begin": 1.5, "end": 4.0}
     served = outcome_of("asynchronous", "asgd", 9, workers=2, faults=[fault])
-    assert told(served, 1)[:4] == ["computing 1", "in_vain 1.5", "away 4", "computing 5"]
+    assert told(served, 1)[:4] == ["computing 1", "wasted 1.5", "away 4", "computing 5"]
     alone = outcome_of("allreduce", "allreduce-sgd", 3, workers=2, speeds=[1.0, 0.5], faults=[fault])
-    assert told(alone, 1)[:3] == ["in_vain 1.5", "away 4", "computing 6"], "begun anew"
+    assert told(alone, 1)[:3] == ["wasted 1.5", "away 4", "computing 6"], "begun anew"
     assert told(alone, 0)[:2] == ["computing 1", "waiting collective 6"]
 
 
 def test_who_leaves_for_good_is_away_until_the_end():
     fault = {"name": "outage", "workers": [1], "begin": 1.5}
     outcome = outcome_of("asynchronous", "asgd", 9, workers=2, faults=[fault])
-    assert told(outcome, 1) == ["computing 1", "in_vain 1.5", f"away {outcome.schedule.end_ns / 1e9:g}"]
+    assert told(outcome, 1) == ["computing 1", "wasted 1.5", f"away {outcome.schedule.end_ns / 1e9:g}"]
 
 
 def test_where_nothing_can_happen_any_more_all_wait_until_the_end():
@@ -150,7 +150,7 @@ def test_where_nothing_can_happen_any_more_all_wait_until_the_end():
     run = make_run("ssgd", protocol="synchronous", stop={"seconds": 20}, task=None, cluster=cluster)
     outcome = execute("run", run, 1)
     assert told(outcome, 0) == ["computing 1", "computing 2", "waiting server 20"]
-    assert told(outcome, 1) == ["computing 1", "in_vain 1.5", "away 20"]
+    assert told(outcome, 1) == ["computing 1", "wasted 1.5", "away 20"]
 
 
 def test_a_message_that_a_crash_cuts_off_is_on_the_network_no_more():
@@ -186,11 +186,11 @@ def test_who_has_not_finished_a_gradient_when_the_run_ends_is_computing_it(proto
 @pytest.mark.parametrize(
     ("protocol", "algorithm"), [("asynchronous", "asgd"), ("allreduce", "allreduce-sgd"), ("gossip", "d-psgd")]
 )
-def test_attempts_that_were_lost_before_the_end_were_in_vain(protocol, algorithm):
+def test_attempts_that_were_lost_before_the_end_were_wasted(protocol, algorithm):
     """A gradient takes 4 s; the worker is away from 3 to 4 s, and from 7 to 8 s."""
     faults = [{"name": "outage", "workers": [0], "begin": begin, "end": begin + 1} for begin in (3, 7)]
     outcome = ended(protocol, algorithm, 10.0, workers=3, compute={"name": "constant", "seconds": 4.0}, faults=faults)
-    assert told(outcome, 0) == ["in_vain 3", "away 4", "in_vain 7", "away 8", "computing 10"]
+    assert told(outcome, 0) == ["wasted 3", "away 4", "wasted 7", "away 8", "computing 10"]
 
 
 def test_who_computes_while_nothing_can_happen_any_more_is_not_waiting():
@@ -221,7 +221,7 @@ def test_a_message_of_who_has_crashed_is_on_the_network_no_more():
     network = {"latency": {"name": "constant", "seconds": 3.0}, "pull_latency": {"name": "constant", "seconds": 0.0}}
     faults = [{"name": "outage", "workers": [0], "begin": 2.0, "end": 3.0}]
     cluster = {"workers": 1, "compute": {"name": "constant", "seconds": 1.0}, "network": network, "faults": faults}
-    own = ["in_vain 1", "network server 2", "away 3", "computing 3.5"]
+    own = ["wasted 1", "network server 2", "away 3", "computing 3.5"]
     assert told(ended("asynchronous", "asgd", 3.5, **cluster), 0) == own
 
 
@@ -317,7 +317,7 @@ def test_the_account_of_a_shorter_run_is_the_beginning_of_a_longer_ones(seed):
     """
     outcome = random_timing(seed)
     run, longer = outcome.run, outcome.schedule
-    seen_later = ("in_vain", "network") if getattr(run.protocol, "overlap", 0) is True else ("in_vain",)
+    seen_later = ("wasted", "network") if getattr(run.protocol, "overlap", 0) is True else ("wasted",)
     for share in (0.3, 0.7):
         shorter = Recording(run, seed).up_to(seconds=share * longer.end_ns / 1e9)
         whole = until(longer, shorter.end_ns, seen_later)

@@ -113,7 +113,7 @@ class TestRounds:
             assert sent.tolist() == [1] * WORKERS
         shares = found.summary["workers_time"]
         assert sum(shares.values()) == pytest.approx(1)
-        assert min(shares[kind] for kind in ("computing", "in_vain", "network", "waiting")) > 0.01
+        assert min(shares[kind] for kind in ("computing", "wasted", "network", "waiting")) > 0.01
 
 
 class TestThreshold:

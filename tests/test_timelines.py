@@ -22,7 +22,7 @@ NETWORK = {"latency": {"name": "constant", "seconds": 0.03}, "message_bytes": 40
 CLUSTER = {"workers": 4, "compute": COMPUTE, "network": NETWORK}
 SECOND = {"name": "constant", "seconds": 1.0}
 BLUE, RED, PURPLE, GREY, DARK = "#56b4e9", "#d55e00", "#cc79a7", "#d0d0d0", "#5b5b5b"
-COLOURS_OF_TIME = {"computing": BLUE, "in_vain": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
+COLOURS_OF_TIME = {"computing": BLUE, "wasted": RED, "network": PURPLE, "waiting": GREY, "away": DARK}
 
 
 def result_of(runs: dict[str, dict], seeds: tuple[int, ...] = (1,)) -> Result:
@@ -74,7 +74,7 @@ def test_a_timeline_that_can_be_drawn_by_hand():
     colours = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
     assert dict(zip([text.get_text() for text in legend.get_texts()], colours, strict=True)) == {
         "computing": BLUE,
-        "in vain": RED,
+        "wasted": RED,
         "network": PURPLE,
         "waiting": GREY,
         "away": DARK,

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from fred.cluster.contention import Contention, Load, NodeOf, started
 from fred.cluster.durations import NANOSECONDS, check_median
-from fred.cluster.faults import Fault, Trouble
+from fred.cluster.faults import Fault, FaultProcess
 from fred.cluster.latency import AnyLatency, Constant, Latency, Positive
 from fred.cluster.network import Network
 from fred.components.component import Component, Count, OneOf
@@ -86,7 +86,7 @@ class Cluster(Component):
             raise ValueError(f"at most {MOST_WORKERS:,} workers can be simulated, not {self.size:,}")
         spread(self.nodes, self.size)
         try:
-            self.troubles(0)
+            self.fault_processes(0)
         except ValueError as error:
             raise ValueError(f"`faults`: {error}") from error
         try:
@@ -163,7 +163,7 @@ class Cluster(Component):
         regimes = enumerate(self.contention)
         return [started(regime, seed, f"contention {number}", self.node_of) for number, regime in regimes]
 
-    def troubles(self, seed: int) -> list[Trouble]:
+    def fault_processes(self, seed: int) -> list[FaultProcess]:
         """Every fault at work, in the order of `faults`; `seed` is the run's."""
         faults = enumerate(self.faults)
         return [fault.start(seed, f"fault {number}", self.size, self.servers) for number, fault in faults]

@@ -31,13 +31,13 @@ _FEWEST, _MOST_AT_ONCE = 4, 1 << 12  # crashes drawn at a time
 _AT_A_TIME = 64  # messages
 
 
-class Trouble:
+class FaultProcess:
     """One fault at work on one run's cluster; by default it does nothing.
 
     Example:
         >>> import fred
         >>> second = 10**9  # ns
-        >>> class Blinking(fred.Trouble):
+        >>> class Blinking(fred.FaultProcess):
         ...     '''Worker 0 is away in every other second.'''
         ...     def away(self, kind, number, after):
         ...         if (kind, number) != ("worker", 0):
@@ -72,14 +72,14 @@ class Trouble:
 class Fault(Component):
     """One kind of fault; several may strike at once.
 
-    Example: a fault of one's own has options, as every component, and says in a `Trouble` when it strikes.
+    Example: a fault of one's own has options, as every component, and says in a `FaultProcess` when it strikes.
         >>> import fred
         >>> class LateStart(fred.Fault):
         ...     '''The last worker joins after a while.'''
         ...     seconds: float
         ...     def start(self, seed, name, workers, servers):
         ...         return Joining(workers - 1, round(self.seconds * 1e9))
-        >>> class Joining(fred.Trouble):
+        >>> class Joining(fred.FaultProcess):
         ...     def __init__(self, worker, begin):
         ...         self.worker, self.begin = worker, begin
         ...     def away(self, kind, number, after):
@@ -105,7 +105,7 @@ class Fault(Component):
         return False
 
     @abstractmethod
-    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         """The fault at work; what is random comes from the streams of this name. Raises ValueError where it cannot be.
 
         Args:
@@ -133,14 +133,14 @@ class Outage(Fault):
             raise ValueError(f"`end` ({self.end:g}) must be after `begin` ({self.begin:g})")
         return self
 
-    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         for kind, numbers, count in (("workers", self.workers, workers), ("servers", self.servers, servers)):
             if max(numbers, default=0) >= count:
                 raise ValueError(f"there are {count} {kind}, numbered from 0; `{kind}` names {max(numbers)}")
         return _Stated(self)
 
 
-class _Stated(Trouble):
+class _Stated(FaultProcess):
     def __init__(self, outage: Outage):
         self._of = {"worker": frozenset(outage.workers), "server": frozenset(outage.servers)}
         end = NEVER if outage.end is None else round(outage.end * NANOSECONDS)
@@ -166,11 +166,11 @@ class Crashes(Fault):
         check_median(self.away, 1.0)
         return self
 
-    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         return _AtRandom(self, seed, name, workers if self.of == "workers" else servers)
 
 
-class _AtRandom(Trouble):
+class _AtRandom(FaultProcess):
     def __init__(self, crashes: Crashes, seed: int, name: str, number: int):
         self._kind, self._mean = crashes.of[:-1], crashes.mean_up
         self._draw = lambda entity, start, count: streams.uniforms(seed, f"{name} up", entity, start, count)
@@ -218,11 +218,11 @@ class LostMessages(Fault):
     )
     again_after: Positive | None = Field(None, description="when a lost message is sent again, s; absent: never")
 
-    def start(self, seed: int, name: str, workers: int, servers: int) -> Trouble:
+    def start(self, seed: int, name: str, workers: int, servers: int) -> FaultProcess:
         return _Losing(self, seed, name)
 
 
-class _Losing(Trouble):
+class _Losing(FaultProcess):
     def __init__(self, losses: LostMessages, seed: int, name: str):
         self._losses = losses
         self._again = NEVER if losses.again_after is None else round(losses.again_after * NANOSECONDS)
@@ -254,9 +254,9 @@ class _Losing(Trouble):
 class Faults:
     """Everything that can go wrong in one run."""
 
-    def __init__(self, troubles: Sequence[Trouble]):
-        self._away = [each.away for each in troubles if type(each).away is not Trouble.away]
-        self._lateness = [each.lateness for each in troubles if type(each).lateness is not Trouble.lateness]
+    def __init__(self, processes: Sequence[FaultProcess]):
+        self._away = [each.away for each in processes if type(each).away is not FaultProcess.away]
+        self._lateness = [each.lateness for each in processes if type(each).lateness is not FaultProcess.lateness]
         self._lost: list[str] = []  # messages, for good
 
     @property

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
 
-KINDS = ("computing", "in_vain", "network", "waiting", "away")
+KINDS = ("computing", "wasted", "network", "waiting", "away")
 OTHERS = ("", "worker", "server", "collective")  # with whom a worker is on the network; for whom it waits
-_COMPUTING, _IN_VAIN, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
-_FIRST = (_AWAY, _COMPUTING, _IN_VAIN, _NETWORK)  # of what happens at once, the first counts; waiting is all that is left
+_COMPUTING, _WASTED, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
+_FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # of what happens at once, the first counts; waiting is all that is left
 _NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(OTHERS))
 
 
@@ -24,7 +24,7 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
     until the end of the run: what it was at beyond that nobody knows.
 
     Of what happens at once the first of these counts: being away; computing a gradient, which may be in flight at the end of
-    the run; computing one in vain, which was dropped, or lost in a crash; being on the network; waiting, which is all that is
+    the run; wasted on one that was dropped, or lost in a crash; being on the network; waiting, which is all that is
     left. Messages of servers are on the network from being sent to their arrival, those to servers from the end of the
     gradient, models between workers for who sends and who receives; collectives from when all are there that they wait for.
     Who waits, waits for what ends it: the server that sends next, the worker whose model is sent next, or a collective
@@ -67,7 +67,7 @@ def shares(account: pd.DataFrame) -> dict[str, float | None]:
 
     >>> kind = pd.Categorical(["computing", "waiting"], KINDS)
     >>> shares(pd.DataFrame({"begin_ns": [0, 300], "end_ns": [300, 400], "kind": kind}))
-    {'computing': 0.75, 'in_vain': 0.0, 'network': 0.0, 'waiting': 0.25, 'away': 0.0}
+    {'computing': 0.75, 'wasted': 0.0, 'network': 0.0, 'waiting': 0.25, 'away': 0.0}
     """
     lengths, kinds = (account["end_ns"] - account["begin_ns"]).to_numpy(), account["kind"].cat.codes.to_numpy()
     parts = [exact_sum(lengths[kinds == kind]) for kind in range(len(KINDS))]
@@ -165,7 +165,7 @@ class _Table:
         if kind == _COMPUTING:
             used = self._of_rows(schedule.rows(Verb.PUSH, Verb.ADD), "begin_ns", "end_ns", kind)
             return _Pieces.joined((used, self._beside(What.COMPUTING, kind)))
-        if kind == _IN_VAIN:
+        if kind == _WASTED:
             dropped = self._of_rows(schedule.rows(Verb.DROP), "begin_ns", "end_ns", kind)
             return _Pieces.joined((dropped, self._beside(What.LOST, kind)))
         return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))

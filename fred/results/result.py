@@ -167,7 +167,7 @@ class Result(Tables):
     def plot_workers_time(self) -> "Picture":
         """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock.
 
-        A bar for each run, in % of all workers' time: computing, in vain, on the network, waiting, away, as in `fred.spans`.
+        A bar for each run, in % of all workers' time: computing, wasted, on the network, waiting, away, as in `fred.spans`.
         """
         return _pictures().workers_time(self)
 

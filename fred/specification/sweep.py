@@ -26,7 +26,7 @@ COLUMNS = (  # all numbers in a summary
     *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
     *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
     "staleness_in_gradients",
-    *(f"workers_time_{kind}" for kind in ("computing", "in_vain", "network", "waiting", "away")),
+    *(f"workers_time_{kind}" for kind in ("computing", "wasted", "network", "waiting", "away")),
     *(f"{unit}_{way}" for unit in ("bytes", "messages") for way in WAYS),
     *(f"copies_{what}" for what in ("potential", "pushes", "fetches")),
     *("perplexity", "gradient_norm", "replicas_loss", "replicas_error", "diverged"),

@@ -23,7 +23,7 @@ class Lives:
 
     def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None], updates: Callable[[], int]):
         self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
-        self._in_vain: dict[int, tuple[int, int]] = {}  # each worker's crashes since so many updates
+        self._wasted: dict[int, tuple[int, int]] = {}  # each worker's crashes since so many updates
         self._processes: dict[int, simpy.Process | None] = {}  # None: away
         self._others: dict[int, list[simpy.Process]] = {}  # that end with it: what is being sent
         self._held: dict[int, dict[int, Gradient]] = {}  # gradients that are not used yet, by step
@@ -80,9 +80,9 @@ class Lives:
     def _check_progress(self, worker: int) -> None:
         """Refuse to go on where a worker only crashes."""
         updates = self._updates()
-        before, crashes = self._in_vain.get(worker, (updates, 0))
+        before, crashes = self._wasted.get(worker, (updates, 0))
         crashes = crashes + 1 if before == updates else 1
-        self._in_vain[worker] = updates, crashes
+        self._wasted[worker] = updates, crashes
         if crashes > MOST_TRIES:
             raise FredError(
                 f"`cluster.faults`: worker {worker} has crashed {MOST_TRIES:,} times since the last update: give a longer "

@@ -51,7 +51,7 @@ class World:
         self._many = max(_MANY_EVENTS, _MANY_EACH * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of
         self.faultless = not cluster.faults
-        self._faults = Faults(cluster.troubles(seed)) if cluster.faults else None
+        self._faults = Faults(cluster.fault_processes(seed)) if cluster.faults else None
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose, lambda: recorder.changes)
         self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
         self._waiting: dict[str, str] = {}  # who -> what it waits for

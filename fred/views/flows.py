@@ -27,7 +27,7 @@ class Flows:
         self._schedule, self._count = schedule, 0
         self.passing: dict[str, _Numbers] = defaultdict(dict)
         self.ending: dict[str, _Numbers] = defaultdict(dict)
-        self._busy = account[account["kind"].isin(("computing", "in_vain"))]
+        self._busy = account[account["kind"].isin(("computing", "wasted"))]
         self._row, self._message = (np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2))  # the last is of no row
         self._row[rows] = rows
         across = sent["way"] == "between workers"

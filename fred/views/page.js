@@ -145,7 +145,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
 // ---- the replay: a window of each timing, worker by worker, and what each does at the slider's moment
 
 function replay(place, all) {
-  const SAID = { computing: ["computing", "comp."], "in vain": ["computing in vain", "in vain"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
+  const SAID = { computing: ["computing", "comp."], wasted: ["computing what is not used", "wasted"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
   const LANE = 17, TOP = 16, STALE = 70, LEFT = 34;
   const range = (className, max, label) => make("input", { type: "range", min: 0, max, value: 0, step: 1, className, "aria-label": label });
   const which = choice(Object.fromEntries(all.map((each, number) => [number, each.runs.join(", ")])), choose);
@@ -217,7 +217,7 @@ function replay(place, all) {
       const [kind, colour] = code < 0 ? ["nothing", "#fff"] : DATA.kinds[code];
       const tile = make("li", { title: `worker ${worker}: ${kind}` }, make("b", { textContent: worker }), code < 0 ? "–" : SAID[kind][1]);
       tile.style.background = colour;
-      if (kind === "away" || kind === "in vain") tile.className = "dark";
+      if (kind === "away" || kind === "wasted") tile.className = "dark";
       return tile;
     }));
   }
