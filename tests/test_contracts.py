@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import importlib
 import inspect
 import json
 import pickle
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from fred.commands import reference
-from fred.components import registry
+from fred.components import pages, registry
 from fred.components.component import Component, OneOf, options_of
 from fred.errors import FredError
 from fred.learning.server import Server
@@ -251,6 +253,7 @@ ROOMS = (  # from the top: each imports only from those below it
         "outcomes",
         "fitting",
         "specification",
+        "systems",
         "protocols",
         "prediction",
     ),
@@ -303,6 +306,43 @@ def test_each_room_knows_only_the_libraries_it_may():
             [sys.executable, "-c", program.format(modules=modules, other=other)], capture_output=True, text=True, check=True
         )
         assert loaded.stdout.strip() == "False", rooms
+
+
+def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
+    """In the text of a page no `Server` names the simulation, and no `Protocol` JAX; what neither is derived from names both."""
+    names = Counter(name for page in pages.known() for name in (*page.algorithms, *page.protocols.values()))
+    assert not [name for name, times in names.items() if times > 1]
+    for page in pages.known():
+        path = house.files()[page.module]
+        assert path.read_text(encoding="utf-8").count("\n") <= 300, path
+        module = importlib.import_module(page.module)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            made = vars(module).get(node.name) if isinstance(node, ast.ClassDef) else None
+            named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if isinstance(made, type) and issubclass(made, Server):
+                assert not named & {"Simulation", "Process", "simpy", "sim"}, f"{path}: {made.__name__}"
+            elif made:
+                assert not named & {"jax", "jnp", "optax", "State"}, f"{path}: {made.__name__}"
+
+
+def test_timing_alone_loads_no_jax():
+    """What records a schedule: every page, and a scenario without a task."""
+    program = """
+        import importlib, sys
+        import fred
+        from fred.components import pages
+        from fred.running import recording
+        for page in pages.known():
+            importlib.import_module(page.module)
+        fred.scenario({
+            "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+            "stop": {"updates": 4},
+            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "k-async")},
+        })
+        print("jax" in sys.modules)
+        """
+    command = [sys.executable, "-c", inspect.cleandoc(program)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_files_and_functions_stay_short():

@@ -1,4 +1,4 @@
-"""The one table of everything a scenario can name: a new entry is one line, which brings it under the contract tests."""
+"""Everything that a scenario can name: a line of this table, or a row of a page in `fred/systems`. Contract tests read both."""
 
 import argparse
 import ast
@@ -9,25 +9,22 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fred.components import own_code
+from fred.components import own_code, pages
 from fred.errors import FredError
 from fred.process import options
 
 REGISTRY: dict[str, dict[str, str]] = {
     "algorithm": {
         "ssgd": "fred.learning.servers.plain:SSGD",
-        "asgd": "fred.learning.servers.plain:ASGD",
         "sasgd": "fred.learning.servers.sasgd:SASGD",
         "exponential": "fred.learning.servers.exponential:ExponentialPenalty",
         "fasgd": "fred.learning.servers.fasgd:FASGD",
         "b-fasgd": "fred.learning.servers.bfasgd:BFASGD",
         "psp-sgd": "fred.learning.servers.psp:PSPSGD",
-        "softsync-sgd": "fred.learning.servers.plain:SoftsyncSGD",
-        "k-async": "fred.learning.servers.plain:KAsync",
-        "k-batch-async": "fred.learning.servers.plain:KBatchAsync",
         "ssp": "fred.learning.servers.plain:SSP",
         "m-sync": "fred.learning.servers.plain:MSync",
         "rennala": "fred.learning.servers.plain:RennalaSGD",
@@ -106,7 +103,6 @@ REGISTRY: dict[str, dict[str, str]] = {
         "dispatcher": "fred.protocols.dispatcher:Dispatcher",
         "gated": "fred.protocols.gated:Gated",
         "partial": "fred.protocols.partial:Partial",
-        "softsync": "fred.protocols.softsync:Softsync",
         "fresh-batch": "fred.protocols.fresh:FreshBatch",
         "fresh-from-all": "fred.protocols.fresh:FreshFromAll",
         "bounded-delay": "fred.protocols.bounded_delay:BoundedDelay",
@@ -251,6 +247,10 @@ BASES = {  # what a user's own class must be a kind of
     "data": "fred.learning.data.dataset:Data",
 }
 
+_ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
+REGISTRY["algorithm"] |= {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()}
+REGISTRY["protocol"] |= {name: f"{page.module}:{at}" for page in pages.known() for name, at in page.protocols.items()}
+
 _importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
 
 
@@ -351,7 +351,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def summary(target: str) -> str:
-    """First line of the docstring that explains a table entry, read without importing it: its class, else its file.
+    """Return the first line that explains a table entry, read without importing it: its row's, its class's, or its file's.
 
     Args:
         target: `module:Class`, as in the tables.
@@ -361,11 +361,23 @@ def summary(target: str) -> str:
         'One step with every gradient as it arrives, however stale.'
     """
     module, name = target.split(":")
+    if module == _ROWS:
+        row, module = pages.of_algorithms()[name]
+        if "about" in row:
+            return str(row["about"]).partition("\n")[0]
+        name = row["server"]
+    said = _docstrings(module)
+    return (said[name] or said[""]).partition("\n")[0]
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of a file's classes, by name, and of the file itself, under no name."""
     spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None, target
+    assert spec is not None and spec.origin is not None, module
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    definition = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    return (ast.get_docstring(definition) or ast.get_docstring(tree) or "").split("\n")[0]
+    classes = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {"": ast.get_docstring(tree) or ""} | classes
 
 
 def _own(kind: str, name: str) -> type[Any]:

@@ -115,6 +115,7 @@ class Server(Component):
     rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
+    page: ClassVar[str] = ""  # the module in `fred.systems` whose row it is made from
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
     draws: ClassVar[bool] = (
         False  # True: its states have `words`, two of 32 bits that follow from the seed, alike for all replicas

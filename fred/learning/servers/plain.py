@@ -3,10 +3,6 @@
 | class          | source                                                                                                     |
 |----------------|------------------------------------------------------------------------------------------------------------|
 | SSGD           | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4                                   |
-| ASGD           | Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1                         |
-| SoftsyncSGD    | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2                                                  |
-| KAsync         | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                                     |
-| KBatchAsync    | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2                                     |
 | MSync          | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802                                |
 | RennalaSGD     | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018                      |
 | MaleniaSGD     | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                                         |
@@ -47,50 +43,6 @@ class SSGD(Server):
     family: ClassVar[Family] = Family.FRESH
     rule: ClassVar[str] = "w <- w - step(mean of the round's g)"
     protocol: ClassVar[str] = "synchronous"
-
-
-class ASGD(Server):
-    """One step with every gradient as it arrives, however stale.
-
-    Two gradients, both at the first parameters, so that the second is stale by one update:
-
-        >>> import fred
-        >>> import jax.numpy as jnp
-        >>> asgd = fred.ASGD(learning_rate=0.5)
-        >>> state = asgd.init({"w": jnp.array([1.0])}, workers=2)
-        >>> for worker, gradient in enumerate((1.0, 3.0)):
-        ...     state = asgd.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
-        >>> state.params["w"].tolist(), int(state.clock)
-        ([-1.0], 2)
-    """
-
-    family: ClassVar[Family] = Family.AS_THEY_COME
-    rule: ClassVar[str] = "w <- w - step(g)"
-
-
-class SoftsyncSGD(Server):
-    """One step with the mean of so many gradients as have arrived, however stale each is."""
-
-    family: ClassVar[Family] = Family.AS_THEY_COME
-    rule: ClassVar[str] = "w <- w - step(mean of the last c g)    (c = floor(workers / n))"
-    protocol: ClassVar[str] = "softsync"
-
-
-class KAsync(Server):
-    """One step with the mean of k gradients of k workers, however stale each is; who is not among them goes on computing."""
-
-    family: ClassVar[Family] = Family.AS_THEY_COME
-    rule: ClassVar[str] = "w <- w - step(mean of the last k g, of k workers)"
-    protocol: ClassVar[str] = "softsync"
-    protocol_options: ClassVar[dict[str, Any]] = {"afterwards": "wait"}
-
-
-class KBatchAsync(Server):
-    """One step with the mean of k gradients, whoever sent them, however stale each is."""
-
-    family: ClassVar[Family] = Family.AS_THEY_COME
-    rule: ClassVar[str] = "w <- w - step(mean of the last k g)"
-    protocol: ClassVar[str] = "softsync"
 
 
 class MSync(Server):

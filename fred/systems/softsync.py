@@ -1,4 +1,7 @@
-"""n-softsync [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2]: an update for every so many gradients.
+"""Softsync, k-async and k-batch-async SGD: an update for a number of gradients, however stale each is.
+
+| softsync-sgd, Softsync | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2             |
+| k-async, k-batch-async | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2 |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -27,6 +30,28 @@ from fred.components.component import Count
 from fred.protocols.central import Central
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "softsync-sgd": {
+        "about": "One step with the mean of so many gradients as have arrived, however stale each is.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
+        "protocol": "softsync",
+    },
+    "k-async": {
+        "about": "One step with the mean of k gradients of k workers, however stale each is; the others go on computing.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last k g, of k workers)",
+        "protocol": {"name": "softsync", "afterwards": "wait"},
+    },
+    "k-batch-async": {
+        "about": "One step with the mean of k gradients, whoever sent them, however stale each is.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last k g)",
+        "protocol": "softsync",
+    },
+}
+PROTOCOLS = {"softsync": "Softsync"}
 
 
 class Softsync(Central):
