@@ -20,12 +20,8 @@ from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model
 from fred.learning.models.transformer import Transformer
 from fred.learning.server import Server, State
-from fred.learning.servers.bfasgd import BFASGD
 from fred.learning.servers.diloco import DiLoCo
-from fred.learning.servers.fasgd import FASGD
 from fred.learning.servers.plain import ADPSGD, WAGMASGD
-from fred.learning.servers.psp import PSPSGD
-from fred.learning.servers.sasgd import SASGD
 from fred.learning.servers.sgp import SGP
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gated import Gated
@@ -33,7 +29,6 @@ from fred.protocols.gossip import Gossip
 from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.pairwise import Pairwise
-from fred.protocols.partial import Partial
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Exponential
 from fred.replay.arithmetic import Arithmetic
@@ -43,6 +38,9 @@ from fred.replay.machine import Mark, compiled, replay
 from fred.replay.phases import Op, Program
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Schedule
+from fred.systems.fasgd import BFASGD, FASGD
+from fred.systems.psp import PSPSGD, Partial
+from fred.systems.sasgd import SASGD
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 

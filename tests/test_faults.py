@@ -21,9 +21,9 @@ from fred.protocols.gossip import Gossip
 from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.pairwise import Pairwise
-from fred.protocols.partial import Partial
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.psp import Partial
 from fred.systems.softsync import Softsync
 from tests.worlds import CLUSTERS, fitting, make_run, record
 

@@ -17,7 +17,6 @@ from fred.outcomes.measures import traffic
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.choco import ChocoGossip
 from fred.protocols.cutoff import Cutoff
-from fred.protocols.drop_compute import DropCompute
 from fred.protocols.eager import Eager
 from fred.protocols.local_servers import LocalServers
 from fred.protocols.outer_steps import OuterSteps, Streaming
@@ -29,6 +28,7 @@ from fred.running.recording import Recording
 from fred.schedule.layout import Layout, Size, Sizes
 from fred.schedule.schedule import Schedule, Verb, What
 from fred.specification.shape import Run
+from fred.systems.drop_compute import DropCompute
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Process, Simulation
 from tests.successors import Quantised, TopK

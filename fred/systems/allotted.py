@@ -1,9 +1,9 @@
-"""Rounds in which each worker has a number of its own of gradients to compute: with a time limit, or by what it has learned.
+"""MindFlayer and ATA: rounds in which each worker has its own number of gradients to compute.
 
-| class       | source                                                                                                  |
-|-------------|---------------------------------------------------------------------------------------------------------|
-| TimeLimited | Maranjyan, Shaikh Omar, Richtarik 2024, "MindFlayer SGD", arXiv:2410.04285                               |
-| Bandit      | Maranjyan, Saad, Richtarik, Orabona 2025, "ATA: adaptive task allocation", arXiv:2502.00775             |
+| name                    | source                                                                                      |
+|-------------------------|---------------------------------------------------------------------------------------------|
+| mindflayer, TimeLimited | Maranjyan, Shaikh Omar, Richtarik 2024, "MindFlayer SGD", arXiv:2410.04285                  |
+| ata, Bandit             | Maranjyan, Saad, Richtarik, Orabona 2025, "ATA: adaptive task allocation", arXiv:2502.00775 |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -37,6 +37,22 @@ from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "mindflayer": {
+        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the present parameters.",
+        "family": "fresh",
+        "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)",
+        "protocol": "time-limited",
+    },
+    "ata": {
+        "about": "One step with the mean of B gradients at the current parameters, allotted by estimates of compute times.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the B g at w, a_i of worker i)",
+        "protocol": "bandit",
+    },
+}
+PROTOCOLS = {"time-limited": "TimeLimited", "bandit": "Bandit"}
 
 Allot = Callable[[], list[int]]
 Positive = Annotated[float, Field(gt=0)]

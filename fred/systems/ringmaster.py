@@ -1,4 +1,9 @@
-"""Ringmaster [Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5]: asynchronous, but nothing is older than R.
+"""Ringmaster: asynchronous SGD in which no gradient is R or more updates old.
+
+| name                     | source                                                                   |
+|--------------------------|--------------------------------------------------------------------------|
+| ringmaster, BoundedDelay | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5      |
+| ringmaster-lmo           | arXiv:2605.18174; Muon: Jordan et al. 2024; signs: Bernstein et al. 2018 |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s, in which there are twelve updates.
     >>> import fred
@@ -18,6 +23,8 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [357, 2, 29]
 """
 
+from __future__ import annotations
+
 import math
 from collections import OrderedDict
 from functools import partial
@@ -27,9 +34,55 @@ import simpy
 from pydantic import Field
 
 from fred.components.component import Count
+from fred.learning.optimizer import Optimizer, Transformation
+from fred.learning.server import Server
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "ringmaster": {
+        "about": "One step with every gradient that is less than R updates stale; who would come later begins anew.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(g)    (if tau < R)",
+        "protocol": "bounded-delay",
+    },
+    "ringmaster-lmo": {
+        "family": "as-they-come",
+        "rule": """\
+m <- b m + (1 - b) g,  u = b m + (1 - b) g                             (if tau < R)
+W <- W - rate sqrt(max(1, outputs / inputs)) U S' V^T, if u = U S V^T   (`muon`, matrices; S' from 0.68 to 1.2)
+w <- w - rate u / (sqrt(mean of g^2) + e)                              (`muon`, vectors: Adam with Nesterov's momentum)
+w <- w - rate sign(u)                                                  (`signum`, where u = m)""",
+        "server": "RingmasterLMO",
+        "protocol": "bounded-delay",
+    },
+}
+PROTOCOLS = {"bounded-delay": "BoundedDelay"}
+
+
+class RingmasterLMO(Server):
+    """Steps of a given length against a momentum, in a norm for each array, with gradients less than R updates stale.
+
+    Such a step is a linear minimisation oracle's: `muon` (by the spectral norm of matrices, about), `signum` (by the largest
+    entry), or any other of optax's as `optimizer`. Muon's first steps have their averages corrected for beginning at 0.
+    Its five Newton-Schulz iterations bring singular values to between 0.68 and 1.2, not to 1; those below 0.2 % of the
+    matrix's length stay smaller. Its vectors make the steps of Adam with Nesterov's momentum; the paper's have momentum alone.
+
+    Two orthogonal directions, one of which is a hundred times as long: a step goes about as far in both.
+
+        >>> from fred.systems.ringmaster import RingmasterLMO
+        >>> import jax.numpy as jnp
+        >>> server = RingmasterLMO(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.zeros((2, 2))}, workers=2)
+        >>> state = server.apply_update(state, {"w": jnp.diag(jnp.array([1.0, 100.0]))}, timestamp=0, worker=0)
+        >>> (10 * state.params["w"]).round(0).tolist()
+        [[-1.0, 0.0], [0.0, -1.0]]
+    """
+
+    optimizer: Optimizer = Field(
+        (Transformation.usual("muon"),), description="optax gradient transformation that steps as an oracle does, or a list"
+    )
 
 
 class BoundedDelay(Protocol):
@@ -60,7 +113,7 @@ class BoundedDelay(Protocol):
         for worker in range(sim.workers):
             sim.work(worker, partial(self._work, sim, server, worker))
 
-    def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+    def _work(self, sim: Simulation, server: _Server, worker: int) -> Process:
         pull, send, begin, accept, env = sim.pull, sim.send, sim.begin, server.accept, sim.env
         server.reads(worker)
         while True:

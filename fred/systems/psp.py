@@ -1,4 +1,4 @@
-"""Partially synchronous parallelism [PSP-SGD, algorithm 1; docs/errata.md, items 9 and 12]: who waits for a part only.
+"""Partially synchronous parallel SGD [PSP-SGD, algorithm 1, extending Pan et al. 2017; docs/errata.md, items 9 and 12].
 
 Example: four servers hold a block each, and one worker of four is four times slower; in a minute, with c = 4 and 3:
     >>> import fred
@@ -25,12 +25,36 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Count
+from fred.learning.server import Scaling, Server
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
+ALGORITHMS = {
+    "psp-sgd": {
+        "family": "as-they-come",
+        "rule": "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)",
+        "server": "PSPSGD",
+        "protocol": "partial",
+    },
+}
+PROTOCOLS = {"partial": "Partial"}
+
 Seconds = Annotated[float, Field(ge=0)]
+
+
+class PSPSGD(Server):
+    """Each server steps with the mean of the d gradients that it got, d times as long.
+
+    The factor d is in the rate of the state when a round is stepped with; `scaling: none` leaves it out.
+
+        >>> from fred.systems.psp import PSPSGD
+        >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
+        ['gradients', 'none']
+    """
+
+    scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")
 
 
 class Partial(Protocol):

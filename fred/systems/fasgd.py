@@ -1,14 +1,42 @@
-"""Faster asynchronous SGD [Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it]."""
+"""FASGD: steps that are divided by a moving standard deviation of the gradient.
+
+| name    | source                                                                         |
+|---------|--------------------------------------------------------------------------------|
+| fasgd   | Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it |
+| b-fasgd | Odena 2016, arXiv:1601.04033, section 2.3; docs/errata.md, item 5              |
+"""
+
+from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Server, State
-from fred.learning.servers.sasgd import Divisor, divisor, weighed
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+from fred.systems.sasgd import Divisor, divisor, weighed
+
+ALGORITHMS = {
+    "fasgd": {
+        "family": "answered",
+        "rule": """\
+n <- gamma n + (1 - gamma) g^2
+b <- gamma b + (1 - gamma) g
+v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
+w <- w - step(g / v) / max(tau, 1)""",
+        "server": "FASGD",
+        "protocol": "asynchronous",
+    },
+    "b-fasgd": {
+        "family": "answered",
+        "rule": """\
+w <- as in fasgd, with g, or the worker's last g again if this one is not sent
+P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))""",
+        "server": "BFASGD",
+        "protocol": "gated",
+    },
+}
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -23,7 +51,7 @@ class FASGD(Server):
 
     The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first:
 
-        >>> from fred.learning.servers.fasgd import FASGD
+        >>> from fred.systems.fasgd import FASGD
         >>> import jax.numpy as jnp
         >>> fasgd = FASGD(learning_rate=0.1)
         >>> state = fasgd.init({"w": jnp.array([1.0])}, workers=1)
@@ -33,13 +61,6 @@ class FASGD(Server):
         0.1 0.1 0.93 0.8925
         0.19 0.19 0.8763 0.7784
     """
-
-    family: ClassVar[Family] = Family.ANSWERED
-    rule: ClassVar[str] = """\
-n <- gamma n + (1 - gamma) g^2
-b <- gamma b + (1 - gamma) g
-v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
-w <- w - step(g / v) / max(tau, 1)"""
 
     variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
     gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
@@ -92,3 +113,25 @@ w <- w - step(g / v) / max(tau, 1)"""
 def _average(decay: float, old: Params, new: Params) -> Params:
     """Exponential moving average."""
     return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, old, new)
+
+
+class BFASGD(FASGD):
+    """FASGD whose workers send the less often the smaller the gradients' deviation v has become.
+
+    The statistic is the mean over all numbers, in whichever array they lie; at first it is `v0`:
+
+        >>> from fred.systems.fasgd import BFASGD
+        >>> import jax.numpy as jnp
+        >>> server = BFASGD(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.zeros(3), "b": jnp.zeros(1)}, workers=2)
+        >>> v = {"w": jnp.array([1.0, 1.0, 0.0]), "b": jnp.array([0.0])}
+        >>> float(server.statistic(state)), float(server.statistic(state.replace(v=v)))
+        (1.0, 0.5)
+    """
+
+    has_statistic: ClassVar[bool] = True
+
+    def statistic(self, state: State) -> Scalar:
+        """The mean of v (of m, with `published-code`) over all parameters of `state`: a float32 number []."""
+        leaves = jax.tree.leaves(state.m if self.variant == "published-code" else state.v)
+        return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

@@ -1,14 +1,36 @@
-"""Staleness-aware asynchronous SGD [Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2]."""
+"""Staleness-aware asynchronous SGD: steps that are divided by a function of the staleness.
+
+| name        | source                                                                              |
+|-------------|-------------------------------------------------------------------------------------|
+| sasgd       | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, eq. 7; Odena 2016, eqs. 1-2         |
+| exponential | Chan & Lane 2014, "Distributed asynchronous optimization of convolutional networks" |
+"""
+
+from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
-import jax
-import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Server, State
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "sasgd": {
+        "family": "answered",
+        "rule": "w <- w - step(g) / max(tau, 1)",
+        "server": "SASGD",
+        "protocol": "asynchronous",
+    },
+    "exponential": {
+        "family": "answered",
+        "rule": "w <- w - rho^tau step(g)",
+        "server": "ExponentialPenalty",
+        "protocol": "asynchronous",
+    },
+}
 
 Divisor = Literal["max(tau, 1)", "tau + 1"]
 
@@ -41,7 +63,7 @@ class StalenessAware(Server):
 
     A subclass says how much a stale gradient counts; here one that ignores what is older than two updates:
 
-        >>> from fred.learning.servers.sasgd import StalenessAware
+        >>> from fred.systems.sasgd import StalenessAware
         >>> import jax.numpy as jnp
         >>> class Forgetful(StalenessAware):
         ...     def weight(self, staleness, state):
@@ -51,8 +73,6 @@ class StalenessAware(Server):
         >>> [server.apply_update(state, {"w": jnp.array([1.0])}, read, 0).params["w"].tolist() for read in (0, 1, 3)]
         [[5.0], [4.0], [4.0]]
     """
-
-    family: ClassVar[Family] = Family.ANSWERED
 
     @abstractmethod
     def weight(self, staleness: Scalar, state: State) -> Scalar:
@@ -76,7 +96,7 @@ class SASGD(StalenessAware):
 
     A step from 1 with a gradient of 1 that is 4, 2, 1 or 0 updates old:
 
-        >>> from fred.learning.servers.sasgd import SASGD
+        >>> from fred.systems.sasgd import SASGD
         >>> import jax.numpy as jnp
         >>> server = SASGD(learning_rate=1.0)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=4).replace(clock=jnp.int32(4))
@@ -85,10 +105,28 @@ class SASGD(StalenessAware):
         [[0.75], [0.5], [0.0], [0.0]]
     """
 
-    rule: ClassVar[str] = "w <- w - step(g) / max(tau, 1)"
-
     divisor: Divisor = Field("max(tau, 1)", description="of the step; tau + 1 is what Odena's published code does")
 
     def weight(self, staleness: Scalar, state: State) -> Scalar:
         """1 / max(staleness, 1), or what `divisor` says of a gradient that is `staleness` updates old []."""
         return 1 / divisor(self.divisor, staleness)
+
+
+class ExponentialPenalty(StalenessAware):
+    """Multiply each gradient's step by rho to the power of its staleness; in a round, each gradient by its own.
+
+    What gradients are multiplied by that are 0 to 3 updates old:
+
+        >>> from fred.systems.sasgd import ExponentialPenalty
+        >>> import jax.numpy as jnp
+        >>> server = ExponentialPenalty(learning_rate=0.1, rho=0.5)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=4)
+        >>> [server.weight(tau, state) for tau in range(4)]
+        [1.0, 0.5, 0.25, 0.125]
+    """
+
+    rho: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="penalty of one update of staleness")
+
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
+        """rho^staleness, of a gradient that is `staleness` updates old []."""
+        return self.rho**staleness

@@ -1,4 +1,4 @@
-"""DropCompute [Giladi et al. 2023, arXiv:2306.10598, algorithms 1-2]: who is late joins the others with what it has.
+"""DropCompute: late workers join the allreduce with what they have [Giladi et al. 2023, arXiv:2306.10598, algorithms 1-2].
 
 Example: a minute in which three workers take 0.5 s for each of four gradients, and the fourth 2 s.
     >>> import fred
@@ -33,6 +33,16 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "dropcompute": {
+        "about": "One step with the mean of all workers' gradients, several each, without those unfinished at a deadline.",
+        "family": "fresh",
+        "rule": "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)",
+        "protocol": "drop-compute",
+    },
+}
+PROTOCOLS = {"drop-compute": "DropCompute"}
 
 
 class DropCompute(Protocol):

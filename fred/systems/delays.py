@@ -1,22 +1,52 @@
-"""Asynchronous SGD whose server answers delays in its own way.
+"""Asynchronous SGD with corrections for delays: shorter steps, clipping, a derivative, or a distance.
 
-| class            | source                                                                                             |
-|------------------|----------------------------------------------------------------------------------------------------|
-| DelayAdaptive    | Mishchenko, Bach, Even, Woodworth 2022, arXiv:2206.07638, section 2; Koloskova, Stich, Jaggi 2022  |
-| ClippedASGD      | "Clipped asynchronous SGD" 2026, arXiv:2606.13287                                                   |
-| DelayCompensated | Zheng et al. 2017, arXiv:1609.08326, eqs. 10 and 13                                                |
-| PickySGD         | Cohen, Daniely, Drori, Koren, Schain 2021, arXiv:2106.11879, algorithm 1                           |
+| name           | source                                                                                            |
+|----------------|---------------------------------------------------------------------------------------------------|
+| delay-adaptive | Mishchenko, Bach, Even, Woodworth 2022, arXiv:2206.07638, section 2; Koloskova, Stich, Jaggi 2022 |
+| dc-asgd        | Zheng et al. 2017, arXiv:1609.08326, eqs. 10 and 13                                               |
+| clipped-asgd   | "Clipped asynchronous SGD" 2026, arXiv:2606.13287                                                 |
+| picky-sgd      | Cohen, Daniely, Drori, Koren, Schain 2021, arXiv:2106.11879, algorithm 1                          |
 """
+
+from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Server, State
-from fred.learning.servers.sasgd import StalenessAware
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+from fred.systems.sasgd import StalenessAware
+
+ALGORITHMS = {
+    "delay-adaptive": {
+        "family": "answered",
+        "rule": "w <- w - step(g) n / max(n, tau)    (n: workers)",
+        "server": "DelayAdaptive",
+        "protocol": "asynchronous",
+    },
+    "dc-asgd": {
+        "family": "answered",
+        "rule": """\
+w <- w - step(g + lambda g g (w - w_read))
+lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)""",
+        "server": "DelayCompensated",
+        "protocol": "asynchronous",
+    },
+    "clipped-asgd": {
+        "family": "answered",
+        "rule": "w <- w - step(g min(1, c / |g|))",
+        "server": "ClippedASGD",
+        "protocol": "asynchronous",
+    },
+    "picky-sgd": {
+        "family": "answered",
+        "rule": "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)",
+        "server": "PickySGD",
+        "protocol": "asynchronous",
+    },
+}
 
 Positive = Annotated[float, Field(gt=0)]
 _SHRINK = 2.0**-80  # what is so long that its squares would be infinite
@@ -27,7 +57,7 @@ class DelayAdaptive(StalenessAware):
 
     Two workers; a step from 1 with a gradient of 1 that is 8, 4, 2 or 0 updates old:
 
-        >>> from fred.learning.servers.delays import DelayAdaptive
+        >>> from fred.systems.delays import DelayAdaptive
         >>> import jax.numpy as jnp
         >>> server = DelayAdaptive(learning_rate=1.0)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2).replace(clock=jnp.int32(8))
@@ -35,9 +65,6 @@ class DelayAdaptive(StalenessAware):
         >>> [server.apply_update(state, gradient, timestamp=read, worker=0).params["w"].tolist() for read in (0, 4, 6, 8)]
         [[0.75], [0.5], [0.0], [0.0]]
     """
-
-    family: ClassVar[Family] = Family.ANSWERED
-    rule: ClassVar[str] = "w <- w - step(g) n / max(n, tau)    (n: workers)"
 
     beyond: Literal["n / tau", "1 / tau", "0"] = Field(
         "n / tau", description="what a step is multiplied by whose gradient is staler than there are workers, n"
@@ -58,7 +85,7 @@ class ClippedASGD(Server):
 
     A gradient of length 5, shortened to 1:
 
-        >>> from fred.learning.servers.delays import ClippedASGD
+        >>> from fred.systems.delays import ClippedASGD
         >>> import jax.numpy as jnp
         >>> server = ClippedASGD(learning_rate=1.0, length=1.0)
         >>> state = server.init({"w": jnp.array([1.0, 1.0])}, workers=2)
@@ -66,8 +93,6 @@ class ClippedASGD(Server):
         [0.4000000059604645, 0.20000000298023224]
     """
 
-    family: ClassVar[Family] = Family.ANSWERED
-    rule: ClassVar[str] = "w <- w - step(g min(1, c / |g|))"
     divisible: ClassVar[bool] = False  # its length is the whole gradient's
 
     length: Positive = Field(1.0, description="c: of the longest gradient that is used as it is")
@@ -106,7 +131,7 @@ class DelayCompensated(_Remembering):
 
     The server remembers what each worker has read, so that only gradients are sent. A gradient of 2, read at 1; now it is 3:
 
-        >>> from fred.learning.servers.delays import DelayCompensated
+        >>> from fred.systems.delays import DelayCompensated
         >>> import jax.numpy as jnp
         >>> server = DelayCompensated(learning_rate=1.0, compensation=0.5)
         >>> state = server.init({"w": jnp.array([3.0])}, workers=2)
@@ -114,11 +139,6 @@ class DelayCompensated(_Remembering):
         >>> server.apply_update(state, message, timestamp=0, worker=0).params["w"].tolist()  # 3 - (2 + 0.5 x 4 x 2)
         [-3.0]
     """
-
-    family: ClassVar[Family] = Family.ANSWERED
-    rule: ClassVar[str] = """\
-w <- w - step(g + lambda g g (w - w_read))
-lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)"""
 
     compensation: Positive = Field(0.04, description="lambda; 2 is usual where it is adaptive")
     adaptive: bool = Field(False, description="lambda is divided by the root of a moving average of squared gradients")
@@ -166,7 +186,7 @@ class PickySGD(_Remembering):
 
     The server remembers what each worker has read, so that only gradients are sent. Two that were read at 1, while it is 3:
 
-        >>> from fred.learning.servers.delays import PickySGD
+        >>> from fred.systems.delays import PickySGD
         >>> import jax.numpy as jnp
         >>> used = []
         >>> for distance in (1.0, 2.0):
@@ -178,8 +198,6 @@ class PickySGD(_Remembering):
         [[3.0], [1.0]]
     """
 
-    family: ClassVar[Family] = Family.ANSWERED
-    rule: ClassVar[str] = "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)"
     divisible: ClassVar[bool] = False  # the distance is that of whole models
 
     distance: Positive = Field(

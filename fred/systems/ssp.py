@@ -1,4 +1,8 @@
-"""Stale synchronous parallel [Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing 2013]: nobody runs too far ahead.
+"""SSP: stale synchronous parallel SGD.
+
+| name                  | source                                                                                            |
+|-----------------------|---------------------------------------------------------------------------------------------------|
+| ssp, StaleSynchronous | Ho et al. 2013, "More effective distributed ML via a stale synchronous parallel parameter server" |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -28,6 +32,16 @@ from fred.components.component import Whole
 from fred.protocols.central import Central
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "ssp": {
+        "about": "One step with each gradient when it arrives; the protocol bounds how stale it can be.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(g)",
+        "protocol": "stale-synchronous",
+    },
+}
+PROTOCOLS = {"stale-synchronous": "StaleSynchronous"}
 
 
 class StaleSynchronous(Central):

@@ -1,26 +1,39 @@
-"""Asynchronous SGD for unequal data: the server keeps a gradient of each worker, and steps with the mean of all.
+"""IA2SGD and Ringleader: the server has a gradient of each worker, and steps with the mean of all.
 
-| class          | source                                                                                                |
-|----------------|-------------------------------------------------------------------------------------------------------|
-| IA2SGD         | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD       |
-| RingleaderASGD | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                           |
+| name       | source                                                                                          |
+|------------|-------------------------------------------------------------------------------------------------|
+| ia2sgd     | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
+| ringleader | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
 
 Means are changed by what a gradient changes in them, so that an update does not read the whole table.
 """
 
-from typing import ClassVar
-
-import jax
-import jax.numpy as jnp
+from __future__ import annotations
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Server, State
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "ia2sgd": {
+        "family": "answered",
+        "rule": "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)",
+        "server": "IA2SGD",
+        "protocol": "asynchronous",
+    },
+    "ringleader": {
+        "family": "answered",
+        "rule": """\
+A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of this round is the next round's)
+w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)""",
+        "server": "RingleaderASGD",
+        "protocol": "asynchronous",
+    },
+}
 
 
 class _Tabled(Server):
     """A server with a table: of each worker something like a gradient, how many gradients are in it, and the mean of all."""
-
-    family: ClassVar[Family] = Family.ANSWERED
 
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update: an empty table."""
@@ -49,7 +62,7 @@ class IA2SGD(_Tabled):
     The first step is made when everybody has sent a gradient; until then arrivals change the table alone, though they count
     as updates. Two workers, the second of which is slow:
 
-        >>> from fred.learning.servers.tables import IA2SGD
+        >>> from fred.systems.ringleader import IA2SGD
         >>> import jax.numpy as jnp
         >>> server, found = IA2SGD(learning_rate=1.0), []
         >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
@@ -59,8 +72,6 @@ class IA2SGD(_Tabled):
         >>> found
         [[0.0], [0.0], [-6.0], [-10.0]]
     """
-
-    rule: ClassVar[str] = "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)"
 
     def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
         """The `message` takes the place of its `worker`'s last; one step if there is one of everybody."""
@@ -81,7 +92,7 @@ class RingleaderASGD(_Tabled):
 
     Two workers, the second of which is slow; the third gradient fills the table, the fourth ends the round:
 
-        >>> from fred.learning.servers.tables import RingleaderASGD
+        >>> from fred.systems.ringleader import RingleaderASGD
         >>> import jax.numpy as jnp
         >>> server, found = RingleaderASGD(learning_rate=1.0), []
         >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
@@ -91,10 +102,6 @@ class RingleaderASGD(_Tabled):
         >>> found
         [[0.0], [0.0], [-5.5], [-11.5], [-11.5]]
     """
-
-    rule: ClassVar[str] = """\
-A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of this round is the next round's)
-w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)"""
 
     def init(self, params: Params, workers: int) -> State:
         """The state before the first update: no round has anything."""

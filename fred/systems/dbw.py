@@ -1,13 +1,28 @@
-"""Synchronous SGD with as many backup workers as pay [Xu, Neglia & Sebastianelli 2020, arXiv:2004.14696]."""
+"""DBW: synchronous SGD with dynamic backup workers [Xu, Neglia & Sebastianelli 2020, arXiv:2004.14696]."""
 
-from typing import Annotated, Any, ClassVar
+from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
+from typing import Annotated, ClassVar
+
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Message, Scalar, Server, State
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "dbw": {
+        "family": "fresh",
+        "rule": """\
+w <- w - step(mean of the first k of n g)
+k = argmax of (1 - noise / k) / (expected time of k g)
+noise = L eta / (2 - L eta) V / G
+V <- decay V + (1 - decay) (variance of the round's g)    (if k > 1)
+G <- decay G + (1 - decay) (|mean|^2 - V / k)""",
+        "server": "DBW",
+        "protocol": {"name": "cutoff", "rule": {"name": "backup", "noise": "measured", "objective": "round"}},
+    },
+}
 
 _FOR_ALL = 1e30  # noise of which no number of gradients is enough
 
@@ -22,7 +37,7 @@ class DBW(Server):
 
     A round of the gradients 1 and 3, whose variance is 2, so that |g|^2 is 2^2 - 2 / 2:
 
-        >>> from fred.learning.servers.dbw import DBW
+        >>> from fred.systems.dbw import DBW
         >>> import jax.numpy as jnp
         >>> server = DBW(learning_rate=0.5)
         >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
@@ -33,15 +48,6 @@ class DBW(Server):
         ([0.0], 0.6667)
     """
 
-    family: ClassVar[Family] = Family.FRESH
-    rule: ClassVar[str] = """\
-w <- w - step(mean of the first k of n g)
-k = argmax of (1 - noise / k) / (expected time of k g)
-noise = L eta / (2 - L eta) V / G
-V <- decay V + (1 - decay) (variance of the round's g)    (if k > 1)
-G <- decay G + (1 - decay) (|mean|^2 - V / k)"""
-    protocol: ClassVar[str] = "cutoff"
-    protocol_options: ClassVar[dict[str, Any]] = {"rule": {"name": "backup", "noise": "measured", "objective": "round"}}
     divisible: ClassVar[bool] = False  # lengths are those of whole gradients
     has_statistic: ClassVar[bool] = True
 

@@ -1,9 +1,9 @@
-"""Batches of gradients that were all computed at the present parameters: Rennala and Malenia.
+"""Rennala and Malenia: batches of gradients that were all computed at the current parameters.
 
-| class        | source                                                                                       |
-|--------------|----------------------------------------------------------------------------------------------|
-| FreshBatch   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4: Rennala; Dutta et al. 2018: k-batch-sync |
-| FreshFromAll | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6: Malenia                                  |
+| name                  | source                                                                                |
+|-----------------------|---------------------------------------------------------------------------------------|
+| rennala, FreshBatch   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018 |
+| malenia, FreshFromAll | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                    |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -34,6 +34,22 @@ from fred.components.component import Count, Whole
 from fred.protocols.protocol import Protocol
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "rennala": {
+        "about": "One step with the mean of the first B gradients at the current parameters, whoever computed them.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the first B g at w)",
+        "protocol": "fresh-batch",
+    },
+    "malenia": {
+        "about": "One step with the mean over all workers of each one's mean gradient at the present parameters.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean over i of (mean of the g_i at w))",
+        "protocol": "fresh-from-all",
+    },
+}
+PROTOCOLS = {"fresh-batch": "FreshBatch", "fresh-from-all": "FreshFromAll"}
 
 
 class _Fresh(Protocol):
