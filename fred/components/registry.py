@@ -17,49 +17,9 @@ from fred.components import own_code, pages
 from fred.errors import FredError
 from fred.process import options
 
+_ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
 REGISTRY: dict[str, dict[str, str]] = {
-    "algorithm": {
-        "local-sgd": "fred.learning.servers.plain:LocalSGD",
-        "adacomm": "fred.learning.servers.plain:AdaComm",
-        "stsyn": "fred.learning.servers.plain:STSyn",
-        "sparta": "fred.learning.servers.masked:SPARTA",
-        "async-mesh": "fred.learning.servers.masked:AsyncMesh",
-        "loscar": "fred.learning.servers.masked:LOSCAR",
-        "des-loc": "fred.learning.servers.desloc:DESLOC",
-        "easgd": "fred.learning.servers.centred:EASGD",
-        "downpour": "fred.learning.servers.centred:Downpour",
-        "bmuf": "fred.learning.servers.outer:BMUF",
-        "slowmo": "fred.learning.servers.outer:SlowMo",
-        "noloco": "fred.learning.servers.outer:NoLoCo",
-        "swarm-sgd": "fred.learning.servers.plain:SwarmSGD",
-        "snoo": "fred.learning.servers.outer:SNOO",
-        "fadas": "fred.learning.servers.centred:FADAS",
-        "diloco": "fred.learning.servers.diloco:DiLoCo",
-        "muloco": "fred.learning.servers.diloco:MuLoCo",
-        "streaming-diloco": "fred.learning.servers.diloco:StreamingDiLoCo",
-        "eager-diloco": "fred.learning.servers.diloco:EagerDiLoCo",
-        "decoupled-diloco": "fred.learning.servers.diloco:DecoupledDiLoCo",
-        "palsgd": "fred.learning.servers.diloco:PALSGD",
-        "edit": "fred.learning.servers.diloco:EDiT",
-        "async-local": "fred.learning.servers.birch:AsyncLocal",
-        "async-batch": "fred.learning.servers.birch:AsyncBatch",
-        "birch-local": "fred.learning.servers.birch:BirchLocal",
-        "cycle": "fred.learning.servers.birch:Cycle",
-        "fedbuff": "fred.learning.servers.arrivals:FedBuff",
-        "fedasync": "fred.learning.servers.arrivals:FedAsync",
-        "delayed-nesterov": "fred.learning.servers.arrivals:DelayedNesterov",
-        "halos": "fred.learning.servers.arrivals:HALoS",
-        "cgad": "fred.learning.servers.arrivals:CGAD",
-        "heloco": "fred.learning.servers.arrivals:HeLoCo",
-        "sparseloco": "fred.learning.servers.compressed:SparseLoCo",
-        "demo": "fred.learning.servers.compressed:DeMo",
-        "eager-sgd": "fred.learning.servers.plain:EagerSGD",
-        "d-psgd": "fred.learning.servers.plain:DPSGD",
-        "choco-sgd": "fred.learning.servers.compressed:ChocoSGD",
-        "sgp": "fred.learning.servers.sgp:SGP",
-        "ad-psgd": "fred.learning.servers.plain:ADPSGD",
-        "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
-    },
+    "algorithm": {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()},
     "codec": {
         "float": "fred.learning.codecs.floats:Float",
         "e3m0": "fred.learning.codecs.floats:E3M0",
@@ -79,26 +39,10 @@ REGISTRY: dict[str, dict[str, str]] = {
         "cutoff": "fred.protocols.cutoff:Cutoff",
         "allreduce": "fred.protocols.allreduce:Allreduce",
         "local-steps": "fred.protocols.local_steps:LocalSteps",
-        "late-averaging": "fred.protocols.late_averaging:LateAveraging",
-        "straggler-tolerant": "fred.protocols.straggler_tolerant:StragglerTolerant",
-        "elastic": "fred.protocols.centred:Elastic",
-        "accumulating": "fred.protocols.centred:Accumulating",
-        "buffered": "fred.protocols.centred:Buffered",
-        "local-sums": "fred.protocols.sums:LocalSums",
-        "batch-sums": "fred.protocols.sums:BatchSums",
-        "local-total": "fred.protocols.sums:LocalTotal",
-        "in-turn": "fred.protocols.in_turn:InTurn",
-        "quorum": "fred.protocols.quorum:Quorum",
-        "in-pairs": "fred.protocols.in_pairs:InPairs",
+        "buffered": "fred.protocols.buffered:Buffered",
         "outer-steps": "fred.protocols.outer_steps:OuterSteps",
-        "overlapped-steps": "fred.protocols.overlapped_steps:OverlappedSteps",
-        "local-servers": "fred.protocols.local_servers:LocalServers",
-        "streaming": "fred.protocols.outer_steps:Streaming",
-        "eager": "fred.protocols.eager:Eager",
         "gossip": "fred.protocols.gossip:Gossip",
-        "choco": "fred.protocols.choco:ChocoGossip",
-        "pairwise": "fred.protocols.pairwise:Pairwise",
-        "group-averaging": "fred.protocols.group_averaging:GroupAveraging",
+        **{name: f"{page.module}:{own}" for page in pages.known() for name, own in page.protocols.items()},
     },
     "cutoff": {
         "all": "fred.prediction.contract:AllWorkers",
@@ -212,10 +156,6 @@ BASES = {  # what a user's own class must be a kind of
     "data": "fred.learning.data.dataset:Data",
 }
 
-_ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
-REGISTRY["algorithm"] |= {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()}
-REGISTRY["protocol"] |= {name: f"{page.module}:{at}" for page in pages.known() for name, at in page.protocols.items()}
-
 _importable: set[str] = set()  # the user's modules that the command line (or the Python API) allowed
 
 
@@ -261,11 +201,11 @@ def imported() -> list[str]:
 
 
 def lookup(kind: str, name: str) -> type[Any]:
-    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
+    """Return the class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
 
     >>> from fred.components import registry
     >>> registry.lookup("algorithm", "asgd").__name__
-    'ASGD'
+    'asgd'
     >>> registry.lookup("algorithm", "my_servers:Patient")
     Traceback (most recent call last):
     fred.errors.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
@@ -330,7 +270,8 @@ def summary(target: str) -> str:
         row, module = pages.of_algorithms()[name]
         if "about" in row:
             return str(row["about"]).partition("\n")[0]
-        name = row["server"]
+        *elsewhere, name = row["server"].split(":")
+        module = elsewhere[0] if elsewhere else module
     said = _docstrings(module)
     return (said[name] or said[""]).partition("\n")[0]
 

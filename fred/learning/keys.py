@@ -1,4 +1,4 @@
-"""Keys of JAX's random numbers, and the words that JAX draws with one, without a compiled program."""
+"""Keys of JAX's random numbers: `jax.random`'s own bits, without a program that is compiled for each number of keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,34 @@ Words = NDArray[np.uint32]
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _WORD = 0xFFFFFFFF
+
+
+def key_of(seed: int) -> jax.Array:
+    """`jax.random.key(seed)`, as jax makes it in FRED's numeric environment.
+
+    Args:
+        seed: of a run; its last 32 bits count.
+
+        >>> jax.random.key_data(key_of(7)).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
+        True
+    """
+    return _key(np.array([0, seed & _WORD], np.uint32))
+
+
+def split(key: jax.Array, number: int = 2) -> list[jax.Array]:
+    """`jax.random.split(key, number)`.
+
+    Args:
+        key: of JAX's random numbers.
+        number: of keys that are made of it.
+
+        >>> one, other = (each(jax.random.key(0), 3)[2] for each in (split, jax.random.split))
+        >>> jax.random.key_data(one).tolist() == jax.random.key_data(other).tolist()
+        True
+    """
+    if not plain(key):
+        return list(jax.random.split(key, number))
+    return [_key(words) for words in np.stack(threefry(words_of(key), np.arange(number, dtype=np.uint32)), axis=-1)]
 
 
 def plain(key: jax.Array) -> bool:
@@ -56,3 +84,8 @@ def threefry(words: tuple[int, int], places: Words) -> tuple[Words, Words]:
         x += np.uint32(keys[(block + 1) % 3])
         y += np.uint32((keys[(block + 2) % 3] + block + 1) & _WORD)
     return x, y
+
+
+def _key(words: Words) -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.random.wrap_key_data(jax.device_put(words), impl=DRAWN_BY)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import fred.portable  # noqa: F401  it decides the bits of all that follows
 from fred.errors import FredError
 from fred.learning.data.dataset import Dataset, Examples
-from fred.learning.keys import DRAWN_BY
+from fred.learning.keys import DRAWN_BY, key_of
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
 from fred.process import remembered
@@ -155,7 +155,7 @@ def check_memory(model: Model, data: Dataset, replicas: int) -> None:
         replicas: copies of the parameters that a run holds.
     """
     try:
-        shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), jax.random.key(0))
+        shapes = jax.eval_shape(lambda key: model.init(key, data.train.inputs.shape[1:], data.outputs), key_of(0))
     except FredError:
         raise
     except Exception:  # a user's own that cannot be traced: what is wrong with it, if anything, will be seen when it is called
@@ -182,5 +182,5 @@ def initial_params(model: Model, data: Dataset, seed: int) -> Params:
     Returns:
         A pytree of float32 arrays, whatever types the model made.
     """
-    params = model.init(jax.random.key(seed, impl=DRAWN_BY), data.train.inputs.shape[1:], data.outputs)
+    params = model.init(key_of(seed), data.train.inputs.shape[1:], data.outputs)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)

@@ -18,6 +18,8 @@ from fred.learning.rates import Schedule
 from fred.process.later import jax, jnp, optax
 
 Rate = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum
+Share = Annotated[float, Field(ge=0, le=1)]
 Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
 Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them

@@ -12,6 +12,7 @@ import numpy as np
 from fred.components import own_code, registry
 from fred.errors import FredError
 from fred.learning.data.dataset import Data, Dataset, loaded
+from fred.learning.keys import key_of
 from fred.learning.loss import Loss, check_memory, initial_params
 from fred.learning.loss_functions import LossFunction, usual
 from fred.learning.models.model import Model, Params
@@ -91,7 +92,7 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
     if model.draws:
         _check_signature(f"`training` of model `{name}`", model.training, "params", "inputs", "key")
-        ways[f"`training` of model `{name}`"] = model.training, (params, inputs, jax.random.key(0))
+        ways[f"`training` of model `{name}`"] = model.training, (params, inputs, key_of(0))
     for who, (way, arguments) in ways.items():
         with _given(who, inputs.shape):
             found = jax.eval_shape(way, *arguments)

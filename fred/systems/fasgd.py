@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Message, Scalar, Server, State
+from fred.learning.server import Decay, Message, Scalar, Server, State
 from fred.process.later import jax, jnp
 from fred.systems.sasgd import Divisor, divisor, weighed
 
@@ -37,8 +37,6 @@ P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))""",
         "protocol": "gated",
     },
 }
-
-Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class FASGD(Server):

@@ -38,7 +38,7 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
     """
     if unknown := [key for key in row if key not in _KEYS]:
         raise FredError(f"{page}: row `{name}`: unknown key `{unknown[0]}`; expected {', '.join(_KEYS)}")
-    base: type[Server] = getattr(importlib.import_module(page), row["server"]) if "server" in row else Server
+    base = _server(page, row["server"]) if "server" in row else Server
     options = row.get("protocol", Server.protocol)
     options = {"name": options} if isinstance(options, str) else dict(options)
     facts = {
@@ -53,6 +53,13 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
     }
     made = new_class(name, (base,), exec_body=lambda namespace: namespace.update(facts))
     return _with_defaults(made, row.get("defaults", {}))
+
+
+def _server(page: str, name: str) -> type[Server]:
+    """Return the class of a page, or of another module (`module:Class`), that a row is made from."""
+    module, _, own = name.rpartition(":")
+    found: type[Server] = getattr(importlib.import_module(module or page), own)
+    return found
 
 
 def _with_defaults(made: type[Server], defaults: dict[str, Any]) -> type[Server]:

@@ -6,6 +6,7 @@ from jax import lax
 from pydantic import Field
 
 from fred.errors import FredError
+from fred.learning.keys import split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 
 
@@ -46,12 +47,12 @@ class CNN(Model):
         draw = initialiser(self.initialisation)
         params = {}
         for i, maps in enumerate(self.channels):
-            key, own = jax.random.split(key)
+            key, own = split(key)
             weights = draw(own, (self.kernel**2 * depth, maps))
             params[f"convolution{i}"] = {"weights": weights, "biases": np.zeros(maps, np.float32)}
             height, width, depth = height // 2, width // 2, maps
         for name, sizes in (("hidden", (height * width * depth, self.hidden)), ("outputs", (self.hidden, outputs))):
-            key, own = jax.random.split(key)
+            key, own = split(key)
             params[name] = {"weights": draw(own, sizes), "biases": np.zeros(sizes[1], np.float32)}
         return jax.device_put(params)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from fred.learning.keys import split
 from fred.learning.models.model import Initialisation, Model, Params, Width, initialiser
 
 
@@ -30,7 +31,7 @@ class MLP(Model):
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         widths = (math.prod(input_shape), *self.hidden, outputs)
         draw = initialiser(self.initialisation)
-        keys = jax.random.split(key, len(widths) - 1)
+        keys = split(key, len(widths) - 1)
         params = {
             f"layer{i}": {"weights": draw(keys[i], (widths[i], widths[i + 1])), "biases": np.zeros(widths[i + 1], np.float32)}
             for i in range(len(widths) - 1)

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from fred.components.component import Count
+from fred.learning.keys import split
 from fred.learning.models.first_weights import normal
 from fred.learning.models.model import Model, Params, Width
 
@@ -47,7 +48,7 @@ class Transformer(Model):
 
     def init(self, key: jax.Array, input_shape: tuple[int, ...], outputs: int) -> Params:
         context = math.prod(input_shape)
-        tokens, places, *keys = jax.random.split(key, 2 + self.layers)
+        tokens, places, *keys = split(key, 2 + self.layers)
         params = {
             "embedding": {
                 "tokens": normal(tokens, (outputs, self.width)),
@@ -70,7 +71,7 @@ class Transformer(Model):
             "widening": ((width, 4 * width), 1.0),
             "narrowing": ((4 * width, width), least),
         }
-        keys = jax.random.split(key, len(shapes))
+        keys = split(key, len(shapes))
         drawn = {
             name: share * normal(own, shape) / math.sqrt(shape[0])
             for own, (name, (shape, share)) in zip(keys, shapes.items(), strict=True)

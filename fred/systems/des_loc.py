@@ -1,19 +1,32 @@
-"""DES-LOC: moments averaged more seldom than parameters [Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1]."""
+"""DES-LOC: moments averaged less often than parameters [Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1]."""
+
+from __future__ import annotations
 
 import math
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from pydantic import Field, field_validator
 
 from fred.learning import optimizer as optimizers
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
-from fred.learning.server import Family, Message, Scalar, Server, State
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp, optax
+
+ALGORITHMS = {
+    "des-loc": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - Adam's step(g_i)    (m_i and v_i: its moments)
+w_i <- mean of all w             (every K updates)
+m_i <- mean of all m             (every 3 K)
+v_i <- mean of all v             (every 6 K)""",
+        "server": "DESLOC",
+        "protocol": "local-steps",
+    },
+}
 
 Every = Annotated[int, Field(ge=1, le=64)]
 _NAMES = {"first": "mu", "second": "nu"}  # of the moments, as optax calls them
@@ -26,7 +39,7 @@ class DESLOC(Server):
 
     Two averages of a worker that is alone with its moments, of which the second is of first moments, too:
 
-        >>> from fred.learning.servers.desloc import DESLOC
+        >>> from fred.systems.des_loc import DESLOC
         >>> import jax
         >>> import jax.numpy as jnp
         >>> server = DESLOC(learning_rate=0.1, first_every=2, second_every=3)
@@ -39,19 +52,12 @@ class DESLOC(Server):
         {'first': [5.0], 'model': [6.0], 'second': [0.0]}
     """
 
-    family: ClassVar[Family] = Family.AVERAGED
-    rule: ClassVar[str] = """\
-w_i <- w_i - Adam's step(g_i)    (m_i and v_i: its moments)
-w_i <- mean of all w             (every K updates)
-m_i <- mean of all m             (every 3 K)
-v_i <- mean of all v             (every 6 K)"""
-    protocol: ClassVar[str] = "local-steps"
     divisible: ClassVar[bool] = False
 
     first_every: Every = Field(3, description="averages of parameters from one of the first moments to the next")
     second_every: Every = Field(6, description="averages of parameters from one of the second moments to the next")
     optimizer: Optimizer = Field(
-        (Transformation(name="adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
+        (Transformation.usual("adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
     )
 
     @field_validator("optimizer")

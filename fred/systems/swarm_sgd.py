@@ -1,4 +1,9 @@
-"""Local steps, after which workers average in pairs [NoLoCo 2025, arXiv:2506.10911; SwarmSGD 2021, arXiv:1910.12308].
+"""SwarmSGD: local steps, after which workers average in pairs.
+
+| name      | source                                                                                          |
+|-----------|-------------------------------------------------------------------------------------------------|
+| swarm-sgd | Nadiradze et al. 2021, "Asynchronous decentralized SGD ... and local updates", arXiv:1910.12308 |
+| InPairs   | SwarmSGD 2021, arXiv:1910.12308; NoLoCo 2025, arXiv:2506.10911                                  |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -30,6 +35,18 @@ from fred.components.component import Count
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "swarm-sgd": {
+        "about": "Every worker steps its own model; now and then two of them, drawn at random, average theirs.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of both w    (every `period` updates, with another one)""",
+        "protocol": "in-pairs",
+    },
+}
+PROTOCOLS = {"in-pairs": "InPairs"}
 
 
 class InPairs(Protocol):

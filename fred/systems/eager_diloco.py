@@ -1,4 +1,4 @@
-"""Outer steps whose allreduce lasts as long as the next local steps [Kale, Douillard, Donchev 2025, arXiv:2502.12996].
+"""Eager DiLoCo: an allreduce lasts as long as the next local steps [Kale, Douillard, Donchev 2025, arXiv:2502.12996].
 
 Example: a minute in which workers take 0.5 s for each gradient, and an allreduce 3 s: it hides behind eight of them.
     >>> import fred
@@ -35,6 +35,23 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "eager-diloco": {
+        "about": """\
+DiLoCo whose allreduce lasts until the end of the next round, for the workers' own differences count at once.
+
+So every worker has an outer model of its own. With one worker it is DiLoCo.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                                   (H times, from x_i on)
+D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
+x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of each worker its own)""",
+        "server": "fred.systems.diloco:DiLoCo",
+        "protocol": "overlapped-steps",
+    },
+}
+PROTOCOLS = {"overlapped-steps": "OverlappedSteps"}
 
 
 class OverlappedSteps(Protocol):

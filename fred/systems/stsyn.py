@@ -1,4 +1,4 @@
-"""STSyn [Zhu, Zhang, Wang 2024, arXiv:2210.03521, section 3]: local steps until enough workers have made enough.
+"""STSyn: local steps until enough workers have made enough [Zhu, Zhang, Wang 2024, arXiv:2210.03521, section 3].
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -28,6 +28,18 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Simulation
+
+ALGORITHMS = {
+    "stsyn": {
+        "about": "Every worker steps its own model until K have made U updates; then all changed models are averaged.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of the w_j of all who have made an update    (as soon as K workers have made U)""",
+        "protocol": "straggler-tolerant",
+    },
+}
+PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
 
 
 class StragglerTolerant(Protocol):

@@ -1,12 +1,24 @@
 """Stochastic gradient push [Assran, Loizou, Ballas, Rabbat 2019, arXiv:1811.10792, algorithm 1]."""
 
+from __future__ import annotations
+
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Scalar, Server, State
+from fred.learning.server import Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "sgp": {
+        "family": "averaged",
+        "rule": """\
+x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
+x_i <- sum over j of P_ij x_j
+w_i <- sum over j of P_ij w_j""",
+        "server": "SGP",
+        "protocol": "gossip",
+    },
+}
 
 
 class SGP(Server):
@@ -16,7 +28,7 @@ class SGP(Server):
 
     Sending one half of x and w away leaves z as it is; a step of x by 1 is one of z by 2, where w is 1/2:
 
-        >>> from fred.learning.servers.sgp import SGP
+        >>> from fred.systems.sgp import SGP
         >>> import jax.numpy as jnp
         >>> sgp = SGP(learning_rate=1.0)
         >>> state = sgp.init({"bias": jnp.array([4.0])}, workers=2)
@@ -28,12 +40,6 @@ class SGP(Server):
         ([1.0], [2.0])
     """
 
-    family: ClassVar[Family] = Family.AVERAGED
-    rule: ClassVar[str] = """\
-x_i <- x_i - step(g_i)    (g_i at z_i = x_i / w_i)
-x_i <- sum over j of P_ij x_j
-w_i <- sum over j of P_ij w_j"""
-    protocol: ClassVar[str] = "gossip"
     divisible: ClassVar[bool] = False
 
     def init(self, params: Params, workers: int) -> State:

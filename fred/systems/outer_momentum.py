@@ -1,33 +1,72 @@
-"""Local SGD whose averages are steps of an outer optimizer with momentum.
+"""BMUF, SlowMo, NoLoCo and SNOO: averages of local SGD are steps of an outer optimizer with momentum.
 
-| class  | source                                                                                                           |
-|--------|------------------------------------------------------------------------------------------------------------------|
-| BMUF   | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
-| SlowMo | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
-| NoLoCo | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
-| SNOO   | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
+| name    | source                                                                                                           |
+|---------|------------------------------------------------------------------------------------------------------------------|
+| bmuf    | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
+| slowmo  | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
+| noloco  | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
+| snoo    | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
 
 Every worker remembers the model from which its local steps began, x_0, and the momentum. It need not be sent, for all that
 take part in an average have the same.
 """
 
-from typing import Annotated, ClassVar
+from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 from pydantic import Field
 
 from fred.learning.models.model import Params
-from fred.learning.server import Family, Rate, Scalar, Server, State
+from fred.learning.server import Decay, Rate, Scalar, Server, State
+from fred.process.later import jax, jnp
 
-Momentum = Annotated[float, Field(ge=0, lt=1)]
+ALGORITHMS = {
+    "bmuf": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
+w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)""",
+        "server": "BMUF",
+        "protocol": "local-steps",
+    },
+    "slowmo": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
+w_i <- x_0 - a r u""",
+        "server": "SlowMo",
+        "protocol": "local-steps",
+    },
+    "noloco": {
+        "about": """\
+DiLoCo without any operation of all: workers average in pairs, and pull towards each other through an outer momentum.
+
+The paper sends a worker's change and where it began; only their sum counts, which is the model that is sent here.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of both w - x_0)    (every `period` updates, with another one)
+w_i <- x_0 <- x_0 + d""",
+        "server": "BMUF",
+        "protocol": "in-pairs",
+        "defaults": {"block_momentum": 0.5, "block_rate": 0.7},
+    },
+    "snoo": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+D <- x_0 - mean of all w_i    (every `period` updates)
+b <- mu b + D
+w_i <- x_0 - outer_rate (D + mu b)""",
+        "server": "SNOO",
+        "protocol": "local-steps",
+    },
+}
 
 
 class _Outer(Server):
     """What an average has changed of x_0 is what the outer optimizer makes its step of."""
-
-    family: ClassVar[Family] = Family.AVERAGED
-    protocol: ClassVar[str] = "local-steps"
 
     def init(self, params: Params, workers: int) -> State:
         return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
@@ -55,7 +94,7 @@ class BMUF(_Outer):
 
     Classical, or Nesterov's, where local steps begin ahead. Two averages that each change 1 by 0.5, as one worker sees them:
 
-        >>> from fred.learning.servers.outer import BMUF
+        >>> from fred.systems.outer_momentum import BMUF
         >>> import jax.numpy as jnp
         >>> def changed(server):
         ...     state, values = server.init({"w": jnp.array([1.0])}, workers=4), []
@@ -67,12 +106,7 @@ class BMUF(_Outer):
         ([1.5, 2.375], [1.875, 3.03125])
     """
 
-    rule: ClassVar[str] = """\
-w_i <- w_i - step(g_i)
-d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
-w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)"""
-
-    block_momentum: Momentum | None = Field(None, description="mu; absent: 1 - 1 / workers")
+    block_momentum: Decay | None = Field(None, description="mu; absent: 1 - 1 / workers")
     block_rate: Rate = Field(1.0, description="z: of what a block of steps has changed")
     nesterov: bool = Field(False, description="whether local steps begin where momentum alone would lead next")
 
@@ -94,13 +128,8 @@ class SlowMo(_Outer):
     With a constant learning rate it is BMUF, of momentum b and, where a is 1, block rate 1.
     """
 
-    rule: ClassVar[str] = """\
-w_i <- w_i - step(g_i)
-u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
-w_i <- x_0 - a r u"""
-
     slow_rate: Rate = Field(1.0, description="a: of the slow steps")
-    slow_momentum: Momentum = Field(0.7, description="b; 0.4 to 0.8 are usual")
+    slow_momentum: Decay = Field(0.7, description="b; 0.4 to 0.8 are usual")
 
     def init(self, params: Params, workers: int) -> State:
         state = super().init(params, workers)
@@ -117,36 +146,14 @@ w_i <- x_0 - a r u"""
         return -self.slow_rate * state.due * speed
 
 
-class NoLoCo(BMUF):
-    """DiLoCo without any operation of all: workers average in pairs, and pull towards each other through an outer momentum.
-
-    The paper sends a worker's change and where it began; only their sum counts, which is the model that is sent here.
-    """
-
-    rule: ClassVar[str] = """\
-w_i <- w_i - step(g_i)
-m <- mu m + eta (mean of both w - x_0)    (every `period` updates, with another one)
-w_i <- x_0 <- x_0 + m"""
-    protocol: ClassVar[str] = "in-pairs"
-
-    block_momentum: Momentum | None = Field(0.5, description="mu; none: 1 - 1 / workers")
-    block_rate: Rate = Field(0.7, description="eta: of what a block of steps has changed")
-
-
 class SNOO(_Outer):
     """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets nobody.
 
     With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
     """
 
-    rule: ClassVar[str] = """\
-w_i <- w_i - step(g_i)
-D <- x_0 - mean of all w_i    (every `period` updates)
-b <- mu b + D
-w_i <- x_0 - outer_rate (D + mu b)"""
-
     outer_rate: Rate = Field(0.7, description="of the outer steps")
-    outer_momentum: Momentum = Field(0.5, description="mu")
+    outer_momentum: Decay = Field(0.5, description="mu")
 
     def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
         return self.outer_momentum * speed - change

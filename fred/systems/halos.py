@@ -1,4 +1,8 @@
-"""Workers with a server nearby, which answers at once, and one server for these servers [Kim et al. 2025, arXiv:2506.04531].
+"""HALoS: workers with a server nearby, and one server for these servers.
+
+| name                | source                                                                                             |
+|---------------------|----------------------------------------------------------------------------------------------------|
+| halos, LocalServers | Kim et al. 2025, "HALoS: hierarchical asynchronous local SGD over slow networks", arXiv:2506.04531 |
 
 Example: a minute of two regions with two workers and a server each, and the servers' server in the first; gradients take 0.5 s.
     >>> import fred
@@ -18,6 +22,8 @@ Example: a minute of two regions with two workers and a server each, and the ser
     [476, 70, 74]
 """
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Annotated
 
@@ -26,10 +32,61 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import Count
+from fred.learning.server import Decay, Rate, State
+from fred.process.later import jnp
 from fred.protocols.pacing import Paced
 from fred.schedule.layout import Layout
+from fred.systems.delayed_nesterov import DelayedNesterov
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "halos": {
+        "family": "answered",
+        "rule": """\
+w_i <- w_i - step(g_i)                   (H times, from w_s on; s: the worker's server)
+w_s <- delayed Nesterov step of (w_s when it was read - w_i)
+w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of these)
+w_s <- (1 - a) w_s + a w                 (when w has come)""",
+        "server": "HALoS",
+        "protocol": "local-servers",
+    },
+}
+PROTOCOLS = {"local-servers": "LocalServers"}
+
+
+class HALoS(DelayedNesterov):
+    """Delayed Nesterov on local servers, and again, with constants of its own, on the one that hears from these.
+
+    Three servers, of which the last is that one; the same difference moves its model by 0.3 / 2 of it, the others' by 3.2 / 16.
+
+        >>> from fred.systems.halos import HALoS
+        >>> import jax.numpy as jnp
+        >>> server = HALoS(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+        >>> states = [server.place(state, replica, replicas=5) for replica in range(5)]
+        >>> moved = [server.apply_round(each, {"w": jnp.array([1.0])}, timestamp=0, count=1) for each in states]
+        >>> [round(float(each.params["w"][0]), 2) for each in moved[2:]]
+        [0.8, 0.8, 0.85]
+    """
+
+    outer_rate: Rate = Field(3.2, description="of local servers' steps")
+    gathered: Count | None = Field(
+        16, description="N: differences in each change of a local server's momentum; absent: one of each worker"
+    )
+    global_rate: Rate = Field(0.3, description="of the last server's steps")
+    global_momentum: Decay = Field(0.5, description="mu there")
+    global_gathered: Count = Field(2, description="N there")
+
+    def _numbers(self, workers: int) -> tuple[int, ...]:
+        return (self.gathered or workers, self.global_gathered)
+
+    def place(self, state: State, replica: int, replicas: int) -> State:
+        """The state of a replica: the last one of all `replicas` has the global constants."""
+        if replica < replicas - 1:
+            return state
+        there = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
+        return state.replace(**there, momentum=jnp.float32(self.global_momentum))
 
 
 class LocalServers(Paced):
@@ -62,7 +119,7 @@ class LocalServers(Paced):
             assert number is not None
             sim.work(worker, partial(self._work, sim, worker, servers[number], updates[worker]))
 
-    def _work(self, sim: Simulation, worker: int, server: "_LocalServer", steps: int) -> Process:
+    def _work(self, sim: Simulation, worker: int, server: _LocalServer, steps: int) -> Process:
         while True:
             before = yield from sim.pull(worker, server.replica, server=server.number)
             sim.sync(worker, before)

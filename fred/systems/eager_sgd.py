@@ -1,4 +1,8 @@
-"""Eager-SGD [Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26].
+"""Eager-SGD: allreduces of whatever is ready.
+
+| name             | source                                                                                                   |
+|------------------|----------------------------------------------------------------------------------------------------------|
+| eager-sgd, Eager | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26 |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -30,6 +34,16 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "eager-sgd": {
+        "about": "One step with the mean over all workers of what each has ready: its gradient, late ones, or nothing.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(sum of the g that are ready, late ones included, / workers)",
+        "protocol": "eager",
+    },
+}
+PROTOCOLS = {"eager": "Eager"}
 
 
 class Eager(Protocol):

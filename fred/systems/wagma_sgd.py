@@ -1,4 +1,8 @@
-"""Group averaging, wait-avoiding or not [Li et al. 2021, algorithms 1-2, section 4; docs/errata.md, items 8, 11, 15 and 45].
+"""WAGMA-SGD: wait-avoiding averages of groups.
+
+| name                      | source                                                                            |
+|---------------------------|-----------------------------------------------------------------------------------|
+| wagma-sgd, GroupAveraging | Li et al. 2021, algorithms 1-2, section 4; docs/errata.md, items 8, 11, 15 and 45 |
 
 Example: a minute in which eight workers take 0.5 s for a gradient on average.
     >>> import fred
@@ -32,6 +36,20 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "wagma-sgd": {
+        "about": "Every worker steps its own model, and averages it with its group's, wherever the others have got to.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- W                        (the mean of its group of S, if it is in time)
+w_i <- (S W + w_i) / (S + 1)    (if it is late; in W is an older model of its own)
+w_i <- mean of all w            (every `period` iterations)""",
+        "protocol": "group-averaging",
+    },
+}
+PROTOCOLS = {"group-averaging": "GroupAveraging"}
 
 
 class GroupAveraging(Protocol):

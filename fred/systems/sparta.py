@@ -1,4 +1,11 @@
-"""Averages that may come late, while workers go on [AsyncMesh 2026, arXiv:2601.22442; LOSCAR 2026, arXiv:2605.20866].
+"""SPARTA: local SGD that averages some coordinates at a time, drawn alike by all workers, perhaps late.
+
+| name          | source                                                                       |
+|---------------|------------------------------------------------------------------------------|
+| sparta        | "SPARTA" 2025, in EXO Gym; as AsyncMesh 2026, arXiv:2601.22442, describes it |
+| LateAveraging | AsyncMesh 2026, arXiv:2601.22442; LOSCAR 2026, arXiv:2605.20866              |
+
+Which coordinates they are follows from the seed and the average's number, so only numbers are sent.
 
 Example: a minute in which workers take 0.5 s for each gradient, and an average 0.75 s. Merged at once, they wait for it.
     >>> import fred
@@ -20,9 +27,12 @@ Example: a minute in which workers take 0.5 s for each gradient, and an average 
     [238.0, 156.0, 0.0]
 """
 
+from __future__ import annotations
+
+import math
 from collections import defaultdict, deque
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import simpy
 from pydantic import Field
@@ -30,10 +40,88 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING, Cost
 from fred.components.component import Count, Whole
+from fred.learning.keys import DRAWN_BY
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "sparta": {
+        "about": """\
+After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided anew.
+
+With one part it is local SGD that averages models after every update. A mean that comes late takes the place of what is
+there.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w    (its coordinates in the mask, as of tau updates ago)""",
+        "server": "Masked",
+        "protocol": "late-averaging",
+    },
+}
+PROTOCOLS = {"late-averaging": "LateAveraging"}
+
+
+class Masked(Server):
+    """Averages of a part of the coordinates each."""
+
+    divisible: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+
+    parts: Annotated[int, Field(ge=1, le=4096)] = Field(
+        20, description="1 / p: of how many coordinates of each array one is in an average"
+    )
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update."""
+        return super().init(params, workers).replace(averages=jnp.int32(0))
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """Nothing is done with `total`, what the worker's model was less what it is."""
+        return state.replace(clock=state.clock + 1)
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The state whose masked coordinates meet a mailbox."""
+        met, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
+        params = jax.tree.map(jnp.where, mask, met.params, state.params)
+        return met.replace(params=params, averages=state.averages + 1)
+
+    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+        """Of each part's coordinates."""
+        sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
+        return tuple(
+            4 * sum(len(range(self._part(number), size, self.parts)) for size in sizes) for number in range(self.parts)
+        )
+
+    def _part(self, number: Any) -> Any:
+        """Which part of a division of the coordinates an average is of."""
+        return number % self.parts
+
+    def _division(self, number: Any) -> Any:
+        """Which division of the coordinates that is."""
+        return number // self.parts
+
+    def _corrected(self, state: State, mean: Params) -> Params:
+        """What is merged in place of a mean that comes late."""
+        return mean
+
+    def _mask(self, state: State) -> Params:
+        """Which coordinates the next average is of."""
+        key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
+        key = jax.random.fold_in(key, self._division(state.averages))
+        leaves, structure = jax.tree.flatten(state.params)
+        masks = [self._chosen(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, masks)
+
+    def _chosen(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
+        order = jnp.argsort(jax.random.uniform(key, (leaf.size,)))
+        ranks = jnp.zeros(leaf.size, jnp.int32).at[order].set(jnp.arange(leaf.size, dtype=jnp.int32))
+        return (ranks % self.parts == self._part(state.averages)).reshape(leaf.shape)
 
 
 class LateAveraging(Protocol):
@@ -61,7 +149,7 @@ class LateAveraging(Protocol):
         for worker in range(sim.workers):
             sim.process(self._work(sim, worker, averages))
 
-    def _work(self, sim: Simulation, worker: int, averages: "_Averages") -> Process:
+    def _work(self, sim: Simulation, worker: int, averages: _Averages) -> Process:
         made, number = 0, 0
         pending = deque[tuple[int, int, Copy]]()  # number, updates made by then, what was brought
         while True:
@@ -78,11 +166,11 @@ class LateAveraging(Protocol):
                 first, _, brought = pending.popleft()
                 yield from self._merge(sim, worker, averages, first, brought)
 
-    def _due(self, first: tuple[int, int, Copy], made: int, averages: "_Averages") -> bool:
+    def _due(self, first: tuple[int, int, Copy], made: int, averages: _Averages) -> bool:
         number, then, _ = first
         return averages.over(number) if self.delay is None else made >= then + self.delay
 
-    def _merge(self, sim: Simulation, worker: int, averages: "_Averages", number: int, brought: Copy) -> Process:
+    def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, brought: Copy) -> Process:
         if not averages.over(number):
             yield from averages.wait(number, worker)
         yield from sim.present(worker)

@@ -1,4 +1,9 @@
-"""Groups of workers that bring their sums to the server in turn [Cycle SGD of Birch SGD 2025, arXiv:2505.09218].
+"""Cycle SGD: groups of workers bring their sums to the server in turn.
+
+| name    | source                                        |
+|---------|-----------------------------------------------|
+| cycle   | Birch SGD 2025, arXiv:2505.09218              |
+| InTurn  | Cycle SGD of Birch SGD 2025, arXiv:2505.09218 |
 
 Example: four workers that take 0.5 s for each gradient, in two groups: in every moment one group comes, and the other goes on.
     >>> import fred
@@ -23,6 +28,19 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "cycle": {
+        "about": "Groups of workers bring their steps in turn, while the others go on with models of their own.",
+        "family": "as-they-come",
+        "rule": """\
+w_i <- w_i - step(g_i)           (all the time)
+w <- w - sum over a group of (w when it was read - w_i);  w_i <- w    (one group after the other)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "in-turn",
+    },
+}
+PROTOCOLS = {"in-turn": "InTurn"}
 
 
 class InTurn(Protocol):

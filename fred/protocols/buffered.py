@@ -1,26 +1,20 @@
-"""Workers with models of their own, and one more on a server: the centre, which differences of models move.
+"""Workers with models of their own, and one more on a server, which pseudo-gradients move.
 
-| class        | source                                                                                                     |
-|--------------|------------------------------------------------------------------------------------------------------------|
-| Elastic      | Zhang, Choromanska, LeCun 2015, "Deep learning with elastic averaging SGD", arXiv:1412.6651, algorithm 1   |
-| Accumulating | Dean et al. 2012, "Large scale distributed deep networks", section 4.1; Zhang et al. 2015, algorithm 3     |
-| Buffered     | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365; |
-|              | `paced`: Liu et al. 2024, "Asynchronous local-SGD training", arXiv:2401.09135                              |
+| class    | source                                                                                                     |
+|----------|------------------------------------------------------------------------------------------------------------|
+| Buffered | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1; Wang et al. 2024, "FADAS", arXiv:2407.18365; |
+|          | `paced`: Liu et al. 2024, "Asynchronous local-SGD training", arXiv:2401.09135                              |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; no message is ever waited for.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
     ...     "stop": {"seconds": 60.0},
-    ...     "algorithm": {"name": "easgd", "learning_rate": 0.1},
+    ...     "algorithm": {"name": "fedbuff", "learning_rate": 0.1},
     ... }
     >>> def told(**protocol):
     ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
     ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
-    >>> told(name="elastic", period=4)
-    [386, 94, 98]
-    >>> told(name="accumulating", n_push=2, n_fetch=4)
-    [386, 191, 98]
     >>> told(name="buffered", period=4)
     [386, 94, 98]
     >>> told(name="buffered", period=4, paced=True)
@@ -41,13 +35,11 @@ from fred.components.component import Count
 from fred.protocols.pacing import Paced
 from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
-from fred.timing.copies import Copy, Gradient
+from fred.timing.copies import Copy
 from fred.timing.simulation import Process, Simulation
 
-_USUAL = 0.9  # beta: all workers together pull so hard at the centre [Zhang et al. 2015, section 5]
 
-
-class _Centred(Protocol):
+class Centred(Protocol):
     """The centre is the replica behind the workers' own."""
 
     faults: ClassVar[str] = "Who is back starts from the centre, and what it had not sent is lost; nobody waits."
@@ -75,74 +67,7 @@ class _Centred(Protocol):
         sim.push(gradient, worker, NOTHING)
 
 
-class Elastic(_Centred):
-    """Every H steps a spring pulls a worker's model and the centre towards each other: x_i by a (x_i - x), x by as much back.
-
-    Nobody waits for anybody. x is the centre as the worker has read it: others may have moved it when the difference arrives.
-    The first gradient after that is one at the worker's model before it was pulled, as the paper prints it.
-    """
-
-    period: Count = Field(4, description="H: updates of each worker between two exchanges with the centre")
-    elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="a: by which share of their difference both move; absent: 0.9 / workers"
-    )
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        share = self.elasticity or _USUAL / sim.workers
-        model: Copy = yield from self._fetch(sim, worker)
-        while True:
-            for _ in range(self.period):
-                yield from self._step(sim, worker, model)
-                model = sim.own(worker)
-            centre = yield from sim.pull(worker, sim.workers)
-            difference = sim.difference(worker, centre, model)
-            sim.sync(worker, centre, keep=1 - share, weight=share)
-            yield from sim.send(difference)
-            sim.add(difference, sim.workers)
-            sim.commit(sim.workers, weight=share)
-
-
-class Accumulating(_Centred):
-    """A worker pushes what its last steps have changed after each n_push of them, and fetches the centre after each n_fetch.
-
-    Nobody waits for anybody, and the centre makes every such change. Steps are the worker's own optimizer's; with SGD their sum
-    is that of the gradients times the learning rate. With both numbers 1 it is asynchronous SGD.
-    """
-
-    n_push: Count = Field(1, description="updates of each worker between two messages to the centre")
-    n_fetch: Count = Field(1, description="updates of each worker between two models from the centre")
-
-    @property
-    def sends_sums(self) -> bool:
-        return True
-
-    def _work(self, sim: Simulation, worker: int) -> Process:
-        fetched: Copy = yield from self._fetch(sim, worker)
-        start, accrued = fetched, list[Gradient]()
-        for step in count(1):
-            yield from self._step(sim, worker, sim.own(worker))
-            pushes, fetches = step % self.n_push == 0, step % self.n_fetch == 0
-            if pushes or fetches:
-                accrued.append(sim.difference(worker, start, sim.own(worker)))
-            if pushes:
-                yield from self._push(sim, accrued)
-            if fetches:
-                fetched = start = yield from self._fetch(sim, worker)
-            elif pushes:  # from here on, with the age of what was fetched: a mixture is as old as its first part
-                start = sim.mix(worker, [(fetched, 0.0), (sim.own(worker), 1.0)])
-
-    def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
-        """Bring the sum of differences, which is one message, to the centre."""
-        *others, last = accrued
-        yield from sim.send(last)
-        for difference in others:
-            sim.add(difference, sim.workers, NOTHING)
-        sim.add(last, sim.workers)
-        sim.commit(sim.workers, weight=1.0)
-        accrued.clear()
-
-
-class Buffered(_Centred, Paced):
+class Buffered(Centred, Paced):
     """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
 
     Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.

@@ -1,4 +1,8 @@
-"""Asynchronous pairwise averaging [Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16].
+"""AD-PSGD: asynchronous averages in pairs.
+
+| name              | source                                                                               |
+|-------------------|--------------------------------------------------------------------------------------|
+| ad-psgd, Pairwise | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16 |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
@@ -25,6 +29,19 @@ from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Bipartite, Topology
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "ad-psgd": {
+        "about": "Every worker steps its own model, with gradients at an older copy, between averages with another worker.",
+        "family": "averaged",
+        "rule": """\
+w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
+w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
+w_i <- w_i - step(g_i)          (at any time)""",
+        "protocol": "pairwise",
+    },
+}
+PROTOCOLS = {"pairwise": "Pairwise"}
 
 
 class Pairwise(Protocol):

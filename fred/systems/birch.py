@@ -1,12 +1,21 @@
-"""Workers that send sums of gradients, of steps of their own or at one point [Birch SGD 2025, arXiv:2505.09218].
+"""Birch SGD's methods: workers send sums of gradients, of their own steps or at one point.
 
-| class      | source                                                     |
-|------------|------------------------------------------------------------|
-| LocalSums  | Async-Local SGD, arXiv:2505.09218                          |
-| BatchSums  | Async-Batch SGD, arXiv:2505.09218                          |
-| LocalTotal | Local SGD of arXiv:2505.09218, which adds up, not averages |
+| name                                           | source                                                     |
+|------------------------------------------------|------------------------------------------------------------|
+| async-local, async-batch, LocalSums, BatchSums | Birch SGD 2025, arXiv:2505.09218                           |
+| birch-local, LocalTotal                        | Birch SGD 2025, arXiv:2505.09218: Local SGD, which adds up |
 
-Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+Nothing is averaged: the server makes every step that a worker has made of its own.
+
+Example of the rule: the server at 1 makes the steps of a worker that has come from there to 0.5:
+    >>> from fred.learning.moved import Moved
+    >>> import jax.numpy as jnp
+    >>> server = Moved(learning_rate=0.1)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> server.apply_round(state, {"w": jnp.array([1.0 - 0.5])}, timestamp=0, count=1).params["w"].tolist()
+    [0.5]
+
+Example of the protocols: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
     >>> import fred
     >>> settings = {
     ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
@@ -36,6 +45,34 @@ from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "async-local": {
+        "about": "Every worker makes M steps of its own, which the server then makes too, unless they are too old by then.",
+        "family": "as-they-come",
+        "rule": """\
+w_i <- w_i - step(g_i)           (M times, from w on)
+w <- w - (w when it was read - w_i)    (unless more than B gradients have been applied since)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "local-sums",
+    },
+    "async-batch": {
+        "about": "One step with the sum of a worker's M gradients at one point, unless they have become too old.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(sum of M g at w_read)    (unless more than B gradients have been applied since)",
+        "protocol": "batch-sums",
+    },
+    "birch-local": {
+        "about": "Workers make steps of their own until there are B in all, which the server then makes one by one.",
+        "family": "fresh",
+        "rule": """\
+w_i <- w_i - step(g_i)           (from w on, until all together have made B)
+w <- w - sum of all w - w_i""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "local-total",
+    },
+}
+PROTOCOLS = {"local-sums": "LocalSums", "batch-sums": "BatchSums", "local-total": "LocalTotal"}
 
 _STEPS = Field(4, description="M: gradients in each sum")
 _BOUND = Field(

@@ -1,4 +1,4 @@
-"""Gossip of coded differences [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
+"""CHOCO-SGD: gossip of coded differences [Koloskova, Stich, Jaggi 2019, arXiv:1902.00340, algorithm 2].
 
 Example: a ring of four at 1 kB/s; differences of 2.6 kB as they are, and in 16 bits.
     >>> import fred
@@ -15,6 +15,8 @@ Example: a ring of four at 1 kB/s; differences of 2.6 kB as they are, and in 16 
     [153.7, 517400.0]
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -22,12 +24,45 @@ from pydantic import Field
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import NOTHING
 from fred.components.component import OneOf
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
 from fred.protocols.gossip import check_undirected, graphs_of, weights_of
 from fred.protocols.inbox import Inbox
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Ring, Topology
 from fred.schedule.layout import Layout
 from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "choco-sgd": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+h_i <- h_i + code(w_i - h_i)                        (sent; everybody who hears from i keeps h_i)
+w_i <- w_i + gamma (sum over j of W_ij (h_j - h_i))""",
+        "server": "ChocoSGD",
+        "protocol": "choco",
+    },
+}
+PROTOCOLS = {"choco": "ChocoGossip"}
+
+
+class ChocoSGD(Server):
+    """D-PSGD whose workers send coded differences: what coding leaves out is part of the next one.
+
+    What is known of each worker is a model of its own, to which it adds what it sends.
+
+        >>> from fred.systems.choco import ChocoSGD
+        >>> import jax.numpy as jnp
+        >>> choco = ChocoSGD(learning_rate=0.5)
+        >>> known = choco.init({"w": jnp.array([1.0])}, workers=2)
+        >>> choco.apply_round(known, {"w": jnp.array([-0.25])}, timestamp=0, count=1).params["w"].tolist()
+        [1.25]
+    """
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """What is known of a worker, less `total`: what is known less its model, coded."""
+        return state.replace(params=jax.tree.map(jnp.subtract, state.params, total), clock=state.clock + 1)
 
 
 class ChocoGossip(Protocol):
