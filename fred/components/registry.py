@@ -6,11 +6,13 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from fred.components import own_code, pages
@@ -184,7 +186,7 @@ def allow_import(modules: Iterable[str]) -> None:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may have been written just now
         try:
-            importlib.import_module(module)
+            _add_rows(importlib.import_module(module))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
@@ -193,6 +195,14 @@ def allow_import(modules: Iterable[str]) -> None:
             raise FredError(f"cannot import `{module}`: {type(error).__name__}: {error}{where}") from error
         own_code.facts()  # as the modules and their data are now
         _importable.add(module)
+
+
+def _add_rows(module: ModuleType) -> None:
+    """Give a user's module the classes of the algorithms in its rows, as pages of `fred/systems` have them."""
+    rows = vars(module).get("ALGORITHMS")
+    for name, row in rows.items() if isinstance(rows, dict) else ():
+        if name not in vars(module):
+            setattr(module, name, _load(f"{_ROWS}:made_of")(name, row, module.__name__, module.__name__))
 
 
 def imported() -> list[str]:
@@ -215,7 +225,7 @@ def lookup(kind: str, name: str) -> type[Any]:
     if ":" not in name:
         raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
     module, _, own = name.partition(":")
-    if not module or not own.isidentifier():
+    if not module or not re.fullmatch(r"[\w-]+", own):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
         raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")

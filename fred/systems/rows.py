@@ -38,6 +38,8 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
     """
     if unknown := [key for key in row if key not in _KEYS]:
         raise FredError(f"{page}: row `{name}`: unknown key `{unknown[0]}`; expected {', '.join(_KEYS)}")
+    if (family := row.get("family", "own")) not in FAMILIES:
+        raise FredError(f"{page}: row `{name}`: unknown family `{family}`; expected one of {', '.join(FAMILIES)}")
     base = _server(page, row["server"]) if "server" in row else Server
     options = row.get("protocol", Server.protocol)
     options = {"name": options} if isinstance(options, str) else dict(options)
@@ -45,7 +47,7 @@ def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
         "__module__": module,
         "__qualname__": name,
         "__doc__": row.get("about", base.__doc__),
-        "family": FAMILIES[row.get("family", "own")],
+        "family": FAMILIES[family],
         "rule": row.get("rule", ""),
         "protocol": options.pop("name"),
         "protocol_options": options,
