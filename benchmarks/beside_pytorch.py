@@ -10,7 +10,7 @@ import sys
 import time
 
 from benchmarks.replay import CONTEXT, TOKENS, TRANSFORMERS, Case, transformer, workers
-from fred.learning.servers.sasgd import SASGD
+from fred.systems.sasgd import SASGD
 
 UPDATES = {2: 100, 4: 24}  # of how many layers, so that each takes about a second
 _IN_PYTORCH = """

@@ -16,12 +16,12 @@ from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.latency import LogNormal
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.bounded_delay import BoundedDelay
 from fred.protocols.cutoff import Cutoff
-from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.protocols.synchronous import Synchronous
+from fred.systems.ringmaster import BoundedDelay
+from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.copies import Copy, Gradient
 from fred.timing.loop import Loop
 from fred.timing.recorder import _ROW as ROW

@@ -20,20 +20,10 @@ from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model
 from fred.learning.models.transformer import Transformer
 from fred.learning.server import Server, State
-from fred.learning.servers.bfasgd import BFASGD
-from fred.learning.servers.diloco import DiLoCo
-from fred.learning.servers.fasgd import FASGD
-from fred.learning.servers.plain import ADPSGD, WAGMASGD
-from fred.learning.servers.psp import PSPSGD
-from fred.learning.servers.sasgd import SASGD
-from fred.learning.servers.sgp import SGP
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gated import Gated
 from fred.protocols.gossip import Gossip
-from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.outer_steps import OuterSteps
-from fred.protocols.pairwise import Pairwise
-from fred.protocols.partial import Partial
 from fred.protocols.protocol import Protocol
 from fred.protocols.topology import Exponential
 from fred.replay.arithmetic import Arithmetic
@@ -43,6 +33,13 @@ from fred.replay.machine import Mark, compiled, replay
 from fred.replay.phases import Op, Program
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import Schedule
+from fred.systems.ad_psgd import Pairwise
+from fred.systems.diloco import DiLoCo
+from fred.systems.fasgd import BFASGD, FASGD
+from fred.systems.psp import PSPSGD, Partial
+from fred.systems.sasgd import SASGD
+from fred.systems.sgp import SGP
+from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.recorder import Listener, Recorder
 from fred.timing.simulation import Simulation
 
@@ -278,10 +275,10 @@ def systems() -> Iterator[Row]:
     for name, cluster, server, protocol in (
         ("PSP-SGD, 4 servers", workers(16, servers=4), PSPSGD(learning_rate=0.001), partly),
         ("PSP-SGD, 4 servers, all waited for", workers(16, servers=4), PSPSGD(learning_rate=0.001), Partial()),
-        ("WAGMA-SGD, groups of 4", equal, WAGMASGD(learning_rate=0.01), groups),
-        ("WAGMA-SGD, groups of 4, 2 of 16 delayed at each step", delayed, WAGMASGD(learning_rate=0.01), groups),
+        ("WAGMA-SGD, groups of 4", equal, Server(learning_rate=0.01), groups),
+        ("WAGMA-SGD, groups of 4, 2 of 16 delayed at each step", delayed, Server(learning_rate=0.01), groups),
         ("SGP, exponential graph", workers(16), SGP(learning_rate=0.01), Gossip(topology=Exponential())),
-        ("AD-PSGD", workers(16), ADPSGD(learning_rate=0.01), Pairwise()),
+        ("AD-PSGD", workers(16), Server(learning_rate=0.01), Pairwise()),
     ):
         case = Case(perceptron(LARGE), 8, cluster, server, 4_000, protocol)
         bare, replayed = medians([case.limit, case.replay])

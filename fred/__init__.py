@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from fred.learning.server import Scalar as Scalar
     from fred.learning.server import Server as Server
     from fred.learning.server import State as State
-    from fred.learning.servers.plain import ASGD as ASGD
     from fred.outcomes.spans import spans as spans
     from fred.prediction.contract import Chooser as Chooser
     from fred.prediction.contract import CutoffRule as CutoffRule
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from fred.schedule.schedule import Verb as Verb
     from fred.specification.loading import load as load
     from fred.specification.loading import scenario as scenario
+    from fred.systems.asgd import ASGD as ASGD
     from fred.timing.copies import Copy as Copy
     from fred.timing.copies import Gradient as Gradient
     from fred.timing.recorder import Recorder as Recorder
@@ -108,7 +108,7 @@ _PUBLIC = {  # module -> what of it is public
     "fred.cluster.network": ("Cost", "NOTHING"),
     # what an update does, and to what
     "fred.learning.server": ("Server", "State", "Message", "Scalar"),
-    "fred.learning.servers.plain": ("ASGD",),
+    "fred.systems.rows": ("ASGD",),
     "fred.learning.codecs.codec": ("Codec",),
     "fred.learning.models.model": ("Model", "Params"),
     "fred.learning.models.adapters": ("FlaxModel", "NNXModel", "EquinoxModel"),

@@ -30,6 +30,22 @@ _RUNS = {  # scenario -> settings that make it short, runs
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
     "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
+_FAMILIES = (
+    *(
+        "b-fasgd",
+        "psp-sgd",
+        "mindflayer",
+        "ia2sgd",
+        "extrapolated",
+        "dbw",
+        "easgd",
+        "async-local",
+        "fedbuff",
+        "sparseloco",
+        "sasgd",
+    ),
+    *("exponential", "fasgd", "ringmaster-lmo", "delay-adaptive", "sparta", "des-loc", "bmuf", "diloco", "sgp", "ssgd"),
+)
 _OPTIMIZERS = ("adamw", "adafactor", "lamb", "muon", "novograd", "rprop", "sm3")  # with norms, means of rows, products, signs
 _TASKS: dict[str, dict[str, Any]] = {
     "cnn": {"data": "digits", "model": {"name": "cnn", "channels": [3], "hidden": 8}},
@@ -42,8 +58,8 @@ _TASKS: dict[str, dict[str, Any]] = {
 
 def pinned_cases() -> list[Case]:
     """Of `tests.cases`, which run with every change, one of each family of algorithms, and all of the codecs."""
-    families = {type(case.run.algorithm).__module__: case for case in reversed(CASES) if case.kind == "algorithm"}
-    return [*reversed(families.values()), *(case for case in CASES if case.kind == "codec")]
+    known = {case.name: case for case in CASES if case.kind == "algorithm"}
+    return [*(known[name] for name in _FAMILIES), *(case for case in CASES if case.kind == "codec")]
 
 
 def _others() -> dict[str, Run]:

@@ -17,8 +17,6 @@ from fred.learning.models.mlp import MLP
 from fred.learning.models.model import Model, Params
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.learning.server import Message, Scalar, Server, State
-from fred.learning.servers.plain import ASGD
-from fred.learning.servers.sgp import SGP
 from fred.outcomes.outcome import Outcome
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.hooks import Hooks
@@ -26,6 +24,8 @@ from fred.replay.machine import compiled
 from fred.replay.stack import rounded
 from fred.running.execution import execute
 from fred.schedule.layout import Layout
+from fred.systems.rows import ASGD
+from fred.systems.sgp import SGP
 from tests import users
 from tests.recompute import PlainSGD, gradient, largest_relative_error, recompute
 from tests.successors import DCASGD, Averaged, BlockMomentum, FedBuff, Quantised, TopK

@@ -7,10 +7,10 @@ import pytest
 from fred.cluster.cluster import Cluster
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.protocols.local_servers import LocalServers
 from fred.running.execution import execute
 from fred.schedule.layout import Layout
 from fred.schedule.schedule import Verb
+from fred.systems.halos import LocalServers
 from tests.recompute import largest_relative_error
 from tests.worlds import make_run
 

@@ -15,10 +15,10 @@ from fred import batch_indices
 from fred.errors import FredError
 from fred.learning.data.synthetic import Noise
 from fred.learning.models.quadratic import Quadratic
-from fred.learning.servers.delays import ClippedASGD
 from fred.outcomes.outcome import Outcome
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.delays import ClippedASGD
 from tests.recompute import largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, same
 

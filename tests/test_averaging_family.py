@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from fred import batch_indices
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.protocols.straggler_tolerant import StragglerTolerant
 from fred.running.execution import execute
 from fred.schedule.schedule import NONE, Verb
+from fred.systems.stsyn import StragglerTolerant
 from tests.recompute import gradient, largest_relative_error
 from tests.worlds import CLUSTERS, COMPUTE, make_run, record, rows_of
 

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import importlib
 import inspect
 import json
 import pickle
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 import jax
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from fred.commands import reference
-from fred.components import registry
+from fred.components import pages, registry
 from fred.components.component import Component, OneOf, options_of
 from fred.errors import FredError
 from fred.learning.server import Server
@@ -172,11 +174,13 @@ import jax.numpy as jnp
 
 from fred.learning.server import Server
 
+ALGORITHMS = {
+    "new-sign": {"family": "as-they-come", "rule": "w <- w - 0.1 step(sign(g))", "server": "SignSGD"},
+}
+
 
 class SignSGD(Server):
     """One step of fixed length in each coordinate."""
-
-    rule = "w <- w - 0.1 step(sign(g))"
 
     def apply_update(self, state, grads, timestamp, worker):
         return self.step(state, jax.tree.map(jnp.sign, grads), scale=0.1)
@@ -200,29 +204,28 @@ class PlainSigns(Plain):
 
 PLAIN = {"new-entry": PlainSigns, "new-wrong": PlainSigns}
 '''
-NEW = {  # kind -> file, class, its text, and what another class has in its place that breaks the contract
-    "latency": ("cluster/triangular.py", "Triangular", NEW_LATENCY, ("self.width\n", "7.0\n")),
-    "algorithm": ("learning/servers/sign.py", "SignSGD", NEW_ALGORITHM, ("scale=0.1", "scale=0.2")),
+NEW = {  # file -> its text, and what another one has in its place that breaks the contract
+    "cluster/triangular.py": (NEW_LATENCY, ("self.width\n", "7.0\n")),
+    "systems/sign.py": (NEW_ALGORITHM, ("scale=0.1", "scale=0.2")),
 }
 
 
 @pytest.mark.slow
-def test_one_file_and_one_line_bring_an_entry_under_the_contract(tmp_path):
+def test_a_page_or_a_file_and_a_line_bring_an_entry_under_the_contract(tmp_path):
     """In a copy of the project: a new entry's contract tests are found and pass, and those of one that breaks it fail."""
     for folder in ("fred", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "setup.cfg", tmp_path)
     (tmp_path / "tests" / "plain" / "sign.py").write_text(NEW_RECOMPUTATION.lstrip())
     table = tmp_path / "fred" / "components" / "registry.py"
-    for kind, (path, name, content, wrong) in NEW.items():
+    for path, (content, wrong) in NEW.items():
         file = tmp_path / "fred" / path
-        lines = f'    "{kind}": {{\n'
         for entry, text in (("entry", content), ("wrong", content.replace(*wrong)), ("untold", content)):
             own = file.with_stem(f"{file.stem}_{entry}")
-            own.write_text(text.lstrip())
-            module = ".".join(own.relative_to(tmp_path).with_suffix("").parts)
-            lines += f'        "new-{entry}": "{module}:{name}",\n'
-        table.write_text(table.read_text().replace(f'    "{kind}": {{\n', lines, 1))
+            own.write_text(text.lstrip().replace("new-sign", f"new-{entry}"))
+            if path.startswith("cluster/"):
+                line = f'        "new-{entry}": "fred.cluster.{own.stem}:Triangular",\n'
+                table.write_text(table.read_text().replace('    "latency": {\n', f'    "latency": {{\n{line}', 1))
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-rA", "-k", "new- and not pinned"]
     command += [f"tests/test_{name}.py" for name in ("contracts", "every_case", "latency")]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
@@ -249,6 +252,7 @@ ROOMS = (  # from the top: each imports only from those below it
         "replay",
         "outcomes",
         "specification",
+        "systems",
         "protocols",
         "prediction",
     ),
@@ -303,6 +307,43 @@ def test_each_room_knows_only_the_libraries_it_may():
         assert loaded.stdout.strip() == "False", rooms
 
 
+def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
+    """In the text of a page no `Server` names the simulation, and no `Protocol` JAX; what neither is derived from names both."""
+    names = Counter(name for page in pages.known() for name in (*page.algorithms, *page.protocols.values()))
+    assert not [name for name, times in names.items() if times > 1]
+    for page in pages.known():
+        path = house.files()[page.module]
+        assert path.read_text(encoding="utf-8").count("\n") <= 300, path
+        module = importlib.import_module(page.module)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            made = vars(module).get(node.name) if isinstance(node, ast.ClassDef) else None
+            named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if isinstance(made, type) and issubclass(made, Server):
+                assert not named & {"Simulation", "Process", "simpy", "sim"}, f"{path}: {made.__name__}"
+            elif made:
+                assert not named & {"jax", "jnp", "optax", "State"}, f"{path}: {made.__name__}"
+
+
+def test_timing_alone_loads_no_jax():
+    """What records a schedule: every page, and a scenario without a task."""
+    program = """
+        import importlib, sys
+        import fred
+        from fred.components import pages
+        from fred.running import recording
+        for page in pages.known():
+            importlib.import_module(page.module)
+        fred.scenario({
+            "cluster": {"workers": 2, "compute": {"name": "constant", "seconds": 0.5}},
+            "stop": {"updates": 4},
+            "runs": {name: {"algorithm": {"name": name, "learning_rate": 0.1}} for name in ("asgd", "k-async")},
+        })
+        print("jax" in sys.modules)
+        """
+    command = [sys.executable, "-c", inspect.cleandoc(program)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+
+
 def test_files_and_functions_stay_short():
     """House rule: files mostly under 250 lines, functions mostly under 30, without docstrings. These are the outer limits."""
     for path in (ROOT / "fred").rglob("*.py"):
@@ -341,6 +382,51 @@ def test_user_code_is_imported_only_when_asked_for(tmp_path, monkeypatch):
     assert OneOf("algorithm").dump(mine.run.algorithm)["name"] == "my_servers:Mine"
     with pytest.raises(FredError, match="cannot load `my_servers:Other`"):
         make_run({"name": "my_servers:Other", "learning_rate": 0.1})
+
+
+OWN_ROWS = '''
+"""Gradients, halved [Nobody 2031]."""
+
+import jax
+
+from fred import Server
+
+ALGORITHMS = {
+    "half": {"family": "answered", "rule": "w <- w - step(g) / 2", "server": "Half"},
+    "half-in-rounds": {"about": "Halves rounds.", "server": "Half", "protocol": {"name": "softsync", "n": 2}, "defaults": {"part": 0.25}},
+}
+
+
+class Half(Server):
+    """A part of each step."""
+
+    part: float = 0.5
+
+    def apply_update(self, state, grads, timestamp, worker):
+        return self.step(state, grads, scale=self.part)
+'''
+
+
+def test_rows_of_a_users_own_module_are_algorithms(tmp_path, monkeypatch):
+    (tmp_path / "own_rows.py").write_text(OWN_ROWS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_importable", set())
+    registry.allow_import(["own_rows"])
+    run = make_run({"name": "own_rows:half-in-rounds", "learning_rate": 0.1})
+    assert OneOf("algorithm").dump(run.algorithm)["name"] == "own_rows:half-in-rounds"
+    assert (run.algorithm.part, run.protocol) == (0.25, registry.lookup("protocol", "softsync")(n=2))
+    assert pickle.loads(pickle.dumps(run.algorithm)) == run.algorithm
+    half = registry.lookup("algorithm", "own_rows:half")
+    assert (half.__doc__, reference.source(half), half(learning_rate=0.1).part) == ("A part of each step.", "Nobody 2031", 0.5)
+    registry.allow_import(["own_rows"])
+    assert registry.lookup("algorithm", "own_rows:half") is half
+    for wrong in ({"sever": "Half"}, {"family": "stale"}, {"server": "Halves"}):
+        (tmp_path / "own_rows_wrong.py").write_text(OWN_ROWS + f"\n\nALGORITHMS['wrong'] = {wrong}\n")
+        monkeypatch.delitem(sys.modules, "own_rows_wrong", raising=False)
+        with pytest.raises(
+            FredError, match=r"cannot import `own_rows_wrong`: .*(unknown (key `sever`|family `stale`)|no attribute 'Halves')"
+        ):
+            registry.allow_import(["own_rows_wrong"])
 
 
 OWN = """

@@ -12,9 +12,9 @@ import pytest
 from fred import Cluster, Layout, Model, Params
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
-from fred.protocols.outer_steps import Streaming
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb
+from fred.systems.streaming_diloco import Streaming
 from tests.recompute import largest_relative_error
 from tests.worlds import LAYERS, make_run, same
 

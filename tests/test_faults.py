@@ -15,16 +15,16 @@ from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
-from fred.protocols.eager import Eager
 from fred.protocols.gated import Gated
 from fred.protocols.gossip import Gossip
-from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.local_steps import LocalSteps
-from fred.protocols.pairwise import Pairwise
-from fred.protocols.partial import Partial
-from fred.protocols.softsync import Softsync
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.ad_psgd import Pairwise
+from fred.systems.eager_sgd import Eager
+from fred.systems.psp import Partial
+from fred.systems.softsync import Softsync
+from fred.systems.wagma_sgd import GroupAveraging
 from tests.worlds import CLUSTERS, fitting, make_run, record
 
 SECOND = {"name": "constant", "seconds": 1.0}

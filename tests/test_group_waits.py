@@ -12,9 +12,9 @@ from fred.cluster.cluster import Cluster
 from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models
-from fred.protocols.group_averaging import GroupAveraging
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.wagma_sgd import GroupAveraging
 from tests.worlds import COMPUTE, make_run, record, same
 
 RANDOM = {"name": "lognormal", "median": 0.1, "sigma": 0.7}

@@ -10,7 +10,6 @@ import pytest
 from fred.learning.loss import Loss
 from fred.learning.loss_functions import SquaredError
 from fred.learning.models.model import Model
-from fred.learning.servers.plain import ASGD
 from fred.replay.arithmetic import Arithmetic
 from fred.replay.interpreter import Interpreter
 from fred.replay.lower import lower
@@ -18,6 +17,7 @@ from fred.replay.machine import replay, states_at
 from fred.schedule.layout import Layout
 from fred.schedule.minibatches import Minibatches
 from fred.schedule.schedule import NONE, Row, Schedule, Verb
+from fred.systems.rows import ASGD
 
 
 class Line(Model):

@@ -9,13 +9,13 @@ from fred.cluster.cluster import Cluster
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.dispatcher import Dispatcher
 from fred.protocols.gossip import Gossip
-from fred.protocols.pairwise import Pairwise
 from fred.protocols.synchronous import Synchronous
 from fred.replay.hooks import Hooks, padded
 from fred.replay.lower import lower
 from fred.replay.phases import LONGEST_PHASE, Code, How, Kind, Op, Program
 from fred.replay.versions import assign_slots, trace
 from fred.schedule.schedule import NONE, Schedule, Verb
+from fred.systems.ad_psgd import Pairwise
 from tests.worlds import CLUSTERS, COMPUTE, PROTOCOLS, fitting, record
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=25)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fred.outcomes.outcome import Outcome
-from fred.protocols.late_averaging import LateAveraging
 from fred.running.execution import execute
 from fred.schedule.schedule import Verb, What
+from fred.systems.sparta import LateAveraging
 from tests.worlds import make_run, record
 
 pytestmark = pytest.mark.slow

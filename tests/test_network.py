@@ -13,10 +13,10 @@ from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.gossip import Gossip
-from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Verb
+from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.cards import Card, SlowCard, Slowness
 from fred.timing.links import Links
 from fred.timing.loop import Loop, Wait

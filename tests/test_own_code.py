@@ -16,13 +16,13 @@ import pytest
 
 import fred
 from fred.cluster.latency import Latency
-from fred.learning.servers.plain import ASGD
+from fred.systems.asgd import ASGD
 from tests.conftest import ROOT
 from tests.folders import idx
 
 FORKS = """
 import contextlib, json, os, runpy, sys
-import fred.commands.cli, fred.results.experiment, fred.learning.servers.plain, fred.protocols.asynchronous, scipy.special
+import fred.commands.cli, fred.results.experiment, fred.systems.rows, fred.protocols.asynchronous, scipy.special
 from fred.running import checkpoints
 save, load = checkpoints.save, checkpoints.load
 def save_and_stop(*what):

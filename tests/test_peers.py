@@ -17,14 +17,14 @@ from fred.cluster.network import Network
 from fred.errors import FredError
 from fred.outcomes import staleness
 from fred.protocols.allreduce import Allreduce
-from fred.protocols.eager import Eager
 from fred.protocols.gossip import Gossip
-from fred.protocols.group_averaging import GroupAveraging
 from fred.protocols.local_steps import LocalSteps
-from fred.protocols.pairwise import Pairwise
 from fred.protocols.topology import Bipartite, Complete, Exponential, Hypercube, Ring, Star, Topology
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.ad_psgd import Pairwise
+from fred.systems.eager_sgd import Eager
+from fred.systems.wagma_sgd import GroupAveraging
 from fred.timing.links import Links
 from fred.timing.loop import Loop, Wait
 from tests.recompute import gradient

@@ -13,13 +13,13 @@ from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
 from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.eager import Eager
-from fred.protocols.pairwise import Pairwise
 from fred.protocols.protocol import Protocol
 from fred.protocols.selection import Shifting, Softmax
-from fred.protocols.sums import BatchSums
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import NONE, Schedule, Verb
+from fred.systems.ad_psgd import Pairwise
+from fred.systems.birch import BatchSums
+from fred.systems.eager_sgd import Eager
 from fred.timing.simulation import Process, Simulation
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of
 

@@ -14,11 +14,11 @@ from fred.cluster.network import Network
 from fred.cluster.regions import Regions, _best_ring
 from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
-from fred.protocols.local_servers import LocalServers
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps
-from fred.protocols.pairwise import Pairwise
 from fred.schedule.schedule import Verb
+from fred.systems.ad_psgd import Pairwise
+from fred.systems.halos import LocalServers
 from tests.worlds import CLUSTERS, PROTOCOLS, fitting, make_run, record, rows_of
 
 GBIT = 1.25e8  # bytes/s

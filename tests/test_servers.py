@@ -17,17 +17,17 @@ from fred.outcomes.staleness import by_block, of_gradients
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.central import Central
 from fred.protocols.dispatcher import Dispatcher
-from fred.protocols.fixed_lag import FixedLag
 from fred.protocols.gated import Gated
-from fred.protocols.partial import Partial
 from fred.protocols.protocol import Protocol
-from fred.protocols.softsync import Softsync
-from fred.protocols.stale_synchronous import StaleSynchronous
 from fred.protocols.synchronous import Synchronous
 from fred.results import experiment
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import validated
+from fred.systems.pipelines import FixedLag
+from fred.systems.psp import Partial
+from fred.systems.softsync import Softsync
+from fred.systems.ssp import StaleSynchronous
 from fred.timing.links import Links
 from fred.timing.simulation import Process, Simulation
 from tests import worlds

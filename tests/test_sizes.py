@@ -15,13 +15,8 @@ from fred.errors import FredError
 from fred.learning.server import Server
 from fred.outcomes.measures import traffic
 from fred.protocols.allreduce import Allreduce
-from fred.protocols.choco import ChocoGossip
 from fred.protocols.cutoff import Cutoff
-from fred.protocols.drop_compute import DropCompute
-from fred.protocols.eager import Eager
-from fred.protocols.local_servers import LocalServers
-from fred.protocols.outer_steps import OuterSteps, Streaming
-from fred.protocols.overlapped_steps import OverlappedSteps
+from fred.protocols.outer_steps import OuterSteps
 from fred.protocols.protocol import Protocol
 from fred.running.execution import execute
 from fred.running.problem import Problem
@@ -29,6 +24,12 @@ from fred.running.recording import Recording
 from fred.schedule.layout import Layout, Size, Sizes
 from fred.schedule.schedule import Schedule, Verb, What
 from fred.specification.shape import Run
+from fred.systems.choco import ChocoGossip
+from fred.systems.drop_compute import DropCompute
+from fred.systems.eager_diloco import OverlappedSteps
+from fred.systems.eager_sgd import Eager
+from fred.systems.halos import LocalServers
+from fred.systems.streaming_diloco import Streaming
 from fred.timing.recorder import Recorder
 from fred.timing.simulation import Process, Simulation
 from tests.successors import Quantised, TopK

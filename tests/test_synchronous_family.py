@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fred.errors import FredError
-from fred.learning.servers.dbw import DBW
 from fred.outcomes.outcome import Outcome
 from fred.prediction import closed_loop
 from fred.prediction.backup import DynamicBackup
 from fred.prediction.empirical import Empirical, OfTheLastRounds
-from fred.protocols.drop_compute import DropCompute, best_threshold
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
+from fred.systems.dbw import DBW
+from fred.systems.drop_compute import DropCompute, best_threshold
 from tests.recompute import PlainSGD, by_plain, largest_relative_error
 from tests.worlds import CLUSTERS, make_run, record, same
 

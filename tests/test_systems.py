@@ -16,9 +16,6 @@ from fred.errors import FredError
 from fred.learning.loss import initial_params
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.staleness import of_models
-from fred.protocols.group_averaging import GroupAveraging, differing, members
-from fred.protocols.partial import Partial
-from fred.protocols.stale_synchronous import StaleSynchronous
 from fred.protocols.synchronous import Synchronous
 from fred.replay.lower import lower
 from fred.replay.machine import replay, states_at
@@ -27,6 +24,9 @@ from fred.running.execution import execute
 from fred.running.problem import Problem, _initial_seeds
 from fred.schedule.schedule import Verb
 from fred.specification.loading import validated
+from fred.systems.psp import Partial
+from fred.systems.ssp import StaleSynchronous
+from fred.systems.wagma_sgd import GroupAveraging, differing, members
 from tests.worlds import CLUSTERS, COMPUTE, LAYERS, TASK, fitting, make_run, record
 
 EQUAL = {"workers": 4, "compute": {"name": "constant", "seconds": 0.1}}

@@ -1,13 +1,12 @@
 """All about one thing that a scenario can name, made of nothing but its class: for the terminal, and as Markdown."""
 
-import ast
+import importlib
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -66,7 +65,7 @@ class Reference:
     options: tuple[Option, ...]
     source: str
     example: str  # as it stands in a scenario
-    place: str  # module:Class
+    place: str  # module:Class, or the page of an algorithm
 
     def text(self) -> str:
         """As `fred list KIND NAME` prints it."""
@@ -136,7 +135,7 @@ def reference(kind: str, name: str) -> Reference:
         options,
         source(cls),
         _example(kind, name, cls),
-        place,
+        getattr(cls, "page", "") or place,
     )
 
 
@@ -150,11 +149,18 @@ def page(kind: str) -> str:
 
 
 def source(cls: type[Component]) -> str:
-    """What a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
-    text = ast.get_docstring(ast.parse(Path(inspect.getfile(cls)).read_text(encoding="utf-8"))) or ""
-    row = re.search(rf"^\| {cls.__name__} +\| (.*?) *\|$", text, re.MULTILINE)
+    """Return what a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
+    text = inspect.getdoc(importlib.import_module(page_of(cls))) or ""
+    for names, cited in re.findall(r"^\| (.*?) +\| (.*?) *\|$", text, re.MULTILINE):
+        if cls.__name__ in names.split(", "):
+            return str(cited)
     bracket = re.search(r"\[(.*)\]", text.partition("\n")[0])
-    return row[1] if row else bracket[1] if bracket else ""
+    return bracket[1] if bracket else ""
+
+
+def page_of(cls: type[Component]) -> str:
+    """Return the module in which a class is written: of one that is made from a row, the row's."""
+    return getattr(cls, "page", "") or cls.__module__
 
 
 def default(cls: type[Component], name: str, field: FieldInfo) -> str:

@@ -1,4 +1,4 @@
-"""The one table of everything a scenario can name: a new entry is one line, which brings it under the contract tests."""
+"""Everything that a scenario can name: a line of this table, or a row of a page in `fred/systems`. Contract tests read both."""
 
 import argparse
 import ast
@@ -6,89 +6,22 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from fred.components import own_code
+from fred.components import own_code, pages
 from fred.errors import FredError
 from fred.process import options
 
+_ROWS = "fred.systems.rows"  # whose attributes are the classes made from rows
 REGISTRY: dict[str, dict[str, str]] = {
-    "algorithm": {
-        "ssgd": "fred.learning.servers.plain:SSGD",
-        "asgd": "fred.learning.servers.plain:ASGD",
-        "sasgd": "fred.learning.servers.sasgd:SASGD",
-        "exponential": "fred.learning.servers.exponential:ExponentialPenalty",
-        "fasgd": "fred.learning.servers.fasgd:FASGD",
-        "b-fasgd": "fred.learning.servers.bfasgd:BFASGD",
-        "psp-sgd": "fred.learning.servers.psp:PSPSGD",
-        "softsync-sgd": "fred.learning.servers.plain:SoftsyncSGD",
-        "k-async": "fred.learning.servers.plain:KAsync",
-        "k-batch-async": "fred.learning.servers.plain:KBatchAsync",
-        "ssp": "fred.learning.servers.plain:SSP",
-        "m-sync": "fred.learning.servers.plain:MSync",
-        "rennala": "fred.learning.servers.plain:RennalaSGD",
-        "malenia": "fred.learning.servers.plain:MaleniaSGD",
-        "mindflayer": "fred.learning.servers.allotted:MindFlayerSGD",
-        "ata": "fred.learning.servers.allotted:ATASGD",
-        "ringmaster": "fred.learning.servers.plain:RingmasterASGD",
-        "ringmaster-lmo": "fred.learning.servers.lmo:RingmasterLMO",
-        "delay-adaptive": "fred.learning.servers.delays:DelayAdaptive",
-        "dc-asgd": "fred.learning.servers.delays:DelayCompensated",
-        "clipped-asgd": "fred.learning.servers.delays:ClippedASGD",
-        "picky-sgd": "fred.learning.servers.delays:PickySGD",
-        "ia2sgd": "fred.learning.servers.tables:IA2SGD",
-        "ringleader": "fred.learning.servers.tables:RingleaderASGD",
-        "extrapolated": "fred.learning.servers.pipelines:Extrapolated",
-        "pipemare": "fred.learning.servers.pipelines:PipeMare",
-        "cutoff-sgd": "fred.learning.servers.plain:CutoffSGD",
-        "allreduce-sgd": "fred.learning.servers.plain:AllreduceSGD",
-        "dbw": "fred.learning.servers.dbw:DBW",
-        "dropcompute": "fred.learning.servers.plain:DropComputeSGD",
-        "local-sgd": "fred.learning.servers.plain:LocalSGD",
-        "adacomm": "fred.learning.servers.plain:AdaComm",
-        "stsyn": "fred.learning.servers.plain:STSyn",
-        "sparta": "fred.learning.servers.masked:SPARTA",
-        "async-mesh": "fred.learning.servers.masked:AsyncMesh",
-        "loscar": "fred.learning.servers.masked:LOSCAR",
-        "des-loc": "fred.learning.servers.desloc:DESLOC",
-        "easgd": "fred.learning.servers.centred:EASGD",
-        "downpour": "fred.learning.servers.centred:Downpour",
-        "bmuf": "fred.learning.servers.outer:BMUF",
-        "slowmo": "fred.learning.servers.outer:SlowMo",
-        "noloco": "fred.learning.servers.outer:NoLoCo",
-        "swarm-sgd": "fred.learning.servers.plain:SwarmSGD",
-        "snoo": "fred.learning.servers.outer:SNOO",
-        "fadas": "fred.learning.servers.centred:FADAS",
-        "diloco": "fred.learning.servers.diloco:DiLoCo",
-        "muloco": "fred.learning.servers.diloco:MuLoCo",
-        "streaming-diloco": "fred.learning.servers.diloco:StreamingDiLoCo",
-        "eager-diloco": "fred.learning.servers.diloco:EagerDiLoCo",
-        "decoupled-diloco": "fred.learning.servers.diloco:DecoupledDiLoCo",
-        "palsgd": "fred.learning.servers.diloco:PALSGD",
-        "edit": "fred.learning.servers.diloco:EDiT",
-        "async-local": "fred.learning.servers.birch:AsyncLocal",
-        "async-batch": "fred.learning.servers.birch:AsyncBatch",
-        "birch-local": "fred.learning.servers.birch:BirchLocal",
-        "cycle": "fred.learning.servers.birch:Cycle",
-        "fedbuff": "fred.learning.servers.arrivals:FedBuff",
-        "fedasync": "fred.learning.servers.arrivals:FedAsync",
-        "delayed-nesterov": "fred.learning.servers.arrivals:DelayedNesterov",
-        "halos": "fred.learning.servers.arrivals:HALoS",
-        "cgad": "fred.learning.servers.arrivals:CGAD",
-        "heloco": "fred.learning.servers.arrivals:HeLoCo",
-        "sparseloco": "fred.learning.servers.compressed:SparseLoCo",
-        "demo": "fred.learning.servers.compressed:DeMo",
-        "eager-sgd": "fred.learning.servers.plain:EagerSGD",
-        "d-psgd": "fred.learning.servers.plain:DPSGD",
-        "choco-sgd": "fred.learning.servers.compressed:ChocoSGD",
-        "sgp": "fred.learning.servers.sgp:SGP",
-        "ad-psgd": "fred.learning.servers.plain:ADPSGD",
-        "wagma-sgd": "fred.learning.servers.plain:WAGMASGD",
-    },
+    "algorithm": {name: f"{_ROWS}:{name}" for name in pages.of_algorithms()},
     "codec": {
         "float": "fred.learning.codecs.floats:Float",
         "e3m0": "fred.learning.codecs.floats:E3M0",
@@ -105,39 +38,13 @@ REGISTRY: dict[str, dict[str, str]] = {
         "asynchronous": "fred.protocols.asynchronous:Asynchronous",
         "dispatcher": "fred.protocols.dispatcher:Dispatcher",
         "gated": "fred.protocols.gated:Gated",
-        "partial": "fred.protocols.partial:Partial",
-        "softsync": "fred.protocols.softsync:Softsync",
-        "fresh-batch": "fred.protocols.fresh:FreshBatch",
-        "fresh-from-all": "fred.protocols.fresh:FreshFromAll",
-        "bounded-delay": "fred.protocols.bounded_delay:BoundedDelay",
-        "time-limited": "fred.protocols.allotted:TimeLimited",
-        "bandit": "fred.protocols.allotted:Bandit",
-        "fixed-lag": "fred.protocols.fixed_lag:FixedLag",
-        "stale-synchronous": "fred.protocols.stale_synchronous:StaleSynchronous",
         "cutoff": "fred.protocols.cutoff:Cutoff",
         "allreduce": "fred.protocols.allreduce:Allreduce",
-        "drop-compute": "fred.protocols.drop_compute:DropCompute",
         "local-steps": "fred.protocols.local_steps:LocalSteps",
-        "late-averaging": "fred.protocols.late_averaging:LateAveraging",
-        "straggler-tolerant": "fred.protocols.straggler_tolerant:StragglerTolerant",
-        "elastic": "fred.protocols.centred:Elastic",
-        "accumulating": "fred.protocols.centred:Accumulating",
-        "buffered": "fred.protocols.centred:Buffered",
-        "local-sums": "fred.protocols.sums:LocalSums",
-        "batch-sums": "fred.protocols.sums:BatchSums",
-        "local-total": "fred.protocols.sums:LocalTotal",
-        "in-turn": "fred.protocols.in_turn:InTurn",
-        "quorum": "fred.protocols.quorum:Quorum",
-        "in-pairs": "fred.protocols.in_pairs:InPairs",
+        "buffered": "fred.protocols.buffered:Buffered",
         "outer-steps": "fred.protocols.outer_steps:OuterSteps",
-        "overlapped-steps": "fred.protocols.overlapped_steps:OverlappedSteps",
-        "local-servers": "fred.protocols.local_servers:LocalServers",
-        "streaming": "fred.protocols.outer_steps:Streaming",
-        "eager": "fred.protocols.eager:Eager",
         "gossip": "fred.protocols.gossip:Gossip",
-        "choco": "fred.protocols.choco:ChocoGossip",
-        "pairwise": "fred.protocols.pairwise:Pairwise",
-        "group-averaging": "fred.protocols.group_averaging:GroupAveraging",
+        **{name: f"{page.module}:{own}" for page in pages.known() for name, own in page.protocols.items()},
     },
     "cutoff": {
         "all": "fred.prediction.contract:AllWorkers",
@@ -277,7 +184,7 @@ def allow_import(modules: Iterable[str]) -> None:
             sys.path.insert(0, str(Path.cwd()))
         importlib.invalidate_caches()  # the file may have been written just now
         try:
-            importlib.import_module(module)
+            _add_rows(importlib.import_module(module))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit and GeneratorExit, too
@@ -288,17 +195,25 @@ def allow_import(modules: Iterable[str]) -> None:
         _importable.add(module)
 
 
+def _add_rows(module: ModuleType) -> None:
+    """Give a user's module the classes of the algorithms in its rows, as pages of `fred/systems` have them."""
+    rows = vars(module).get("ALGORITHMS")
+    for name, row in rows.items() if isinstance(rows, dict) else ():
+        if name not in vars(module):
+            setattr(module, name, _load(f"{_ROWS}:made_of")(name, row, module.__name__, module.__name__))
+
+
 def imported() -> list[str]:
     """The modules that were allowed."""
     return sorted(_importable)
 
 
 def lookup(kind: str, name: str) -> type[Any]:
-    """The class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
+    """Return the class that `name` stands for in the table of `kind`; `module:Class` for a user's own. Raises FredError.
 
     >>> from fred.components import registry
     >>> registry.lookup("algorithm", "asgd").__name__
-    'ASGD'
+    'asgd'
     >>> registry.lookup("algorithm", "my_servers:Patient")
     Traceback (most recent call last):
     fred.errors.FredError: a scenario alone never makes FRED import code: allow it with `--import my_servers`
@@ -308,7 +223,7 @@ def lookup(kind: str, name: str) -> type[Any]:
     if ":" not in name:
         raise FredError(f"expected one of {', '.join(REGISTRY[kind])}, or `module:Class`{nearest(name, REGISTRY[kind])}")
     module, _, own = name.partition(":")
-    if not module or not own.isidentifier():
+    if not module or not re.fullmatch(r"[\w-]+", own):
         raise FredError(f"`{name}` is not of the form `module:Class`, such as `my_servers:Patient`")
     if module not in _importable:
         raise FredError(f"a scenario alone never makes FRED import code: allow it with `--import {module}`")
@@ -349,7 +264,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def summary(target: str) -> str:
-    """First line of the docstring that explains a table entry, read without importing it: its class, else its file.
+    """Return the first line that explains a table entry, read without importing it: its row's, its class's, or its file's.
 
     Args:
         target: `module:Class`, as in the tables.
@@ -359,11 +274,24 @@ def summary(target: str) -> str:
         'One step with every gradient as it arrives, however stale.'
     """
     module, name = target.split(":")
+    if module == _ROWS:
+        row, module = pages.of_algorithms()[name]
+        if "about" in row:
+            return str(row["about"]).partition("\n")[0]
+        *elsewhere, name = row["server"].split(":")
+        module = elsewhere[0] if elsewhere else module
+    said = _docstrings(module)
+    return (said[name] or said[""]).partition("\n")[0]
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of a file's classes, by name, and of the file itself, under no name."""
     spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None, target
+    assert spec is not None and spec.origin is not None, module
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    definition = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
-    return (ast.get_docstring(definition) or ast.get_docstring(tree) or "").split("\n")[0]
+    classes = {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {"": ast.get_docstring(tree) or ""} | classes
 
 
 def _own(kind: str, name: str) -> type[Any]:

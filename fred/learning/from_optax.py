@@ -1,16 +1,17 @@
 """What a scenario names in optax, with options: checked against optax's own signatures, early."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import optax
 from pydantic import BeforeValidator, ConfigDict, WithJsonSchema
 
 from fred.components.component import Component
 from fred.components.registry import nearest
-from fred.learning import beyond_optax
+from fred.process.later import optax
 
 
 class FromOptax(Component):
@@ -48,15 +49,20 @@ def found(name: str) -> Any:
 
     >>> found("adam") is optax.adam, found("muon") is found("contrib.muon") is optax.contrib.muon, found("adamm")
     (True, True, None)
+    >>> from fred.learning import beyond_optax
     >>> found("inverse_power_ema") is beyond_optax.inverse_power_ema
     True
     """
+    from fred.learning import beyond_optax
+
     own = name.removeprefix("contrib.")
     return getattr(optax, name, None) or getattr(optax.contrib, own, None) or getattr(beyond_optax, name, None)
 
 
 def known() -> list[str]:
     """Return the public names that `found` finds."""
+    from fred.learning import beyond_optax
+
     return [name for module in (optax, optax.contrib, beyond_optax) for name in dir(module) if not name.startswith("_")]
 
 

@@ -1,10 +1,13 @@
 """Keys of JAX's random numbers: `jax.random`'s own bits, without a program that is compiled for each number of keys."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
+
+from fred.process.later import jax
 
 DRAWN_BY = "threefry2x32"  # all of FRED's keys, as jax calls it
 Words = NDArray[np.uint32]

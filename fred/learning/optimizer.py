@@ -1,22 +1,22 @@
 """Any optax gradient transformation by name: `adam`, or `{name: sgd, momentum: 0.9}`, or a list of them, applied in turn."""
 
+from __future__ import annotations
+
 import inspect
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
-import jax
 import numpy as np
-import optax
 from pydantic import model_validator
 
 from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
+from fred.process.later import jax, optax
 
-_TINY = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
 _TRIED: set[tuple[Any, str]] = set()  # what has made a first step, with its options
 
 _OF_MATRICES = {"muon", "scale_by_muon", "galore", "scale_by_galore"}
-_NOT_ANNOTATED = (optax.contrib.dog, optax.contrib.dowg, optax.contrib.hutchinson_estimator_diag_hessian)
+_NOT_ANNOTATED = ("dog", "dowg", "hutchinson_estimator_diag_hessian")  # of optax.contrib
 _NEEDS_VALUES = "it needs the loss, or a function of the parameters, at each update, and servers get gradients alone"
 _ELSEWHERE = "the parameters to be evaluated lie in its memory, where averaging and modulated steps do not reach them"
 _REFUSED = {
@@ -43,8 +43,21 @@ class Transformation(FromOptax):
 
     reserved: ClassVar[str] = "learning_rate"
 
+    @classmethod
+    def usual(cls, name: str, **options: Any) -> Transformation:
+        """Return a transformation that is a default: tests check it, so that it can be made before optax is loaded.
+
+        Args:
+            name: in the optax namespace.
+            options: of it.
+
+        >>> Transformation.usual("sgd", momentum=0.9) == Transformation(name="sgd", momentum=0.9)
+        True
+        """
+        return cls.model_construct(name=name, **options)
+
     @model_validator(mode="after")
-    def _known(self) -> "Transformation":
+    def _known(self) -> Transformation:
         if not _transforms(found(self.name)):
             hint = nearest(self.name, known())
             raise ValueError(f"optax has no gradient transformation `{self.name}`{hint}")
@@ -61,12 +74,13 @@ class Transformation(FromOptax):
 
     def _try(self) -> None:
         """Refuse, with ValueError, what cannot make a step, or not one that servers can make."""
+        tiny = {"weights": jax.ShapeDtypeStruct((2, 2), np.float32)}
         try:
             self.build(0.1)
-            updates, before, after = jax.eval_shape(self._step, _TINY, jax.ShapeDtypeStruct((), np.float32))
+            updates, before, after = jax.eval_shape(self._step, tiny, jax.ShapeDtypeStruct((), np.float32))
         except Exception as error:
             raise refused(self.name, error) from error
-        if _shapes(updates) != _shapes(_TINY):
+        if _shapes(updates) != _shapes(tiny):
             raise ValueError(f"optax.{self.name} cannot be used: it needs each example's gradient, and servers get the mean")
         if _shapes(before) != _shapes(after):
             raise ValueError(f"optax.{self.name} cannot be used: what it remembers changes its shapes or types")
@@ -106,7 +120,7 @@ def _transforms(factory: Any) -> bool:
     if not inspect.isfunction(factory.func if isinstance(factory, partial) else factory):  # nadam is adam with an option
         return False
     made = inspect.signature(factory).return_annotation
-    return "GradientTransformation" in str(made) or factory in _NOT_ANNOTATED
+    return "GradientTransformation" in str(made) or factory in [getattr(optax.contrib, name) for name in _NOT_ANNOTATED]
 
 
 def _shapes(tree: Any) -> Any:

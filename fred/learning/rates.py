@@ -13,16 +13,17 @@ Several in a list are multiplied: a warm-up and a decay are a list of two. Each 
 for an initial (or peak) value, it is 1 unless said otherwise.
 """
 
+from __future__ import annotations
+
 import inspect
 from typing import Annotated, Any
 
-import jax
 import numpy as np
-import optax
 from pydantic import model_validator
 
 from fred.components.registry import nearest
 from fred.learning.from_optax import ONE_OR_SEVERAL, FromOptax, found, known, refused
+from fred.process.later import jax, optax
 
 _OTHERS = ("constant_schedule", "join_schedules", "sgdr_schedule")  # the base rate; made of others, as lists are here
 _LOOKED_AT = (0, 1, 1000, 10**6, 2**31 - 1)  # counts at which a schedule is tried
@@ -51,7 +52,7 @@ class RateSchedule(FromOptax):
         return {**options, "boundaries_and_scales": {int(each): scale for each, scale in boundaries.items()}}
 
     @model_validator(mode="after")
-    def _known(self) -> "RateSchedule":
+    def _known(self) -> RateSchedule:
         if not _is_schedule(self.name):
             names = [name for name in known() if _is_schedule(name)]
             raise ValueError(f"optax has no schedule `{self.name}`{nearest(self.name, names)}; it has {', '.join(names)}")

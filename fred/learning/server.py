@@ -1,12 +1,12 @@
 """What every algorithm is: a server that says what an update does to the parameters."""
 
+from __future__ import annotations
+
 import math
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
-import optax
 from pydantic import Field, field_validator
 
 from fred.components.component import Component, OneOf
@@ -15,8 +15,11 @@ from fred.learning.codecs.codec import Codec
 from fred.learning.models.model import Params
 from fred.learning.optimizer import Optimizer, Transformation
 from fred.learning.rates import Schedule
+from fred.process.later import jax, jnp, optax
 
 Rate = Annotated[float, Field(gt=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]  # of a moving average; a momentum
+Share = Annotated[float, Field(ge=0, le=1)]
 Scaling = Literal["none", "gradients", "workers"]
 Scalar = Any  # an array of no dimensions, or a number
 Message = Any  # what a worker sends: parameter-like arrays, unless `send` makes something else of them
@@ -33,7 +36,6 @@ class Family(StrEnum):
     OWN = "Your own"
 
 
-@jax.tree_util.register_pytree_with_keys_class
 class State:
     """A server's memory: `params`, `clock` (updates so far), `optimizer`, `rate`, and what the algorithm adds: attributes.
 
@@ -56,12 +58,13 @@ class State:
     """
 
     def __init__(self, **fields: Any):
+        _register()
         self.__dict__.update(fields)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this server's state has no `{name}`; it has {', '.join(sorted(self.__dict__))}")
 
-    def replace(self, **changes: Any) -> "State":
+    def replace(self, **changes: Any) -> State:
         """A copy with some fields changed or added.
 
         Args:
@@ -75,9 +78,15 @@ class State:
         return [(jax.tree_util.GetAttrKey(name), self.__dict__[name]) for name in names], names
 
     @classmethod
-    def tree_unflatten(cls, names: tuple[str, ...], values: list[Any]) -> "State":
+    def tree_unflatten(cls, names: tuple[str, ...], values: list[Any]) -> State:
         """The state with fields of these `names` and `values`, one for each, as `tree_flatten_with_keys` gave them."""
         return cls(**dict(zip(names, values, strict=True)))
+
+
+@cache
+def _register() -> None:
+    """Tell JAX that a `State` is a pytree, once, before there is one."""
+    jax.tree_util.register_pytree_with_keys_class(State)
 
 
 class Server(Component):
@@ -108,6 +117,7 @@ class Server(Component):
     rule: ClassVar[str] = ""  # what it does as formulas, for docs/algorithms.md, whose first lines say what the letters mean
     protocol: ClassVar[str] = "asynchronous"  # used where the scenario names none
     protocol_options: ClassVar[dict[str, Any]] = {}  # of that protocol, where the scenario does not give them
+    page: ClassVar[str] = ""  # the module in `fred.systems` whose row it is made from
     divisible: ClassVar[bool] = True  # False: its parameters are not the model's alone, so servers cannot each hold a block
     draws: ClassVar[bool] = (
         False  # True: its states have `words`, two of 32 bits that follow from the seed, alike for all replicas
@@ -116,7 +126,7 @@ class Server(Component):
 
     learning_rate: Rate = Field(examples=[0.1], description="step size of a fresh gradient")
     optimizer: Optimizer = Field(
-        (Transformation(name="sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
+        (Transformation.usual("sgd"),), description="optax gradient transformation, `{name: ..., options}`, or a list of them"
     )
     schedule: Schedule = Field((), description="optax schedule, or a list of them, by whose product the rate is multiplied")
     counts: Literal["updates", "gradients"] = Field(

@@ -3,7 +3,6 @@
 | class      | source                                                                                                      |
 |------------|-------------------------------------------------------------------------------------------------------------|
 | OuterSteps | DiLoCo, arXiv:2311.08105, algorithm 1; `every`: A-EDiT, arXiv:2412.07210; `pulls`: PALSGD, arXiv:2504.18454 |
-| Streaming  | Douillard et al. 2025, "Streaming DiLoCo with overlapping communication", arXiv:2501.18512, algorithm 2     |
 
 Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
     >>> import fred
@@ -26,8 +25,6 @@ Example: a minute in which three workers take 0.5 s for each gradient, and the f
     [230, 192]
     >>> told(name="outer-steps", every=16.0)
     [328, 72]
-    >>> told(name="streaming", period=8, fragments=2, delay=2)
-    [125, 168]
 """
 
 from collections import defaultdict
@@ -41,16 +38,25 @@ from fred import streams
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.network import NOTHING, Cost
-from fred.components.component import Count, Whole
+from fred.components.component import Count
 from fred.protocols.pacing import Paced
-from fred.protocols.protocol import Protocol
 from fred.schedule.layout import Cut, Layout
 from fred.timing.copies import Copy, Gradient
 from fred.timing.simulation import Process, Simulation
 
 
-def _layout(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
-    """A model of each worker's own, and the one that all have in common: no server has it."""
+def with_common(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
+    """Return the layout in which each worker has a model of its own, and all have one in common that lies on no server.
+
+    Args:
+        workers: number of all workers.
+        blocks: into how many each model is cut.
+        cut: how they are cut.
+
+        >>> layout = with_common(4)
+        >>> layout.replicas, list(layout.answer)
+        (5, [4])
+    """
     return Layout(workers + 1, range(workers, workers + 1), range(0), blocks, cut)
 
 
@@ -83,14 +89,14 @@ class OuterSteps(Paced):
         return self
 
     def layout(self, cluster: Cluster) -> Layout:
-        return _layout(cluster.size)
+        return with_common(cluster.size)
 
     def start(self, sim: Simulation) -> None:
-        meetings = _Meetings(sim)
+        meetings = Meetings(sim)
         for worker, updates in enumerate(self.updates(sim.cluster)):
             sim.process(self._work(sim, worker, updates, meetings))
 
-    def _work(self, sim: Simulation, worker: int, updates: int, meetings: "_Meetings") -> Process:
+    def _work(self, sim: Simulation, worker: int, updates: int, meetings: "Meetings") -> Process:
         number, made = 0, 0
         common = sim.read(worker, sim.workers, sent=False)
         while True:
@@ -114,83 +120,6 @@ class OuterSteps(Paced):
         sim.push(gradient, worker, NOTHING)
 
 
-class Streaming(Protocol):
-    """As `outer-steps`, but the model is averaged in fragments, one after the other, while workers go on computing.
-
-    A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
-    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
-    nobody waits for who has crashed; who is back takes the model of another worker as it is when that has been sent, and counts
-    its updates from there. What its own optimizer remembers it still has, as if on disk.
-    """
-
-    faults: ClassVar[str] = f"{OuterSteps.faults} `elastic`: the others go on, and who is back takes another worker's model."
-
-    period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
-    fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
-    delay: Whole = Field(0, description="updates that a fragment's allreduce has time for; less than H / P")
-    mixing: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="alpha: what a worker keeps of its own fragment")
-    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
-    elastic: bool = Field(False, description="whether the others go on without a worker that has crashed")
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.period % self.fragments:
-            raise ValueError(f"`period` ({self.period}) must be a multiple of `fragments` ({self.fragments})")
-        if self.delay >= self._between:
-            raise ValueError(f"`delay` ({self.delay}) must be less than `period` / `fragments` ({self._between})")
-        return self
-
-    @property
-    def _between(self) -> int:
-        """Updates from one fragment's step to the next one's."""
-        return self.period // self.fragments
-
-    def layout(self, cluster: Cluster) -> Layout:
-        return _layout(cluster.size, self.fragments, self.cut)
-
-    def start(self, sim: Simulation) -> None:
-        meetings, made = _Meetings(sim), [0] * sim.workers
-        for worker in range(sim.workers):
-            if self.elastic:
-                sim.work(worker, partial(self._live, sim, worker, meetings, made))
-            else:
-                sim.process(self._work(sim, worker, meetings, made))
-
-    def _live(self, sim: Simulation, worker: int, meetings: "_Meetings", made: list[int]) -> Process:
-        """From a worker's return, with what another one has, to its crash."""
-        peers = meetings.others(worker) if sim.now else []
-        if peers:
-            for block in range(sim.blocks):
-                sim.publish(peers[0], 1, block=block)
-                yield sim.transfer(peers[0], worker)
-            for block in range(sim.blocks):
-                sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
-            made[worker] = made[peers[0]]
-        meetings.join(worker, (made[worker] + self.delay) // self._between)
-        try:
-            yield from self._work(sim, worker, meetings, made)
-        finally:
-            meetings.leave(worker)
-
-    def _work(self, sim: Simulation, worker: int, meetings: "_Meetings", updates: list[int]) -> Process:
-        """Updates, of which `updates` has how many each worker has made, and meetings."""
-        while True:
-            gradient = sim.compute(worker, whole(sim, worker, worker))
-            yield gradient.finished
-            for block in range(self.fragments):
-                sim.push(gradient, worker, NOTHING, block)
-            made = updates[worker] = updates[worker] + 1
-            if (made + self.delay) % self._between == 0:
-                common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
-                meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
-            if made % self._between == 0:
-                number = made // self._between - 1
-                yield from meetings.over(number, worker)
-                block = number % self.fragments
-                common = sim.read(worker, sim.workers, sent=False, block=block)
-                sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)
-
-
 def whole(sim: Simulation, worker: int, replica: int) -> Copy:
     """A replica as a worker has it at hand, whatever it is cut into.
 
@@ -203,7 +132,7 @@ def whole(sim: Simulation, worker: int, replica: int) -> Copy:
     return copies[0] if sim.blocks == 1 else sim.compose(worker, copies)
 
 
-class _Meetings:
+class Meetings:
     """Allreduces of differences, each followed by a step of the common model; the n-th is of block n, cyclically."""
 
     def __init__(self, sim: Simulation):

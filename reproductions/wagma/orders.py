@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fred.protocols.group_averaging import differing, members
 from fred.protocols.topology import Exponential, Ring, Topology
+from fred.systems.wagma_sgd import differing, members
 from reproductions.verdicts import Found, Measured, Verdict, less, level, no_worse, rising
 from reproductions.wagma import accuracy, further, paper
 

@@ -3,11 +3,11 @@
 Where a size is given, [n] and the like are numbers of an array; bits are those that a wire needs, without headers.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Annotated, Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -15,6 +15,7 @@ from pydantic import Field
 from fred.components.component import Component, Count
 from fred.learning.keys import DRAWN_BY
 from fred.learning.models.model import Params
+from fred.process.later import jax, jnp
 
 Message = Any  # a pytree of arrays
 Key = Any  # of jax's, from which a codec draws

@@ -1,16 +1,17 @@
 """The largest waves of each chunk, as DeMo sends them [Peng, Quesnelle, Kingma 2024, "DeMo", arXiv:2411.19870, section 3]."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.components.component import Count
 from fred.learning.codecs.codec import FLOAT_BITS, Codec, Key, Message, index_bits
+from fred.process.later import jax, jnp
 
 
 class DCT(Codec):

@@ -7,15 +7,16 @@
 | QSGD    | Alistarh, Grubic, Li, Tomioka, Vojnovic 2017, arXiv:1610.02132, section 3.1                                     |
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar
 
-import jax
-import jax.numpy as jnp
 from numpy.typing import NDArray
 from pydantic import Field
 
 from fred.components.component import Count
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits, largest
+from fred.process.later import jax, jnp
 
 
 class LowBit(Chunked):

@@ -6,16 +6,17 @@
 | RandomK | Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599, section 2; Wangni et al. 2018, arXiv:1710.09854                |
 """
 
+from __future__ import annotations
+
 from typing import Annotated, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from fred.components.component import OneOf
 from fred.learning.codecs.codec import FLOAT_BITS, Chunked, Key, index_bits
+from fred.process.later import jax, jnp
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

@@ -4,23 +4,25 @@ jax compiles its drawing anew for each shape, which takes longer than a small ru
 (`jax_threefry_partitionable`), so NumPy's integers make their words, and one program of a fixed size makes numbers of these.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from fred.learning.keys import plain, threefry, words_of
+from fred.process.later import jax, jnp
 
 _PLACES = 1 << 14  # draws at a time
 _TRUNCATED = np.float32(2)  # standard deviations
 _WITHIN = np.float32(0.9544997)  # erf(2 / sqrt(2)): the share of the normal distribution that is left
 _OF_TRUNCATED = np.float32(0.87962566103423978)  # standard deviation of what is left, as jax has it
 
-Draw = Callable[[jax.Array, tuple[int, ...]], Any]  # of a key and a shape: an array, float32
+Draw = Callable[[Any, tuple[int, ...]], Any]  # of a key and a shape: an array, float32
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> Any:
@@ -62,11 +64,16 @@ def _drawn(key: jax.Array, shape: tuple[int, ...], truncated: bool) -> NDArray[n
     for first in range(0, size, _PLACES):
         one, other = threefry(own, np.arange(first, first + _PLACES, dtype=np.uint32))
         with jax.ensure_compile_time_eval():
-            result[first : first + _PLACES] = _numbers(one ^ other, truncated)
+            result[first : first + _PLACES] = _program()(one ^ other, truncated)
     return result[:size].reshape(shape)
 
 
-@jax.jit
+@cache
+def _program() -> Any:
+    """Return `_numbers`, compiled."""
+    return jax.jit(_numbers)
+
+
 def _numbers(words: jax.Array, truncated: jax.Array) -> jax.Array:
     """Numbers with a normal distribution of equally distributed words, by jax's own steps."""
     least = jnp.where(truncated, -_WITHIN, np.nextafter(np.float32(-1), np.float32(0)))

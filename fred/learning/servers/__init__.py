@@ -1,1 +1,0 @@
-"""Update rules: a file for each, or for several that share one."""

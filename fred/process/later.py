@@ -1,0 +1,26 @@
+"""JAX and optax, loaded when something of them is first used: a run of timing alone needs neither."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["jax", "jnp", "optax"]
+
+if TYPE_CHECKING:
+    import jax
+    import jax.numpy as jnp
+    import optax
+else:
+
+    class _Later:
+        """A module that is imported when one of its names is asked for."""
+
+        def __init__(self, name: str):
+            self._name = name
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module(self._name), name)
+
+        def __dir__(self) -> list[str]:
+            return dir(importlib.import_module(self._name))
+
+    jax, jnp, optax = _Later("jax"), _Later("jax.numpy"), _Later("optax")

@@ -1,0 +1,147 @@
+"""AD-PSGD: asynchronous averages in pairs.
+
+| name              | source                                                                               |
+|-------------------|--------------------------------------------------------------------------------------|
+| ad-psgd, Pairwise | Lian, Zhang, Zhang, Liu 2018, arXiv:1710.06952, algorithm 1; docs/errata.md, item 16 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": "pairwise",
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["updates", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    [386.0, 0.0]
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from fred import streams
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import OneOf
+from fred.protocols.protocol import Protocol
+from fred.protocols.topology import Bipartite, Topology
+from fred.schedule.layout import Layout
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "ad-psgd": {
+        "about": "Every worker steps its own model, with gradients at an older copy, between averages with another worker.",
+        "family": "averaged",
+        "rule": """\
+w_j <- (w_i + w_j) / 2         (j is drawn; w_i is what i has sent)
+w_i <- w_i + (w_j - w_i) / 2    (what j had sent back less what i had sent)
+w_i <- w_i - step(g_i)          (at any time)""",
+        "protocol": "pairwise",
+    },
+}
+PROTOCOLS = {"pairwise": "Pairwise"}
+
+
+class Pairwise(Protocol):
+    """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
+
+    One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
+    worker sends its model x to a neighbour drawn anew. When it arrives, the neighbour sends its own model y back, and its own
+    becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
+    nobody ever waits, and the sum of all models changes by gradients only.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; who averages with it waits, and goes on computing."
+    )
+
+    topology: Annotated[Topology, OneOf("topology")] = Field(
+        Bipartite(), description="who may average with whom: edges from one half of the workers to the other, and back"
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
+
+    def check(self, cluster: Cluster) -> None:
+        self._active(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        active, exchanges = self._active(sim.workers), _Exchanges(sim, self.topology)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, exchanges if worker in active else None))
+
+    def _work(self, sim: Simulation, worker: int, exchanges: "_Exchanges | None") -> Process:
+        while True:
+            gradient = sim.compute(worker, sim.own(worker))
+            if exchanges:
+                exchanges.due(worker)
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+
+    def _active(self, workers: int) -> Sequence[int] | set[int]:
+        """One half of the workers, with the smallest number of each part of the graph. Raises ValueError if there is none."""
+        if isinstance(self.topology, Bipartite):
+            return range(0, workers, 2)  # the same without a look at millions of edges
+        is_active: dict[int, bool] = {}
+        for first in range(workers):
+            reached = [] if first in is_active else [first]
+            is_active.setdefault(first, True)
+            for worker in reached:
+                for other in _partners(self.topology, worker, workers):
+                    if other not in is_active:
+                        is_active[other] = not is_active[worker]
+                        reached.append(other)
+                    if is_active[other] == is_active[worker]:
+                        raise ValueError(
+                            f"`topology` must be bipartite, but workers {worker} and {other}, who are neighbours, fall on the "
+                            "same side of it; take `bipartite`, `hypercube`, `star`, or a `ring` of an even number of workers"
+                        )
+        return {worker for worker, each in is_active.items() if each}
+
+
+class _Exchanges:
+    """What the active workers' communication threads do."""
+
+    def __init__(self, sim: Simulation, topology: Topology):
+        self._sim, self._topology = sim, topology
+        self._due = [False] * sim.workers  # whether a worker has begun a gradient since its last exchange began
+        self._busy = [False] * sim.workers
+        self._number = [0] * sim.workers  # of each worker's exchanges
+
+    def due(self, worker: int) -> None:
+        """A worker has begun a gradient, and averages once more, now or after the exchange that it is at."""
+        partners = _partners(self._topology, worker, self._sim.workers)
+        self._due[worker] = bool(partners)
+        if partners and not self._busy[worker]:
+            self._sim.process(self._communicate(worker, partners))
+
+    def _communicate(self, worker: int, partners: Sequence[int]) -> Process:
+        self._busy[worker] = True
+        while self._due[worker]:
+            self._due[worker] = False
+            word = int(streams.words(self._sim.seed, "partner", worker, self._number[worker]))
+            self._number[worker] += 1
+            yield from self._average(worker, partners[word * len(partners) >> 32])
+        self._busy[worker] = False
+
+    def _average(self, worker: int, partner: int) -> Process:
+        sim = self._sim
+        yield from sim.present(worker)
+        sent = sim.publish(worker, 1)
+        yield sim.transfer(worker, partner)
+        yield from sim.present(partner)
+        reply = sim.publish(partner, 1)
+        sim.sync(partner, sent, keep=0.5, weight=0.5)
+        yield sim.transfer(partner, worker)
+        yield from sim.present(worker)
+        sim.sync(worker, sim.mix(worker, [(reply, 1.0), (sent, -1.0)]), keep=1.0, weight=0.5)
+
+
+def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
+    """All to whom a worker ever sends."""
+    if topology.period(workers) == 1:
+        return topology.receivers(worker, 0, workers)
+    ever = (topology.receivers(worker, iteration, workers) for iteration in range(topology.period(workers)))
+    return sorted(set().union(*ever))

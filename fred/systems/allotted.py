@@ -1,0 +1,247 @@
+"""MindFlayer and ATA: rounds in which each worker has its own number of gradients to compute.
+
+| name                    | source                                                                                      |
+|-------------------------|---------------------------------------------------------------------------------------------|
+| mindflayer, TimeLimited | Maranjyan, Shaikh Omar, Richtarik 2024, "MindFlayer SGD", arXiv:2410.04285                  |
+| ata, Bandit             | Maranjyan, Saad, Richtarik, Orabona 2025, "ATA: adaptive task allocation", arXiv:2502.00775 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
+    >>> told(name="time-limited", trials=2, limit=1.0)
+    [29, 174, 59]
+    >>> told(name="bandit", gradients=3, width=0.1)
+    [102, 306, 0]
+"""
+
+import heapq
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.components.component import Count, Whole
+from fred.protocols.protocol import Protocol
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "mindflayer": {
+        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the present parameters.",
+        "family": "fresh",
+        "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)",
+        "protocol": "time-limited",
+    },
+    "ata": {
+        "about": "One step with the mean of B gradients at the current parameters, allotted by estimates of compute times.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the B g at w, a_i of worker i)",
+        "protocol": "bandit",
+    },
+}
+PROTOCOLS = {"time-limited": "TimeLimited", "bandit": "Bandit"}
+
+Allot = Callable[[], list[int]]
+Positive = Annotated[float, Field(gt=0)]
+_POINTS = 10_000  # of a distribution, at which it is looked at to find how much of it lies below a limit
+
+
+class _Allotted(Protocol):
+    """Who has made its trials waits until all have; then one update is made of what has come of them."""
+
+    faults: ClassVar[str] = "Who is back makes the trials that it still has to make; the round waits for them."
+
+    @abstractmethod
+    def _server(self, sim: Simulation) -> "_Server":
+        """Who says how many trials each has, and collects."""
+
+    def start(self, sim: Simulation) -> None:
+        server = self._server(sim)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, server, worker))
+
+    def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+        limit = server.limits[worker]
+        while True:
+            if not server.left[worker]:
+                yield from sim.wait(worker, server.released, "the others' trials")
+                continue
+            model = yield from sim.pull(worker)
+            while server.left[worker] and model.timestamp == sim.clock():
+                gradient = sim.begin(worker, model)
+                in_time = gradient.end - sim.now <= limit
+                yield min(gradient.end - sim.now, limit)
+                if in_time:
+                    yield from sim.send(gradient)
+                    sim.add(gradient)
+                else:
+                    sim.give_up(gradient)
+                server.tried(gradient)
+
+
+class TimeLimited(_Allotted):
+    """Each worker begins so many gradients at the present parameters, and gives each up that is not ready in time.
+
+    An update is made of those that were, divided by how many that is on average: limits below the mean help where times have
+    heavy tails. How likely a worker is to be in time follows from its compute times alone, without contention
+    (in a trace, from everybody's).
+    """
+
+    trials: Count | tuple[Whole, ...] = Field(
+        1, description="B: gradients that each worker begins in a round; or a list, one number for each", examples=[4]
+    )
+    limit: Positive | tuple[Positive, ...] | None = Field(
+        None,
+        description="s, of each gradient; or a list, one for each worker; absent: the worker's median compute time",
+    )
+
+    def check(self, cluster: Cluster) -> None:
+        for name, given in (("trials", self.trials), ("limit", self.limit)):
+            if isinstance(given, tuple) and len(given) != cluster.size:
+                raise ValueError(f"`{name}` has {len(given)} numbers; expected one for each of the {cluster.size} workers")
+        if not self._expected(cluster):
+            raise ValueError("no gradient would ever be ready in time; raise `limit`, or give somebody `trials`")
+
+    def _server(self, sim: Simulation) -> "_Server":
+        trials = self._trials(sim.cluster)
+        return _Server(sim, self._limits(sim.cluster), lambda: list(trials), 1 / self._expected(sim.cluster))
+
+    def _trials(self, cluster: Cluster) -> list[int]:
+        return list(self.trials) if isinstance(self.trials, tuple) else [self.trials] * cluster.size
+
+    def _limits(self, cluster: Cluster) -> list[int]:
+        """Of each worker, ns."""
+        given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
+        members = zip(given, cluster.latencies(), cluster.worker_speeds(), strict=True)
+        medians = {latency: float(latency.sample(np.array([0.5]))[0]) for latency in set(cluster.latencies())}
+        return [round((limit or medians[latency] / speed) * NANOSECONDS) for limit, latency, speed in members]
+
+    def _expected(self, cluster: Cluster) -> float:
+        """How many gradients of a round are ready in time, on average."""
+        points = (np.arange(_POINTS) + 0.5) / _POINTS
+        seconds = {latency: latency.sample(points) for latency in set(cluster.latencies())}
+        members = zip(self._trials(cluster), self._limits(cluster), cluster.latencies(), cluster.worker_speeds(), strict=True)
+        return math.fsum(
+            trials * float(np.mean(np.rint(seconds[latency] / speed * NANOSECONDS) <= limit))
+            for trials, limit, latency, speed in members
+        )
+
+
+class Bandit(_Allotted):
+    """The B gradients of a round are shared out among workers by what is known of their times; who has no share is idle.
+
+    The next gradient is always given to who would be the first to be ready, if every worker were as fast as it could be by
+    what has been seen of it: by a lower bound of its mean time, which rises to what it has been when it has been seen often:
+    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So nobody computes in vain.
+    """
+
+    gradients: Count | None = Field(
+        None, description="B: gradients in each update; absent: as many as there are workers", examples=[5]
+    )
+    width: Positive = Field(4 * math.e, description="of the bounds; the paper's by default, with which much is explored")
+    scale: Positive | None = Field(
+        None, description="c: how much times vary, s; the longest mean is usual; absent: twice the worker's own mean"
+    )
+
+    def _server(self, sim: Simulation) -> "_Server":
+        wanted = self.gradients or sim.workers
+        bandit = Bounds(sim.workers, self.width, self.scale)
+        return _Server(sim, [NEVER] * sim.workers, lambda: bandit.shares(wanted), 1 / wanted, bandit)
+
+
+class Bounds:
+    """How long workers' gradients take at least, on average, as far as is known.
+
+    Args:
+        workers: how many.
+        width, scale: as of `Bandit`.
+
+    Example: two of three workers have been seen once, 1 and 4 s; the bounds are narrow.
+        >>> bounds = Bounds(workers=3, width=0.01, scale=None)
+        >>> bounds.shares(2)
+        [1, 1, 0]
+        >>> bounds.observe(0, 1.0)
+        >>> bounds.observe(1, 4.0)
+        >>> bounds.shares(6)  # of who is unknown nothing is bad
+        [0, 0, 6]
+        >>> bounds.observe(2, 2.0)
+        >>> bounds.shares(7)
+        [4, 1, 2]
+    """
+
+    def __init__(self, workers: int, width: float, scale: float | None):
+        self._width, self._scale = width, scale
+        self._rounds = 0
+        self._seen, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
+
+    def observe(self, worker: int, seconds: float) -> None:
+        """A gradient of a `worker` has taken so many `seconds`."""
+        self._seen[worker] += 1
+        self._seconds[worker] += seconds
+
+    def shares(self, gradients: int) -> list[int]:
+        """So many `gradients`, shared out for the next round: of each worker how many."""
+        self._rounds += 1
+        logarithm = math.log(2 * self._rounds**2)
+        bounds = [self._bound(worker, logarithm) for worker in range(len(self._seen))]
+        shares = [0] * len(bounds)
+        queue = [(bound, seen, worker) for worker, (bound, seen) in enumerate(zip(bounds, self._seen, strict=True))]
+        heapq.heapify(queue)
+        for _ in range(gradients):
+            _, seen, worker = queue[0]
+            shares[worker] += 1
+            heapq.heapreplace(queue, (bounds[worker] * (shares[worker] + 1), seen + 1, worker))
+        return shares
+
+    def _bound(self, worker: int, logarithm: float) -> float:
+        seen = self._seen[worker]
+        if not seen:
+            return 0.0
+        mean, part = self._seconds[worker] / seen, logarithm / seen
+        return max(0.0, mean - self._width * (self._scale or 2 * mean) * (math.sqrt(part) + part))
+
+
+class _Server:
+    """Collects what comes of a round's trials.
+
+    Args:
+        sim: the run.
+        limits: of each worker, ns.
+        allot: says how many trials each has in the next round.
+        weight: by which the sum of a round is multiplied.
+        bounds: who learns how long gradients take, if anybody.
+    """
+
+    def __init__(self, sim: Simulation, limits: list[int], allot: Allot, weight: float, bounds: Bounds | None = None):
+        self._sim, self.limits, self._allot, self._weight, self._bounds = sim, limits, allot, weight, bounds
+        self._open()
+
+    def _open(self) -> None:
+        self.left = self._allot()  # trials that each still has to make
+        self._missing = sum(self.left)
+        self.released = self._sim.env.event()  # happens when the next round begins
+
+    def tried(self, gradient: Gradient) -> None:
+        """A trial has been made; the last one ends the round."""
+        if self._bounds is not None:
+            self._bounds.observe(gradient.worker, (gradient.end - gradient.begin) / NANOSECONDS)
+        self.left[gradient.worker] -= 1
+        self._missing -= 1
+        if not self._missing:
+            self._sim.commit(weight=self._weight)
+            released = self.released
+            self._open()
+            released.succeed()

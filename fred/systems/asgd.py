@@ -1,0 +1,28 @@
+"""Asynchronous SGD [Dean et al. 2012, "Large scale distributed deep networks"; Odena 2016, section 2.1]."""
+
+from fred.learning.server import Server
+
+ALGORITHMS = {
+    "asgd": {
+        "family": "as-they-come",
+        "rule": "w <- w - step(g)",
+        "server": "ASGD",
+        "protocol": "asynchronous",
+    },
+}
+
+
+class ASGD(Server):
+    """One step with every gradient as it arrives, however stale.
+
+    Two gradients, both at the first parameters, so that the second is stale by one update:
+
+        >>> import fred
+        >>> import jax.numpy as jnp
+        >>> asgd = fred.ASGD(learning_rate=0.5)
+        >>> state = asgd.init({"w": jnp.array([1.0])}, workers=2)
+        >>> for worker, gradient in enumerate((1.0, 3.0)):
+        ...     state = asgd.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
+        >>> state.params["w"].tolist(), int(state.clock)
+        ([-1.0], 2)
+    """

@@ -1,0 +1,102 @@
+"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done meanwhile.
+
+| name       | source                             |
+|------------|------------------------------------|
+| async-mesh | "AsyncMesh" 2026, arXiv:2601.22442 |
+| loscar     | "LOSCAR" 2026, arXiv:2605.20866    |
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Share, State
+from fred.process.later import jax, jnp
+from fred.systems.sparta import Masked
+
+ALGORITHMS = {
+    "async-mesh": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+d_i <- beta d_i + (1 - beta) (w_i, tau updates ago, - w_i)
+w_i <- mean of all w, tau updates ago, - lambda d_i          (both: its coordinates in the mask)""",
+        "server": "AsyncMesh",
+        "protocol": {"name": "late-averaging", "delay": 5},
+    },
+    "loscar": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all y + w_i - y_i    (y_i: w_i when it was sent; its coordinates in the mask)""",
+        "server": "LOSCAR",
+        "protocol": {"name": "late-averaging", "delay": None},
+    },
+}
+
+_FIRST_DECAY, _LAST_DECAY, _WARM_UP = 0.5, 0.99, 1000  # AsyncMesh's beta, and updates
+
+
+class _Late(Masked):
+    """What updates have done since a model was brought is not lost when the mean comes."""
+
+    ahead: Share = Field(1.0, description="lambda: factor of what is added to a late mean; 0: it is taken as it is")
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update."""
+        return super().init(params, workers).replace(drift=jax.tree.map(jnp.zeros_like, params))
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """`total`, what the worker's model was less what it is, is remembered until the mean is merged, which comes next."""
+        moved = jax.tree.map(partial(self._moved, state), state.drift, total)
+        return state.replace(drift=jax.tree.map(jnp.where, self._mask(state), moved, state.drift), clock=state.clock + 1)
+
+    def _corrected(self, state: State, mean: Params) -> Params:
+        return jax.tree.map(lambda to, drift: to - self.ahead * drift, mean, state.drift)
+
+    def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
+        """The drift of an array, after a change in the time that a mean has taken."""
+        return change
+
+
+class AsyncMesh(_Late):
+    """SPARTA whose means come late, and are moved on by what updates have done in such a time, on average.
+
+    Each coordinate has an average d of its changes, which decays as beta; that goes from 0.5 to 0.99 along a cosine, in the
+    worker's first 1,000 updates. With `average_changes` false it is the worker's own last change (add-back).
+    """
+
+    average_changes: bool = Field(True, description="whether changes are averaged; false: each is taken as it is")
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update."""
+        return super().init(params, workers).replace(updates=jnp.int32(0))
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One step of the worker's own, which is counted."""
+        return super().apply_update(state, message, timestamp, worker).replace(updates=state.updates + 1)
+
+    def _moved(self, state: State, drift: jax.Array, change: jax.Array) -> jax.Array:
+        if not self.average_changes:
+            return change
+        beta = (
+            _LAST_DECAY - (_LAST_DECAY - _FIRST_DECAY) * (1 + jnp.cos(jnp.pi * jnp.minimum(state.updates / _WARM_UP, 1.0))) / 2
+        )
+        return beta * drift + (1 - beta) * change
+
+
+class LOSCAR(_Late):
+    """Random coordinates are averaged while workers go on; a mean that comes is moved on by what they have done meanwhile.
+
+    Nobody waits for anybody. As soon as a mean is merged, the next one is begun, of coordinates that are drawn anew.
+    """
+
+    def _part(self, number: Any) -> Any:
+        return number * 0
+
+    def _division(self, number: Any) -> Any:
+        return number

@@ -1,0 +1,229 @@
+"""Birch SGD's methods: workers send sums of gradients, of their own steps or at one point.
+
+| name                                           | source                                                     |
+|------------------------------------------------|------------------------------------------------------------|
+| async-local, async-batch, LocalSums, BatchSums | Birch SGD 2025, arXiv:2505.09218                           |
+| birch-local, LocalTotal                        | Birch SGD 2025, arXiv:2505.09218: Local SGD, which adds up |
+
+Nothing is averaged: the server makes every step that a worker has made of its own.
+
+Example of the rule: the server at 1 makes the steps of a worker that has come from there to 0.5:
+    >>> from fred.learning.moved import Moved
+    >>> import jax.numpy as jnp
+    >>> server = Moved(learning_rate=0.1)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> server.apply_round(state, {"w": jnp.array([1.0 - 0.5])}, timestamp=0, count=1).params["w"].tolist()
+    [0.5]
+
+Example of the protocols: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "async-local", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "messages_to_servers", "staleness_in_gradients"]].iloc[0].tolist()
+    >>> told(name="local-sums", steps=4)
+    [386, 94, 51]
+    >>> told(name="local-sums", steps=4, bound=12)
+    [386, 94, 11]
+    >>> told(name="local-total", total=20)
+    [340, 68, 19]
+"""
+
+from functools import partial
+from typing import ClassVar
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "async-local": {
+        "about": "Every worker makes M steps of its own, which the server then makes too, unless they are too old by then.",
+        "family": "as-they-come",
+        "rule": """\
+w_i <- w_i - step(g_i)           (M times, from w on)
+w <- w - (w when it was read - w_i)    (unless more than B gradients have been applied since)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "local-sums",
+    },
+    "async-batch": {
+        "about": "One step with the sum of a worker's M gradients at one point, unless they have become too old.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(sum of M g at w_read)    (unless more than B gradients have been applied since)",
+        "protocol": "batch-sums",
+    },
+    "birch-local": {
+        "about": "Workers make steps of their own until there are B in all, which the server then makes one by one.",
+        "family": "fresh",
+        "rule": """\
+w_i <- w_i - step(g_i)           (from w on, until all together have made B)
+w <- w - sum of all w - w_i""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "local-total",
+    },
+}
+PROTOCOLS = {"local-sums": "LocalSums", "batch-sums": "BatchSums", "local-total": "LocalTotal"}
+
+_STEPS = Field(4, description="M: gradients in each sum")
+_BOUND = Field(
+    None,
+    description="B: a sum is dropped if more gradients than that have been applied since its model was read; absent: never",
+)
+
+
+class _Bounded(Protocol):
+    """Nobody waits; what is too old when it arrives is dropped."""
+
+    faults: ClassVar[str] = "Who is back starts from the server's model, and what it had not sent is lost; nobody waits."
+
+    steps: Count = _STEPS
+    bound: Count | None = _BOUND
+
+    def start(self, sim: Simulation) -> None:
+        applied = _Applied(self.bound)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, applied))
+
+    def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
+        raise NotImplementedError
+
+
+class LocalSums(_Bounded):
+    """A worker goes M steps from the server's model on, and sends what they have changed, all of which the server takes.
+
+    With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
+    """
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)
+
+    def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
+        while True:
+            read = applied.gradients  # before the model is on its way
+            before: Copy = yield from sim.pull(worker, sim.workers)
+            sim.sync(worker, before)
+            for _ in range(self.steps):
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+            difference = sim.difference(worker, before, sim.own(worker))
+            yield from sim.send(difference)
+            if applied.accepts(read, self.steps):
+                sim.add(difference, sim.workers)
+                sim.commit(sim.workers, weight=1.0)
+            else:
+                sim.drop(difference, sim.workers)
+
+
+class BatchSums(_Bounded):
+    """A worker computes M gradients at the server's model, and sends their sum, with which the server makes one step.
+
+    With M = 1 it is asynchronous SGD. The age of a sum is counted in gradients.
+    """
+
+    @property
+    def sends_sums(self) -> bool:
+        return self.steps > 1
+
+    def _work(self, sim: Simulation, worker: int, applied: "_Applied") -> Process:
+        while True:
+            read, gradients = applied.gradients, list[Gradient]()
+            model: Copy = yield from sim.pull(worker)
+            for _ in range(self.steps):
+                gradients.append(sim.compute(worker, model))
+                yield gradients[-1].finished
+            yield from sim.send(gradients[-1])
+            accepted = applied.accepts(read, self.steps)
+            use = sim.add if accepted else sim.drop
+            for gradient in gradients[:-1]:
+                use(gradient, cost=NOTHING)
+            use(gradients[-1])
+            if accepted:
+                sim.commit(weight=1.0)
+
+
+class _Applied:
+    """How many gradients the server has taken."""
+
+    def __init__(self, bound: int | None):
+        self.gradients, self._bound = 0, bound
+
+    def accepts(self, read: int, gradients: int) -> bool:
+        """Whether so many more are taken, whose model was read when there were `read`."""
+        if self._bound is not None and self.gradients - read > self._bound:
+            return False
+        self.gradients += gradients
+        return True
+
+
+class LocalTotal(Protocol):
+    """All go steps of their own from the server's model on, until there are B of them in all; then each sends what it has.
+
+    What all have changed is added up. A gradient that is not finished when there are enough is given up. When all sums are
+    there, everybody reads the next model.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; the others go on, and wait for its sum."
+    )
+
+    total: Count | None = Field(None, description="B: steps of all workers together; absent: as many as there are workers")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        while True:
+            steps = _Steps(sim, self.total or sim.workers)
+            turns = [sim.process(self._turn(sim, worker, steps)) for worker in range(sim.workers)]
+            yield from sim.wait("the server", sim.env.all_of(turns), "everybody's sum")
+            sim.commit(sim.workers, weight=1.0)
+
+    def _turn(self, sim: Simulation, worker: int, steps: "_Steps") -> Process:
+        yield from sim.present(worker)
+        before: Copy = yield from sim.pull(worker, sim.workers)
+        yield from sim.present(worker)
+        sim.sync(worker, before)
+        made = yield from steps.make(worker)
+        yield from sim.present(worker)
+        if made:
+            difference = sim.difference(worker, before, sim.own(worker))
+            yield from sim.send(difference)
+            sim.add(difference, sim.workers)
+
+
+class _Steps:
+    """Of all workers in a round, until there are enough."""
+
+    def __init__(self, sim: Simulation, left: int):
+        self._sim, self._left = sim, left
+        self._enough = sim.env.event()
+
+    def make(self, worker: int) -> Process:
+        """Steps of a worker's own model until there are enough; returns how many it has made."""
+        sim, made = self._sim, 0
+        while self._left:
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished | self._enough
+            if not self._left:
+                sim.drop(gradient, worker, NOTHING)
+                break
+            sim.push(gradient, worker, NOTHING)
+            made, self._left = made + 1, self._left - 1
+            if not self._left:
+                self._enough.succeed()
+            yield 0  # first comes what else is finished now, which may be enough
+        return made

@@ -1,0 +1,92 @@
+"""Cycle SGD: groups of workers bring their sums to the server in turn.
+
+| name    | source                                        |
+|---------|-----------------------------------------------|
+| cycle   | Birch SGD 2025, arXiv:2505.09218              |
+| InTurn  | Cycle SGD of Birch SGD 2025, arXiv:2505.09218 |
+
+Example: four workers that take 0.5 s for each gradient, in two groups: in every moment one group comes, and the other goes on.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 4, "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": {"name": "in-turn", "group_size": 2},
+    ...     "algorithm": {"name": "cycle", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
+    [476, 238]
+"""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "cycle": {
+        "about": "Groups of workers bring their steps in turn, while the others go on with models of their own.",
+        "family": "as-they-come",
+        "rule": """\
+w_i <- w_i - step(g_i)           (all the time)
+w <- w - sum over a group of (w when it was read - w_i);  w_i <- w    (one group after the other)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "in-turn",
+    },
+}
+PROTOCOLS = {"in-turn": "InTurn"}
+
+
+class InTurn(Protocol):
+    """Every worker goes steps of its own; groups of s, one after the other, bring what these have changed, and read the model.
+
+    The first group comes after its first step, the next one after its second, and so on; then each after as many steps as there
+    are groups. Within a group all wait for all; of other groups nobody waits for anybody. So no more than s workers send at
+    once, where all are about as fast. With one group of all it is synchronous SGD, with sums in place of means.
+    """
+
+    faults: ClassVar[str] = "A worker keeps its model, and computes the lost gradient anew; its group waits for it."
+
+    group_size: Count | None = Field(
+        None, description="s: workers in each group, the last of which may be smaller; absent: the root of their number"
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        size = self.group_size or max(1, round(sim.workers**0.5))
+        groups = [range(first, min(first + size, sim.workers)) for first in range(0, sim.workers, size)]
+        for number, members in enumerate(groups):
+            sim.process(self._group(sim, members, number + 1, len(groups)))
+
+    def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
+        """Rounds of a group, of which the first has another number of steps."""
+        due = first
+        while True:
+            brought = list[Gradient]()
+            turns = [sim.process(self._turn(sim, worker, due, brought)) for worker in members]
+            yield from sim.wait(f"the group of worker {members[0]}", sim.env.all_of(turns), "all of it")
+            for difference in brought:
+                sim.add(difference, sim.workers)
+            sim.commit(sim.workers, weight=1.0)
+            due = steps
+
+    def _turn(self, sim: Simulation, worker: int, steps: int, brought: list[Gradient]) -> Process:
+        yield from sim.present(worker)
+        before: Copy = yield from sim.pull(worker, sim.workers)
+        yield from sim.present(worker)
+        sim.sync(worker, before)
+        for _ in range(steps):
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+        difference = sim.difference(worker, before, sim.own(worker))
+        yield from sim.send(difference)
+        brought.append(difference)

@@ -1,0 +1,87 @@
+"""DBW: synchronous SGD with dynamic backup workers [Xu, Neglia & Sebastianelli 2020, arXiv:2004.14696]."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "dbw": {
+        "family": "fresh",
+        "rule": """\
+w <- w - step(mean of the first k of n g)
+k = argmax of (1 - noise / k) / (expected time of k g)
+noise = L eta / (2 - L eta) V / G
+V <- decay V + (1 - decay) (variance of the round's g)    (if k > 1)
+G <- decay G + (1 - decay) (|mean|^2 - V / k)""",
+        "server": "DBW",
+        "protocol": {"name": "cutoff", "rule": {"name": "backup", "noise": "measured", "objective": "round"}},
+    },
+}
+
+_FOR_ALL = 1e30  # noise of which no number of gradients is enough
+
+
+class DBW(Server):
+    """One step with the mean of the first k gradients; k follows from their own noise, and from how long they take.
+
+    A step of rate eta along the mean of k lowers the loss by at least (eta - L eta^2 / 2) |g|^2 - (L eta^2 / 2) V / k, with L
+    the loss's smoothness: as 1 - noise / k. Each round of several gradients shows their variance V and, then, the length of
+    its mean |g|^2, which are averaged over rounds. `statistic` is the noise, for the rule `backup` of the protocol `cutoff`,
+    which estimates times. The paper estimates L besides; here it is an option.
+
+    A round of the gradients 1 and 3, whose variance is 2, so that |g|^2 is 2^2 - 2 / 2:
+
+        >>> from fred.systems.dbw import DBW
+        >>> import jax.numpy as jnp
+        >>> server = DBW(learning_rate=0.5)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+        >>> messages = [server.contribute(state, {"w": jnp.array([gradient])}, 0, 0) for gradient in (1.0, 3.0)]
+        >>> mean = jax.tree.map(lambda one, other: (one + other) / 2, *messages)
+        >>> state = server.apply_round(state, mean, timestamp=0, count=2)
+        >>> state.params["w"].tolist(), round(float(server.statistic(state)), 4)
+        ([0.0], 0.6667)
+    """
+
+    divisible: ClassVar[bool] = False  # lengths are those of whole gradients
+    has_statistic: ClassVar[bool] = True
+
+    smoothness: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="L, of the loss; absent: 1 / rate, for which the rate is the best"
+    )
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.8, description="of the moving averages of V and of |g|^2")
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: V and |g|^2 beside the rest, infinite as long as nothing is known of them."""
+        return super().init(params, workers).replace(variance=jnp.float32(jnp.inf), squared=jnp.float32(jnp.inf))
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The gradient `message`, and its squared length."""
+        return {"gradient": message, "squared": _squared(message)}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with the mean gradient of `total`, which shows how far its `count` gradients lie apart."""
+        length, count = _squared(total["gradient"]), jnp.float32(count)
+        shown = jnp.maximum(total["squared"] - length, 0.0) * count / jnp.maximum(count - 1, 1)
+        variance = jnp.where(count > 1, self._averaged(state.variance, shown), state.variance)
+        squared = self._averaged(state.squared, length - variance / jnp.maximum(count, 1))
+        return self.step(state, total["gradient"]).replace(variance=variance, squared=squared)
+
+    def statistic(self, state: State) -> Scalar:
+        """The noise []: from how many gradients on a step is expected to gain anything."""
+        step = jnp.float32(1) if self.smoothness is None else self.smoothness * state.rate
+        noise = step / (2 - step) * state.variance / state.squared
+        known = (step < 2) & (state.squared > 0) & (noise < _FOR_ALL)
+        return jnp.where(known, noise, _FOR_ALL)
+
+    def _averaged(self, old: Scalar, new: Scalar) -> Scalar:
+        return jnp.where(jnp.isfinite(old), self.decay * old + (1 - self.decay) * new, new)
+
+
+def _squared(arrays: Params) -> jax.Array:
+    return sum((jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(arrays)), jnp.float32(0))

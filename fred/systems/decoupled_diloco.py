@@ -1,0 +1,232 @@
+"""Decoupled DiLoCo: learners never wait, and the server needs a quorum [Decoupled DiLoCo 2026, arXiv:2604.21428].
+
+Example: a minute in which three learners take 0.5 s for each gradient, and the fourth 2 s; the server asks every 4 s.
+    >>> import fred
+    >>> scenario = fred.scenario({
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": {"name": "quorum", "period": 8},
+    ...     "algorithm": {"name": "decoupled-diloco", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
+    [386, 56]
+    >>> in_parts = scenario.replace({"protocol.fragments": 4})  # a quarter of the model is asked for every second
+    >>> fred.run(in_parts).summary[["gradients_applied", "messages_to_servers"]].iloc[0].tolist()
+    [386, 232]
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS, NEVER
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.learning.server import Message, Scalar, State
+from fred.process.later import jax, jnp
+from fred.protocols.outer_steps import whole
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Cut, Layout
+from fred.systems.diloco import DiLoCo
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "decoupled-diloco": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                     (all the time; w_i <- w when it comes)
+D_i = w when it came - w_i;  s_i its steps (of those who answer in time)
+D <- (sum of s_i |D_i|) / (sum of s_i) x unit(sum of s_i unit(D_i))
+w <- w - outer step(D)""",
+        "server": "DecoupledDiLoCo",
+        "protocol": "quorum",
+    },
+}
+PROTOCOLS = {"quorum": "Quorum"}
+
+
+class DecoupledDiLoCo(DiLoCo):
+    """DiLoCo of whose workers some are enough for a step: in each array the mean direction of differences, of mean length.
+
+    Differences weigh by the updates that made them. The paper takes plain means of embeddings; here all arrays are alike.
+    Two, of lengths 1 and 3, at a right angle: as long as 2, half way between.
+
+        >>> from fred.systems.decoupled_diloco import DecoupledDiLoCo
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> server = DecoupledDiLoCo(learning_rate=0.1, outer_rate=1.0, outer="sgd")
+        >>> state = server.init({"w": jnp.zeros(2)}, workers=2)
+        >>> parts = [server.contribute(state, {"w": jnp.array(d)}, timestamp=0, worker=0) for d in ([1.0, 0.0], [0.0, 3.0])]
+        >>> mean = jax.tree.map(lambda one, other: (one + other) / 2, *parts)
+        >>> [round(float(each), 3) for each in server.apply_round(state, mean, timestamp=0, count=2).params["w"]]
+        [-1.414, -1.414]
+    """
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The length and the direction of each array of the `message`, a difference."""
+        lengths = jax.tree.map(lambda leaf: jnp.sqrt(jnp.square(leaf).sum()), message)
+        return {"lengths": lengths, "ways": jax.tree.map(_unit, message)}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """A step of the outer optimizer along the mean of all directions, as long as the mean of all lengths."""
+        mean = jax.tree.map(lambda length, way: length * _unit(way), total["lengths"], total["ways"])
+        return super().apply_round(state, mean, timestamp, count)
+
+
+def _unit(array: jax.Array) -> jax.Array:
+    """As long as 1; of nothing, nothing."""
+    length = jnp.sqrt(jnp.square(array).sum())
+    return array / jnp.where(length > 0, length, 1.0)
+
+
+class Quorum(Protocol):
+    """Every so often the server asks all learners what they have changed; when K have answered it waits on for a time of grace.
+
+    Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
+    model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
+    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
+    Who is asked again before the new model has come answers with all that it has changed since the last one that came.
+    Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
+    for by itself, H / P updates after the one before, whether that one's answers have come or not.
+    """
+
+    faults: ClassVar[str] = (
+        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost. "
+        "All stop when too few learners for a quorum will ever be there."
+    )
+
+    period: Count = Field(8, description="H: updates of the fastest learner, on average, from question to question")
+    fragments: Count = Field(1, description="P: into how many the model is cut; each is asked for once in H updates")
+    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
+    quorum: Count = Field(1, description="K: answers with which the server is content")
+    overlap: Annotated[float, Field(ge=0)] = Field(
+        2.0, description="tau: updates of the fastest learner in which answers may come"
+    )
+
+    def check(self, cluster: Cluster) -> None:
+        if self.quorum > cluster.size:
+            raise ValueError(f"`quorum` ({self.quorum}) must not exceed the number of workers ({cluster.size})")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.centred(cluster.size)._replace(blocks=self.fragments, cut=self.cut)
+
+    def start(self, sim: Simulation) -> None:
+        fragments: list[_Fragment] = []
+        fragments += [_Fragment(sim, self, block, fragments) for block in range(self.fragments)]
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, fragments))
+        for fragment in fragments:
+            sim.process(fragment.rounds())
+
+    def _work(self, sim: Simulation, worker: int, fragments: list[_Fragment]) -> Process:
+        try:
+            for fragment in () if _is_hopeless(fragments) else fragments:
+                yield from fragment.receive(worker)
+            while not _is_hopeless(fragments):
+                gradient = sim.compute(worker, whole(sim, worker, worker))
+                yield gradient.finished
+                for block in range(self.fragments):
+                    sim.push(gradient, worker, NOTHING, block)
+                for fragment in fragments:
+                    fragment.made(worker)
+            yield from sim.wait(worker, sim.env.event(), "enough learners for a quorum")
+        finally:
+            for fragment in fragments:
+                fragment.leaves(worker)
+
+
+def _is_hopeless(fragments: list[_Fragment]) -> bool:
+    """Return True if some fragment can never have enough answers again."""
+    return any(fragment.is_hopeless() for fragment in fragments)
+
+
+class _Fragment:
+    """What the server asks, collects, steps with and sends of one block."""
+
+    def __init__(self, sim: Simulation, protocol: Quorum, block: int, all_of_them: list[_Fragment]):
+        self._sim, self._block, self._all = sim, block, all_of_them
+        self._needed = protocol.quorum
+        step = NANOSECONDS / max(sim.cluster.worker_rates())
+        self._period, self._overlap = round(protocol.period * step), round(protocol.overlap * step)
+        self._first = round((block + 1) * protocol.period / protocol.fragments * step)
+        self._before: dict[int, Copy] = {}  # of who is there, what came last
+        self._steps = [0] * sim.workers  # since then
+        self._asked: set[int] = set()  # who has still to answer
+        self._answers: list[tuple[Gradient, int]] = []  # with how many steps they are of
+        self._number = 0  # of the round, twice: odd when answers count
+        self._enough = sim.env.event()
+
+    def is_hopeless(self) -> bool:
+        """Return True if too few learners have answered or will ever be there."""
+        sim = self._sim
+        if sim.faultless:
+            return False
+        answered = {difference.worker for difference, _ in self._answers}
+        able = answered | {worker for worker in range(sim.workers) if sim.back(worker, sim.now) < NEVER}
+        return len(able) < self._needed
+
+    def leaves(self, worker: int) -> None:
+        """A learner has crashed: what it had is gone, and so is an answer that was on its way."""
+        self._before.pop(worker, None)
+        self._steps[worker] = 0
+        if self._number % 2 and worker not in {difference.worker for difference, _ in self._answers}:
+            self._asked.add(worker)
+
+    def receive(self, worker: int) -> Process:
+        """The server's state of it comes, and is the learner's from then on."""
+        model: Copy = yield from self._sim.pull(worker, self._sim.workers, block=self._block)
+        self._sim.sync(worker, model, block=self._block)
+        self._before[worker], self._steps[worker] = model, 0
+
+    def made(self, worker: int) -> None:
+        """One more update."""
+        self._steps[worker] += 1
+        if worker in self._asked:
+            self._answer(worker)
+
+    def rounds(self) -> Process:
+        sim = self._sim
+        yield self._first
+        while True:
+            yield 0  # first comes what else happens now
+            begun, self._number, self._enough = sim.now, self._number + 1, sim.env.event()
+            self._asked = set(range(sim.workers))
+            for worker in range(sim.workers):
+                if self._steps[worker]:
+                    self._answer(worker)
+            yield from sim.wait("the server", self._enough, f"{self._needed} answers")
+            yield max(0, begun + self._overlap - sim.now)
+            self._step()
+            yield max(0, begun + self._period - sim.now)
+
+    def _answer(self, worker: int) -> None:
+        sim = self._sim
+        self._asked.discard(worker)
+        parts = [fragment._before[worker] for fragment in self._all]
+        before = parts[0] if len(parts) == 1 else sim.compose(worker, parts)
+        difference = sim.difference(worker, before, whole(sim, worker, worker))
+        sim.process(self._send(difference, self._steps[worker], self._number), worker)
+
+    def _send(self, difference: Gradient, steps: int, number: int) -> Process:
+        yield from self._sim.send(difference, block=self._block if len(self._all) > 1 else None)
+        if number != self._number:
+            self._sim.drop(difference, self._sim.workers, block=self._block)
+            return
+        self._answers.append((difference, steps))
+        if len(self._answers) == self._needed:
+            self._enough.succeed()
+
+    def _step(self) -> None:
+        """With all answers that have come; then what is new goes to all who are there."""
+        sim, answers = self._sim, self._answers
+        self._asked, self._answers, self._number = set(), [], self._number + 1
+        for difference, steps in answers:
+            sim.add(difference, sim.workers, block=self._block, weight=float(steps))
+        sim.commit(sim.workers, self._block, weight=1 / sum(steps for _, steps in answers))
+        for worker in self._before:
+            sim.process(self.receive(worker), worker)

@@ -1,0 +1,232 @@
+"""Asynchronous SGD with corrections for delays: shorter steps, clipping, a derivative, or a distance.
+
+| name           | source                                                                                            |
+|----------------|---------------------------------------------------------------------------------------------------|
+| delay-adaptive | Mishchenko, Bach, Even, Woodworth 2022, arXiv:2206.07638, section 2; Koloskova, Stich, Jaggi 2022 |
+| dc-asgd        | Zheng et al. 2017, arXiv:1609.08326, eqs. 10 and 13                                               |
+| clipped-asgd   | "Clipped asynchronous SGD" 2026, arXiv:2606.13287                                                 |
+| picky-sgd      | Cohen, Daniely, Drori, Koren, Schain 2021, arXiv:2106.11879, algorithm 1                          |
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+from fred.systems.sasgd import StalenessAware
+
+ALGORITHMS = {
+    "delay-adaptive": {
+        "family": "answered",
+        "rule": "w <- w - step(g) n / max(n, tau)    (n: workers)",
+        "server": "DelayAdaptive",
+        "protocol": "asynchronous",
+    },
+    "dc-asgd": {
+        "family": "answered",
+        "rule": """\
+w <- w - step(g + lambda g g (w - w_read))
+lambda / sqrt(m + 1e-7) in its place, m <- decay m + (1 - decay) g g    (`adaptive`)""",
+        "server": "DelayCompensated",
+        "protocol": "asynchronous",
+    },
+    "clipped-asgd": {
+        "family": "answered",
+        "rule": "w <- w - step(g min(1, c / |g|))",
+        "server": "ClippedASGD",
+        "protocol": "asynchronous",
+    },
+    "picky-sgd": {
+        "family": "answered",
+        "rule": "w <- w - step(g)    (if |w - w_read| <= distance; else w stays as it is)",
+        "server": "PickySGD",
+        "protocol": "asynchronous",
+    },
+}
+
+Positive = Annotated[float, Field(gt=0)]
+_SHRINK = 2.0**-80  # what is so long that its squares would be infinite
+
+
+class DelayAdaptive(StalenessAware):
+    """A full step with gradients that are no staler than there are workers; the others' steps are as much shorter.
+
+    Two workers; a step from 1 with a gradient of 1 that is 8, 4, 2 or 0 updates old:
+
+        >>> from fred.systems.delays import DelayAdaptive
+        >>> import jax.numpy as jnp
+        >>> server = DelayAdaptive(learning_rate=1.0)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2).replace(clock=jnp.int32(8))
+        >>> gradient = {"w": jnp.array([1.0])}
+        >>> [server.apply_update(state, gradient, timestamp=read, worker=0).params["w"].tolist() for read in (0, 4, 6, 8)]
+        [[0.75], [0.5], [0.0], [0.0]]
+    """
+
+    beyond: Literal["n / tau", "1 / tau", "0"] = Field(
+        "n / tau", description="what a step is multiplied by whose gradient is staler than there are workers, n"
+    )
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(workers=jnp.float32(workers))
+
+    def weight(self, staleness: Scalar, state: State) -> Scalar:
+        """1 of a gradient that is `staleness` updates old [], at most as many as there are workers in `state`, else less."""
+        staleness = jnp.float32(staleness)
+        beyond = {"n / tau": state.workers / jnp.maximum(staleness, 1), "1 / tau": 1 / jnp.maximum(staleness, 1), "0": 0.0}
+        return jnp.where(staleness <= state.workers, 1.0, beyond[self.beyond])
+
+
+class ClippedASGD(Server):
+    """Each gradient is shortened to a given length if it is longer, whatever its delay, which need not be known.
+
+    A gradient of length 5, shortened to 1:
+
+        >>> from fred.systems.delays import ClippedASGD
+        >>> import jax.numpy as jnp
+        >>> server = ClippedASGD(learning_rate=1.0, length=1.0)
+        >>> state = server.init({"w": jnp.array([1.0, 1.0])}, workers=2)
+        >>> server.apply_update(state, {"w": jnp.array([3.0, 4.0])}, timestamp=0, worker=0).params["w"].round(3).tolist()
+        [0.4000000059604645, 0.20000000298023224]
+    """
+
+    divisible: ClassVar[bool] = False  # its length is the whole gradient's
+
+    length: Positive = Field(1.0, description="c: of the longest gradient that is used as it is")
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One step with the `message`, a gradient, or what is left of it."""
+        return self.step(state, self._clipped(message))
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The `message`, or what is left of it."""
+        return self._clipped(message)
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total`, of gradients that have been shortened already."""
+        return self.step(state, total)
+
+    def _clipped(self, gradient: Message) -> Message:
+        factor = jnp.minimum(1.0, self.length / _length(gradient))  # of a gradient of zeros: 1
+        return jax.tree.map(lambda leaf: factor * leaf, gradient)
+
+
+class _Remembering(Server):
+    """A server that knows what each worker has read, so that only gradients are sent."""
+
+    def send(self, memory: Any, params: Params, grads: Params) -> tuple[Message, Any]:
+        """A gradient, and what it was computed at: `params`, which the server knows."""
+        return {"gradient": grads, "read": params}, memory
+
+    def sent_bytes(self, message: Message) -> int:
+        """The gradient's."""
+        return super().sent_bytes(message["gradient"])
+
+
+class DelayCompensated(_Remembering):
+    """Each gradient is corrected for how far the parameters have moved since they were read, by a guess of its derivative.
+
+    The server remembers what each worker has read, so that only gradients are sent. A gradient of 2, read at 1; now it is 3:
+
+        >>> from fred.systems.delays import DelayCompensated
+        >>> import jax.numpy as jnp
+        >>> server = DelayCompensated(learning_rate=1.0, compensation=0.5)
+        >>> state = server.init({"w": jnp.array([3.0])}, workers=2)
+        >>> message, _ = server.send((), {"w": jnp.array([1.0])}, {"w": jnp.array([2.0])})
+        >>> server.apply_update(state, message, timestamp=0, worker=0).params["w"].tolist()  # 3 - (2 + 0.5 x 4 x 2)
+        [-3.0]
+    """
+
+    compensation: Positive = Field(0.04, description="lambda; 2 is usual where it is adaptive")
+    adaptive: bool = Field(False, description="lambda is divided by the root of a moving average of squared gradients")
+    decay: Annotated[float, Field(ge=0, lt=1)] = Field(0.95, description="of that average")
+
+    def init(self, params: Params, workers: int) -> State:
+        state = super().init(params, workers)
+        return state.replace(squares=jax.tree.map(jnp.zeros_like, params)) if self.adaptive else state
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One step with the corrected gradient of the `message`."""
+        state, gradient = self._corrected(state, message)
+        return self.step(state, gradient)
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The corrected gradient of the `message`."""
+        return self._corrected(state, message)[1]
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total`, of gradients that have been corrected already; their mean is what is averaged."""
+        return self.step(self._averaged(state, total), total)
+
+    def _corrected(self, state: State, message: Message) -> tuple[State, Params]:
+        gradient, read = message["gradient"], message["read"]
+        if not self.adaptive:
+            factors: Any = jax.tree.map(lambda _: self.compensation, gradient)
+        else:
+            state = self._averaged(state, gradient)
+            factors = jax.tree.map(lambda m: self.compensation / jnp.sqrt(m + 1e-7), state.squares)
+
+        def corrected(factor: Any, g: jax.Array, then: jax.Array, now: jax.Array) -> jax.Array:
+            return g + factor * g * g * (now - then)
+
+        return state, jax.tree.map(corrected, factors, gradient, read, state.params)
+
+    def _averaged(self, state: State, gradient: Params) -> State:
+        if not self.adaptive:
+            return state
+        squares = jax.tree.map(lambda m, g: self.decay * m + (1 - self.decay) * g * g, state.squares, gradient)
+        return state.replace(squares=squares)
+
+
+class PickySGD(_Remembering):
+    """Gradients are used if the parameters are still near where they were read; from what is too far away nothing is learned.
+
+    The server remembers what each worker has read, so that only gradients are sent. Two that were read at 1, while it is 3:
+
+        >>> from fred.systems.delays import PickySGD
+        >>> import jax.numpy as jnp
+        >>> used = []
+        >>> for distance in (1.0, 2.0):
+        ...     server = PickySGD(learning_rate=1.0, distance=distance)
+        ...     state = server.init({"w": jnp.array([3.0])}, workers=2)
+        ...     message, _ = server.send((), {"w": jnp.array([1.0])}, {"w": jnp.array([2.0])})
+        ...     used.append(server.apply_update(state, message, timestamp=0, worker=0).params["w"].tolist())
+        >>> used
+        [[3.0], [1.0]]
+    """
+
+    divisible: ClassVar[bool] = False  # the distance is that of whole models
+
+    distance: Positive = Field(
+        description="from which on a gradient is left unused: accuracy of the gradient / (2 x smoothness)", examples=[0.5]
+    )
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One step with the gradient of the `message`, or none."""
+        return self._if(self._near(state, message), self.step(state, message["gradient"]), state)
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The gradient of the `message`, or zeros."""
+        near = self._near(state, message)
+        return jax.tree.map(lambda leaf: jnp.where(near, leaf, 0.0), message["gradient"])
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total`, without what was too far away."""
+        return self.step(state, total)
+
+    def _near(self, state: State, message: Message) -> Scalar:
+        return _length(jax.tree.map(jnp.subtract, state.params, message["read"])) <= self.distance
+
+    def _if(self, near: Scalar, stepped: State, state: State) -> State:
+        chosen = jax.tree.map(lambda new, old: jnp.where(near, new, old), stepped, state)
+        return chosen.replace(clock=stepped.clock)
+
+
+def _length(arrays: Params) -> jax.Array:
+    leaves = jax.tree.leaves(arrays)
+    length = jnp.sqrt(sum(jnp.sum(leaf * leaf) for leaf in leaves))
+    scaled = jnp.sqrt(sum(jnp.sum(jnp.square(leaf * _SHRINK)) for leaf in leaves)) / _SHRINK
+    return jnp.where(jnp.isfinite(length), length, scaled)

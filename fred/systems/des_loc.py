@@ -1,0 +1,108 @@
+"""DES-LOC: moments averaged less often than parameters [Iacob et al. 2025, "DES-LOC", arXiv:2505.22549, algorithm 1]."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from fred.learning import optimizer as optimizers
+from fred.learning.models.model import Params
+from fred.learning.optimizer import Optimizer, Transformation
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp, optax
+
+ALGORITHMS = {
+    "des-loc": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - Adam's step(g_i)    (m_i and v_i: its moments)
+w_i <- mean of all w             (every K updates)
+m_i <- mean of all m             (every 3 K)
+v_i <- mean of all v             (every 6 K)""",
+        "server": "DESLOC",
+        "protocol": "local-steps",
+    },
+}
+
+Every = Annotated[int, Field(ge=1, le=64)]
+_NAMES = {"first": "mu", "second": "nu"}  # of the moments, as optax calls them
+
+
+class DESLOC(Server):
+    """Local Adam; averages are of the parameters, of the first moments, too, every third time, and of the second every sixth.
+
+    What the network carries in an average are these parts only. `optimizer` is any that has Adam's moments.
+
+    Two averages of a worker that is alone with its moments, of which the second is of first moments, too:
+
+        >>> from fred.systems.des_loc import DESLOC
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> server = DESLOC(learning_rate=0.1, first_every=2, second_every=3)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+        >>> others = jax.tree.map(lambda leaf: leaf + 5.0, state.params)
+        >>> for _ in range(2):
+        ...     state = server.synchronize(state, others, keep=0.0, weight=1.0)
+        ...     print({name: part["w"].tolist() for name, part in state.params.items()})
+        {'first': [0.0], 'model': [6.0], 'second': [0.0]}
+        {'first': [5.0], 'model': [6.0], 'second': [0.0]}
+    """
+
+    divisible: ClassVar[bool] = False
+
+    first_every: Every = Field(3, description="averages of parameters from one of the first moments to the next")
+    second_every: Every = Field(6, description="averages of parameters from one of the second moments to the next")
+    optimizer: Optimizer = Field(
+        (Transformation.usual("adam"),), description="optax gradient transformation with Adam's moments, or a list of them"
+    )
+
+    @field_validator("optimizer")
+    @classmethod
+    def _has_moments(cls, optimizer: Optimizer) -> Optimizer:
+        memory = optimizers.build(optimizer, 1.0).init({"w": jnp.zeros(1)})
+        if any(len(optax.tree_utils.tree_get_all_with_path(memory, name)) != 1 for name in _NAMES.values()):
+            raise ValueError("expected one transformation with first and second moments, such as `adam` or `adamw`")
+        return optimizer
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: its parameters are the model, and beside it both moments."""
+        state = super().init(params, workers)
+        return self._with_moments(state).replace(averages=jnp.int32(0))
+
+    def model(self, params: Params) -> Params:
+        """The model in `params`, which hold the moments, too."""
+        return params["model"]
+
+    def apply_update(self, state: State, grads: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """One step of the worker's optimizer, from the moments that lie beside the model."""
+        moments = {_NAMES[name]: state.params[name] for name in _NAMES}
+        memory = optax.tree_utils.tree_set(state.optimizer, **moments)
+        return self._with_moments(self.step(state.replace(params=state.params["model"], optimizer=memory), grads))
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The state whose model meets a mailbox, and those of its moments whose turn it is."""
+        met, number = super().synchronize(state, mixed, keep, weight), state.averages + 1
+        params = dict(met.params)
+        for name, every in (("first", self.first_every), ("second", self.second_every)):
+            taken = partial(jnp.where, number % every == 0)
+            params[name] = jax.tree.map(taken, params[name], state.params[name])
+        return met.replace(params=params, averages=number)
+
+    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+        """Of the model, and of the moments whose turn it is."""
+        model, first, second = (
+            sum(4 * int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params[name])) for name in ("model", "first", "second")
+        )
+        numbers = range(1, math.lcm(self.first_every, self.second_every) + 1)
+        return tuple(
+            model + first * (number % self.first_every == 0) + second * (number % self.second_every == 0) for number in numbers
+        )
+
+    def _with_moments(self, state: State) -> State:
+        """A state of the model alone, with its optimizer's moments in its parameters."""
+        moments: dict[str, Any] = {name: optax.tree_utils.tree_get(state.optimizer, key) for name, key in _NAMES.items()}
+        return state.replace(params={"model": state.params, **moments})

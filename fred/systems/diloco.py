@@ -1,0 +1,89 @@
+"""DiLoCo and MuLoCo: an outer optimizer for what local steps have changed.
+
+| name    | source                                                         |
+|---------|----------------------------------------------------------------|
+| diloco  | Douillard et al. 2023, "DiLoCo", arXiv:2311.08105, algorithm 1 |
+| muloco  | Thérien et al. 2025, "MuLoCo", arXiv:2505.23725                |
+
+A difference is parameters at the start of some steps, less those at their end: what a gradient would be.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from fred.learning import optimizer as optimizers
+from fred.learning.models.model import Params
+from fred.learning.optimizer import Optimizer, Transformation
+from fred.learning.server import Message, Rate, Scalar, Server, State
+from fred.process.later import optax
+
+ALGORITHMS = {
+    "diloco": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                  (H times, from w on)
+w <- w - outer step(mean of w - w_i)    (outer: by default D + mu b, where b <- mu b + D, times outer_rate)""",
+        "server": "DiLoCo",
+        "protocol": "outer-steps",
+    },
+    "muloco": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                  (H times, from w on; Muon: about U V^T, of its momentum U S V^T)
+w <- w - outer step(mean of w - w_i)""",
+        "server": "MuLoCo",
+        "protocol": "outer-steps",
+    },
+}
+
+_NESTEROV = (Transformation.usual("sgd", momentum=0.9, nesterov=True),)
+
+
+class DiLoCo(Server):
+    """The mean of what workers' local steps have changed is a gradient for an outer optimizer, with Nesterov momentum.
+
+    What the workers' own optimizer remembers stays with each worker.
+
+    Two rounds whose mean difference is 1, at outer rate 0.5 with momentum 0.5:
+
+        >>> from fred.systems.diloco import DiLoCo
+        >>> import jax.numpy as jnp
+        >>> diloco = DiLoCo(learning_rate=0.1, outer_rate=0.5, outer={"name": "sgd", "momentum": 0.5, "nesterov": True})
+        >>> state, values = diloco.init({"w": jnp.array([4.0])}, workers=2), []
+        >>> for _ in range(2):
+        ...     state = diloco.apply_round(state, {"w": jnp.array([1.0])}, timestamp=0, count=2)
+        ...     values += state.params["w"].tolist()
+        >>> values
+        [3.25, 2.375]
+    """
+
+    outer_rate: Rate = Field(0.7, description="learning rate of the outer optimizer")
+    outer: Optimizer = Field(
+        _NESTEROV,
+        description="optax gradient transformation for differences, or a list of them: SGD with Nesterov momentum 0.9",
+    )
+
+    @field_validator("outer")
+    @classmethod
+    def _outer_rate_enters(cls, outer: Optimizer) -> Optimizer:
+        if sum(part.takes_rate for part in outer) != 1:
+            raise ValueError("exactly one transformation must take the outer rate (sgd, adam, rmsprop, ...)")
+        return outer
+
+    def init(self, params: Params, workers: int) -> State:
+        memory = optimizers.build(self.outer, self.outer_rate).init(params)
+        return super().init(params, workers).replace(outer=memory)
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """A step of the outer optimizer with `total`, the mean of `count` differences."""
+        updates, memory = optimizers.build(self.outer, self.outer_rate).update(total, state.outer, state.params)
+        return state.replace(params=optax.apply_updates(state.params, updates), outer=memory, clock=state.clock + 1)
+
+
+class MuLoCo(DiLoCo):
+    """DiLoCo whose local steps are Muon's: nearly orthogonal for matrices, Adam's with Nesterov momentum for vectors."""
+
+    optimizer: Optimizer = Field(
+        (Transformation.usual("muon"),), description="optax gradient transformation of local steps, or a list of them"
+    )

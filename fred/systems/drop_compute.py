@@ -1,0 +1,175 @@
+"""DropCompute: late workers join the allreduce with what they have [Giladi et al. 2023, arXiv:2306.10598, algorithms 1-2].
+
+Example: a minute in which three workers take 0.5 s for each of four gradients, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.2},
+    ...     "algorithm": {"name": "dropcompute", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol={"micro_batches": 4, **protocol})).summary
+    ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(threshold=8.0)
+    [7.0, 112.0, 0.54]
+    >>> told(threshold=2.0)
+    [30.0, 390.0, 0.0]
+    >>> told(measured=2)  # the first two rounds last 8 s, all others 2 s
+    [24.0, 318.0, 0.15]
+"""
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "dropcompute": {
+        "about": "One step with the mean of all workers' gradients, several each, without those unfinished at a deadline.",
+        "family": "fresh",
+        "rule": "w <- w - step(sum of the g that are done by T / (M n))    (M of each of n were planned)",
+        "protocol": "drop-compute",
+    },
+}
+PROTOCOLS = {"drop-compute": "DropCompute"}
+
+
+class DropCompute(Protocol):
+    """Each worker computes M gradients at the same parameters, fewer if a time is over; then an allreduce averages all of them.
+
+    What is not finished by then, at T, is given up; if nobody has finished anything, the round lasts until somebody has. T is
+    given, or found from the first rounds, which last until all is done: of all T the one that would have made them the
+    quickest, the mean of (share of the gradients done by T) (T_full + c) / (min(T, T_full) + c), c for the allreduce and T_full
+    for all gradients of that round. A gradient is of one minibatch: what the paper calls a micro-batch.
+
+    The sum is divided by the gradients that were planned, as in the authors' program, so that a late worker makes a step
+    shorter; or (`average: done`) by how many there are.
+    """
+
+    faults: ClassVar[str] = (
+        "A lost gradient is computed anew; a round waits for whoever is away only as long as T, and until T is known for all."
+    )
+
+    micro_batches: Count = Field(8, description="M: gradients that a worker adds up in a round, if there is time")
+    threshold: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="T, s from a round's start; absent: found from the first rounds", examples=[1.0]
+    )
+    measured: Count = Field(20, description="rounds from which T is found, where it is not given")
+    average: Literal["planned", "done"] = Field(
+        "planned", description="what a round's sum is divided by: M x workers, or the number of its gradients"
+    )
+
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.shared()
+
+    def start(self, sim: Simulation) -> None:
+        sim.process(self._rounds(sim))
+
+    def _rounds(self, sim: Simulation) -> Process:
+        rule, planned = _Rule(self), sim.workers * self.micro_batches
+        while True:
+            this = _Round(sim, rule.threshold)
+            yield sim.env.all_of([sim.process(this.work(worker, self.micro_batches)) for worker in range(sim.workers)])
+            yield from this.end()
+            cost = sim.add_up(sim.workers, awaited=this.members)
+            for worker, gradient in this.late.items():
+                sim.drop(gradient, cost=NOTHING if this.done[worker] else cost)  # it takes part in the allreduce
+            yield sim.env.after(cost.nanoseconds)
+            for worker in this.members:
+                for gradient in this.done[worker]:
+                    sim.add(gradient, cost=cost if gradient is this.done[worker][-1] else NOTHING)
+            sim.commit(weight=1 / planned if self.average == "planned" else None)
+            rule.observe(this, cost.nanoseconds)
+
+
+class _Round:
+    """What each worker has done by the end of a round, ns from its start."""
+
+    def __init__(self, sim: Simulation, lasts: float):
+        self._sim, self.began = sim, sim.now
+        self._until = self.began + lasts
+        self.done: list[list[Gradient]] = [[] for _ in range(sim.workers)]
+        self.late: dict[int, Gradient] = {}
+
+    @property
+    def members(self) -> list[int]:
+        """Workers that have done something."""
+        return [worker for worker, done in enumerate(self.done) if done]
+
+    def work(self, worker: int, planned: int) -> Process:
+        """So many gradients of a worker, or those for which there is time; ends when it begins one for which there is none."""
+        model = self._sim.read(worker, sent=False)
+        for _ in range(planned):
+            gradient = self._sim.begin(worker, model)
+            if gradient.end > self._until:
+                self.late[worker] = gradient
+                return
+            yield gradient.end - self._sim.now
+            self.done[worker].append(gradient)
+
+    def end(self) -> Process:
+        """Wait until the round is over, for which all have done what they can."""
+        if not self.late:
+            return
+        if self.members:
+            yield int(self._until) - self._sim.now
+        else:
+            first = min(self.late.values(), key=lambda gradient: gradient.end)
+            yield first.end - self._sim.now
+            self.done[first.worker].append(self.late.pop(first.worker))
+
+
+class _Rule:
+    """When a round is over, ns from its start: never, until enough rounds have been seen."""
+
+    def __init__(self, protocol: DropCompute):
+        given = protocol.threshold
+        self.threshold: float = math.inf if given is None else round(given * NANOSECONDS)
+        self._missing = protocol.measured if given is None else 0  # rounds
+        self._times: list[list[int]] = []
+        self._apart: list[int] = []
+
+    def observe(self, this: _Round, communication: int) -> None:
+        """A round is over, after which an allreduce took so many ns."""
+        if not self._missing:
+            return
+        self._missing -= 1
+        self._times.append([gradient.end - this.began for done in this.done for gradient in done])
+        self._apart.append(communication)
+        if not self._missing:
+            self.threshold = best_threshold(np.array(self._times), np.array(self._apart))
+
+
+def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -> int:
+    """The T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
+
+    Args:
+        times: when each gradient of all workers was done, ns from the round's start [rounds, gradients].
+        communication: what an allreduce took after each round, ns [rounds].
+
+    Two workers, two gradients each, where the last takes as long as all that was before it; unless communication takes longer:
+        >>> times = np.array([[10, 20, 10, 20], [10, 20, 20, 40]])
+        >>> best_threshold(times, np.array([0, 0])), best_threshold(times, np.array([90, 90]))
+        (20, 40)
+    """
+    candidates, full = np.unique(times), times.max(axis=1, keepdims=True)
+    done = np.array([np.searchsorted(np.sort(each), candidates, "right") for each in times])  # [rounds, candidates]
+    apart = communication[:, None]
+    quicker = (full + apart) / np.maximum(np.minimum(candidates, full) + apart, 1)
+    speedup = (done / times.shape[1] * quicker).mean(axis=0)
+    return int(candidates[np.flatnonzero(speedup == speedup.max())[-1]])

@@ -1,0 +1,128 @@
+"""Eager DiLoCo: an allreduce lasts as long as the next local steps [Kale, Douillard, Donchev 2025, arXiv:2502.12996].
+
+Example: a minute in which workers take 0.5 s for each gradient, and an allreduce 3 s: it hides behind eight of them.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {
+    ...         "workers": 4,
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"bandwidth": 1e6, "message_bytes": 2_000_000},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "eager-diloco", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
+    >>> told(name="overlapped-steps", period=8)
+    [476, 336]
+    >>> told(name="outer-steps", period=8)
+    [284, 192]
+"""
+
+from collections import defaultdict
+from functools import partial
+from itertools import count
+from typing import ClassVar
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING, Cost
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "eager-diloco": {
+        "about": """\
+DiLoCo whose allreduce lasts until the end of the next round, for the workers' own differences count at once.
+
+So every worker has an outer model of its own. With one worker it is DiLoCo.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                                   (H times, from x_i on)
+D_i = (x_i - w_i) / n + sum over j != i of (D_j of the round before) / n
+x_i <- x_i - outer step(D_i)                             (x_i, outer memory: of each worker its own)""",
+        "server": "fred.systems.diloco:DiLoCo",
+        "protocol": "overlapped-steps",
+    },
+}
+PROTOCOLS = {"overlapped-steps": "OverlappedSteps"}
+
+
+class OverlappedSteps(Protocol):
+    """As `outer-steps`, but nobody waits for an allreduce before the end of the next `period` updates.
+
+    So what the others have changed counts a round late. What a worker itself has changed counts at once (`eager`), so that
+    everybody has an outer model of its own, or as late as the others' does, which makes all outer models alike. The first step
+    knows nothing of others. Who comes to the end of a round before the last allreduce is over waits for it.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; an allreduce begins when everybody is there."
+    )
+
+    period: Count = Field(8, description="H: updates of each worker between two outer steps")
+    eager: bool = Field(True, description="whether a worker's own difference counts at once, not as late as the others'")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        own = cluster.size
+        return Layout(2 * own, range(own, 2 * own), range(0))
+
+    def start(self, sim: Simulation) -> None:
+        rounds = _Rounds(sim, self.eager)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, rounds))
+
+    def _work(self, sim: Simulation, worker: int, rounds: "_Rounds") -> Process:
+        outer = sim.workers + worker
+        for number in count(1):
+            before = sim.read(worker, outer, sent=False)
+            sim.sync(worker, before)
+            for _ in range(self.period):
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+            yield from rounds.over(number - 1, worker)
+            difference = sim.difference(worker, before, sim.own(worker))
+            if self.eager:
+                sim.add(difference, outer, NOTHING)
+            sim.commit(outer, weight=1 / sim.workers)
+            rounds.bring(number, difference)
+
+
+class _Rounds:
+    """Allreduces of what all have changed, one after the other; the differences join the rounds of outer models."""
+
+    def __init__(self, sim: Simulation, eager: bool):
+        self._sim, self._eager = sim, eager
+        self._brought: list[Gradient] = []
+        self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+
+    def bring(self, number: int, difference: Gradient) -> None:
+        """A worker's part is ready; the allreduce begins when all are."""
+        self._brought.append(difference)
+        if len(self._brought) == self._sim.workers:
+            cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
+            self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
+
+    def over(self, number: int, worker: int) -> Process:
+        """Ends when the allreduce of this number is over: the first has number 1."""
+        if number:
+            yield from self._sim.wait(worker, self._over[number], f"allreduce {number}")
+            yield from self._sim.present(worker)
+
+    def _end(self, number: int, cost: Cost) -> None:
+        sim, brought = self._sim, sorted(self._brought, key=lambda each: each.worker)
+        self._brought = []
+        for difference in brought:
+            charged = cost
+            for worker in range(sim.workers):
+                if not self._eager or worker != difference.worker:
+                    sim.add(difference, sim.workers + worker, charged)
+                    charged = NOTHING
+        self._over[number].succeed()

@@ -1,0 +1,163 @@
+"""Eager-SGD: allreduces of whatever is ready.
+
+| name             | source                                                                                                   |
+|------------------|----------------------------------------------------------------------------------------------------------|
+| eager-sgd, Eager | Li, Ben-Nun, Di Girolamo, Alistarh, Hoefler 2020, arXiv:1908.04207, algorithm 2; docs/errata.md, item 26 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="eager", start_by="solo")
+    [32.0, 104.0, 0.0]
+    >>> told(name="eager", start_by="solo", period=None)
+    [119.0, 386.0, 0.0]
+"""
+
+import math
+from functools import partial
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fred import streams
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING, Cost
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "eager-sgd": {
+        "about": "One step with the mean over all workers of what each has ready: its gradient, late ones, or nothing.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(sum of the g that are ready, late ones included, / workers)",
+        "protocol": "eager",
+    },
+}
+PROTOCOLS = {"eager": "Eager"}
+
+
+class Eager(Protocol):
+    """Each iteration's allreduce of gradients starts without those who are late; theirs are part of a later one.
+
+    Who starts it activates everybody: a message passes down a binomial tree, ceil(log2 P) latencies deep, and then whatever
+    gradients each worker has finished, and not yet given, enter: none, one, or the sum of several. All make the same update
+    with the sum over all workers, divided by P. A worker that comes too late goes on at once, at the newest parameters.
+    """
+
+    faults: ClassVar[str] = (
+        "The lost gradient is computed anew, a finished one is kept; who is away when an allreduce begins takes no part in it. "
+        "All wait for who is to start it, or, where all wait for all, until everybody is there."
+    )
+
+    start_by: Literal["solo", "majority", "half"] = Field(
+        "majority",
+        description="who starts it: the first to arrive; one drawn anew for each iteration, when on average half are there; or "
+        "whoever makes it half of all, rounded up",
+    )
+    period: Count | None = Field(33, description="every so many iterations all wait for all; null: never")
+
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.shared()
+
+    def start(self, sim: Simulation) -> None:
+        allreduces = _Allreduces(sim, self)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, allreduces))
+
+    def _work(self, sim: Simulation, worker: int, allreduces: "_Allreduces") -> Process:
+        while True:
+            yield from sim.present(worker)
+            gradient = sim.compute(worker, sim.read(worker, sent=False))
+            yield gradient.finished
+            yield from allreduces.enter(worker, gradient)
+
+
+class _Allreduce:
+    """One iteration's."""
+
+    def __init__(self, sim: Simulation, initiator: int | None, needed: int):
+        self.initiator = initiator  # whose arrival starts it; None: nobody's
+        self.needed = needed  # so many arrivals start it, too
+        self.waits = initiator is None and needed == sim.workers  # all, for all
+        self.arrived = 0  # workers, late ones included
+        self.begun = False
+        self.over = sim.env.event()
+
+
+class _Allreduces:
+    """The allreduces of all iterations; one begins when the one before it is over."""
+
+    def __init__(self, sim: Simulation, protocol: Eager):
+        self._sim, self._protocol = sim, protocol
+        self._iteration = [0] * sim.workers  # of each worker
+        self._finished: list[list[Gradient]] = [[] for _ in range(sim.workers)]  # and not yet given
+        self._owed = [NOTHING] * sim.workers  # by each worker, for allreduces in which it took part with nothing to give
+        self._open: dict[int, _Allreduce] = {}  # by iteration, until all have come
+        self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
+
+    def enter(self, worker: int, gradient: Gradient) -> Process:
+        """A worker has finished an iteration's gradient; ends when that iteration's allreduce is over."""
+        iteration = self._iteration[worker]
+        self._iteration[worker] += 1
+        self._finished[worker].append(gradient)
+        if iteration not in self._open:
+            self._open[iteration] = self._opened(iteration)
+        allreduce = self._open[iteration]
+        allreduce.arrived += 1
+        if allreduce.arrived == self._sim.workers:
+            del self._open[iteration]
+            self._begin(allreduce)
+        elif worker == allreduce.initiator or allreduce.arrived == allreduce.needed:
+            self._sim.later(self._activation, partial(self._begin, allreduce))
+        if not allreduce.over.processed:
+            yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
+
+    def _opened(self, iteration: int) -> _Allreduce:
+        """An iteration's allreduce, with who or how many start it."""
+        sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
+        if period and (iteration + 1) % period == 0:
+            return _Allreduce(sim, None, sim.workers)
+        if start_by == "majority":
+            word = int(streams.words(sim.seed, "initiator", 0, iteration))
+            return _Allreduce(sim, word * sim.workers >> 32, sim.workers)
+        return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
+
+    def _begin(self, allreduce: _Allreduce) -> None:
+        """It is active everywhere: what each worker that is there has finished enters it."""
+        if allreduce.begun:
+            return
+        allreduce.begun = True
+        sim = self._sim
+        back = [sim.back(worker, sim.now) for worker in range(sim.workers)]
+        there = [] if allreduce.waits else [worker for worker, time in enumerate(back) if time == sim.now]
+        awaited = range(sim.workers) if allreduce.waits else [back.index(min(back))]
+        cost = sim.add_up(there or awaited, awaited=() if there else awaited)
+        given = {worker: self._finished[worker] for worker in there or awaited}
+        for worker in given:
+            self._finished[worker] = []
+        sim.later(cost.nanoseconds, partial(self._update, allreduce, given, cost))
+
+    def _update(self, allreduce: _Allreduce, given: dict[int, list[Gradient]], cost: Cost) -> None:
+        for worker, gradients in given.items():
+            owed = self._owed[worker]
+            owed = cost._replace(bytes=owed.bytes + cost.bytes, messages=owed.messages + cost.messages)
+            for gradient in gradients:
+                self._sim.add(gradient, cost=owed)
+                owed = owed._replace(bytes=0, messages=0)
+            self._owed[worker] = owed
+        self._sim.commit(weight=1 / self._sim.workers)
+        allreduce.over.succeed()

@@ -1,0 +1,136 @@
+"""EASGD and Downpour: workers' own models, and a server model that they pull or push.
+
+| name                   | source                                                                                      |
+|------------------------|---------------------------------------------------------------------------------------------|
+| easgd, Elastic         | Zhang, Choromanska, LeCun 2015, "Elastic averaging SGD", arXiv:1412.6651, algorithm 1       |
+| downpour, Accumulating | Dean et al. 2012, section 4.1; Zhang, Choromanska, LeCun 2015, arXiv:1412.6651, algorithm 3 |
+
+Momentum for EASGD's workers (EAMSGD) is their optimizer's: `{name: sgd, momentum: 0.9, nesterov: true}`.
+
+Example of the rule: a worker at 3 has read a server model of 1, and with a = 0.25 brings 0.25 x (1 - 3):
+    >>> from fred.learning.moved import Moved
+    >>> import jax.numpy as jnp
+    >>> server = Moved(learning_rate=0.1)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> server.apply_round(state, {"w": jnp.array([0.25 * (1.0 - 3.0)])}, timestamp=0, count=1).params["w"].tolist()
+    [1.5]
+
+Example of the protocols: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; nobody waits.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "easgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
+    >>> told(name="elastic", period=4)
+    [386, 94, 98]
+    >>> told(name="accumulating", n_push=2, n_fetch=4)
+    [386, 191, 98]
+"""
+
+from itertools import count
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.protocols.buffered import Centred
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "easgd": {
+        "about": "Workers step models of their own, and now and then each one and the centre pull each other some of the way.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- w_i - a (w_i - w)    (every H updates; a = 0.9 / workers)
+w <- w + a (w_i - w)        (both with w_i and w from before)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "elastic",
+    },
+    "downpour": {
+        "about": "Workers step models of their own; the centre is moved by sums of their last steps, and fetched now and then.",
+        "family": "as-they-come",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w <- w - sum of the worker's last n_push steps
+w_i <- w    (every n_fetch updates)""",
+        "server": "fred.learning.moved:Moved",
+        "protocol": "accumulating",
+    },
+}
+PROTOCOLS = {"elastic": "Elastic", "accumulating": "Accumulating"}
+
+_USUAL = 0.9  # beta: all workers together pull so hard at the centre [Zhang et al. 2015, section 5]
+
+
+class Elastic(Centred):
+    """Every H steps a spring pulls a worker's model and the centre towards each other: x_i by a (x_i - x), x by as much back.
+
+    Nobody waits for anybody. x is the centre as the worker has read it: others may have moved it when the difference arrives.
+    The first gradient after that is one at the worker's model before it was pulled, as the paper prints it.
+    """
+
+    period: Count = Field(4, description="H: updates of each worker between two exchanges with the centre")
+    elasticity: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="a: by which share of their difference both move; absent: 0.9 / workers"
+    )
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        share = self.elasticity or _USUAL / sim.workers
+        model: Copy = yield from self._fetch(sim, worker)
+        while True:
+            for _ in range(self.period):
+                yield from self._step(sim, worker, model)
+                model = sim.own(worker)
+            centre = yield from sim.pull(worker, sim.workers)
+            difference = sim.difference(worker, centre, model)
+            sim.sync(worker, centre, keep=1 - share, weight=share)
+            yield from sim.send(difference)
+            sim.add(difference, sim.workers)
+            sim.commit(sim.workers, weight=share)
+
+
+class Accumulating(Centred):
+    """A worker pushes what its last steps have changed after each n_push of them, and fetches the centre after each n_fetch.
+
+    Nobody waits for anybody, and the centre makes every such change. Steps are the worker's own optimizer's; with SGD their sum
+    is that of the gradients times the learning rate. With both numbers 1 it is asynchronous SGD.
+    """
+
+    n_push: Count = Field(1, description="updates of each worker between two messages to the centre")
+    n_fetch: Count = Field(1, description="updates of each worker between two models from the centre")
+
+    @property
+    def sends_sums(self) -> bool:
+        return True
+
+    def _work(self, sim: Simulation, worker: int) -> Process:
+        fetched: Copy = yield from self._fetch(sim, worker)
+        start, accrued = fetched, list[Gradient]()
+        for step in count(1):
+            yield from self._step(sim, worker, sim.own(worker))
+            pushes, fetches = step % self.n_push == 0, step % self.n_fetch == 0
+            if pushes or fetches:
+                accrued.append(sim.difference(worker, start, sim.own(worker)))
+            if pushes:
+                yield from self._push(sim, accrued)
+            if fetches:
+                fetched = start = yield from self._fetch(sim, worker)
+            elif pushes:  # from here on, with the age of what was fetched: a mixture is as old as its first part
+                start = sim.mix(worker, [(fetched, 0.0), (sim.own(worker), 1.0)])
+
+    def _push(self, sim: Simulation, accrued: list[Gradient]) -> Process:
+        """Bring the sum of differences, which is one message, to the centre."""
+        *others, last = accrued
+        yield from sim.send(last)
+        for difference in others:
+            sim.add(difference, sim.workers, NOTHING)
+        sim.add(last, sim.workers)
+        sim.commit(sim.workers, weight=1.0)
+        accrued.clear()

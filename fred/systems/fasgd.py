@@ -1,0 +1,135 @@
+"""FASGD: steps that are divided by a moving standard deviation of the gradient.
+
+| name    | source                                                                         |
+|---------|--------------------------------------------------------------------------------|
+| fasgd   | Odena 2016, arXiv:1601.04033, eqs. 4-8; v as docs/errata.md item 3 corrects it |
+| b-fasgd | Odena 2016, arXiv:1601.04033, section 2.3; docs/errata.md, item 5              |
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Decay, Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+from fred.systems.sasgd import Divisor, divisor, weighed
+
+ALGORITHMS = {
+    "fasgd": {
+        "family": "answered",
+        "rule": """\
+n <- gamma n + (1 - gamma) g^2
+b <- gamma b + (1 - gamma) g
+v <- beta v + (1 - beta) sqrt(n - b^2 + epsilon)
+w <- w - step(g / v) / max(tau, 1)""",
+        "server": "FASGD",
+        "protocol": "asynchronous",
+    },
+    "b-fasgd": {
+        "family": "answered",
+        "rule": """\
+w <- as in fasgd, with g, or the worker's last g again if this one is not sent
+P(a message is sent) = 1 / (1 + c / (mean of v + epsilon))""",
+        "server": "BFASGD",
+        "protocol": "gated",
+    },
+}
+
+
+class FASGD(Server):
+    """Divide each parameter's step by a moving average v of its gradient's standard deviation, and by the staleness.
+
+    `std`: v averages the standard deviation sqrt(n - b^2 + epsilon), as the paper's prose says.
+    `published-code`: m averages |g| and stands for v + 0.001; the staleness divides as tau + 1.
+    `literal`: v averages 1 / sqrt(n - b^2 + epsilon), so that dividing by it *multiplies* by the deviation, as printed.
+    In a round each gradient is divided by its own staleness; v is that of the plain mean (docs/errata.md, item 30).
+
+    The same gradient twice: its deviation shrinks, so v falls from 1, and the second step is longer than the first:
+
+        >>> from fred.systems.fasgd import FASGD
+        >>> import jax.numpy as jnp
+        >>> fasgd = FASGD(learning_rate=0.1)
+        >>> state = fasgd.init({"w": jnp.array([1.0])}, workers=1)
+        >>> for clock in range(2):
+        ...     state = fasgd.apply_update(state, {"w": jnp.array([1.0])}, timestamp=clock, worker=0)
+        ...     print(*(round(float(value[0]), 4) for value in (state.n["w"], state.b["w"], state.v["w"], state.params["w"])))
+        0.1 0.1 0.93 0.8925
+        0.19 0.19 0.8763 0.7784
+    """
+
+    variant: Literal["std", "published-code", "literal"] = Field("std", description="what v is")
+    gamma: Decay = Field(0.9, description="decay of the gradient's moving moments n and b")
+    beta: Decay = Field(0.9, description="decay of v (of m, with `published-code`)")
+    epsilon: float = Field(1e-4, gt=0, description="added to the variance (`published-code` adds 0.001 to m instead)")
+    v0: float = Field(1.0, ge=0, description="v before the first update (`published-code` starts from 0)")
+    divisor: Divisor = Field("max(tau, 1)", description="what the staleness divides a step by (`published-code`: tau + 1)")
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: n, b and v (or m) beside the rest, each like `params`."""
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        state = super().init(params, workers)
+        if self.variant == "published-code":
+            return state.replace(m=zeros)
+        return state.replace(n=zeros, b=zeros, v=jax.tree.map(lambda p: jnp.full_like(p, self.v0), params))
+
+    def apply_update(self, state: State, grads: Params, timestamp: Scalar, worker: Scalar) -> State:
+        """One step with grads / v over the divisor of the staleness, where v has seen `grads` already (eqs. 4-8)."""
+        state, v = self._deviation(state, grads)
+        scaled = jax.tree.map(jnp.divide, grads, v)
+        return self.step(state, scaled, scale=1 / self._divisor(state, timestamp))  # eqs. 7-8
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The gradient as it is, of which n and b are moments, and by its own staleness, which is what is stepped with."""
+        return {"gradient": message, "weighed": weighed(message, 1 / self._divisor(state, timestamp))}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total["weighed"]` / v, where v has seen the mean gradient, `total["gradient"]`."""
+        state, v = self._deviation(state, total["gradient"])
+        return self.step(state, jax.tree.map(jnp.divide, total["weighed"], v))
+
+    def _divisor(self, state: State, timestamp: Scalar) -> Scalar:
+        staleness = state.clock - timestamp  # tau, updates
+        return divisor("tau + 1" if self.variant == "published-code" else self.divisor, staleness)
+
+    def _deviation(self, state: State, grads: Params) -> tuple[State, Params]:
+        """The moments after one more gradient, or a round's mean, and what steps are divided by (eqs. 4-6)."""
+        if self.variant == "published-code":
+            m = _average(self.beta, state.m, jax.tree.map(jnp.abs, grads))
+            return state.replace(m=m), jax.tree.map(lambda m: m + 0.001, m)
+        n = _average(self.gamma, state.n, jax.tree.map(jnp.square, grads))  # eq. 4
+        b = _average(self.gamma, state.b, grads)  # eq. 5
+        deviation = jax.tree.map(lambda n, b: jnp.sqrt(n - b * b + self.epsilon), n, b)
+        if self.variant == "literal":
+            deviation = jax.tree.map(jnp.reciprocal, deviation)
+        v = _average(self.beta, state.v, deviation)  # eq. 6
+        return state.replace(n=n, b=b, v=v), v
+
+
+def _average(decay: float, old: Params, new: Params) -> Params:
+    """Exponential moving average."""
+    return jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, old, new)
+
+
+class BFASGD(FASGD):
+    """FASGD whose workers send the less often the smaller the gradients' deviation v has become.
+
+    The statistic is the mean over all numbers, in whichever array they lie; at first it is `v0`:
+
+        >>> from fred.systems.fasgd import BFASGD
+        >>> import jax.numpy as jnp
+        >>> server = BFASGD(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.zeros(3), "b": jnp.zeros(1)}, workers=2)
+        >>> v = {"w": jnp.array([1.0, 1.0, 0.0]), "b": jnp.array([0.0])}
+        >>> float(server.statistic(state)), float(server.statistic(state.replace(v=v)))
+        (1.0, 0.5)
+    """
+
+    has_statistic: ClassVar[bool] = True
+
+    def statistic(self, state: State) -> Scalar:
+        """The mean of v (of m, with `published-code`) over all parameters of `state`: a float32 number []."""
+        leaves = jax.tree.leaves(state.m if self.variant == "published-code" else state.v)
+        return jnp.concatenate([leaf.ravel() for leaf in leaves]).mean()

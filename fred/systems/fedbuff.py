@@ -1,0 +1,47 @@
+"""FedBuff: a step with the mean of K pseudo-gradients, weighted by staleness.
+
+| name    | source                                                       |
+|---------|--------------------------------------------------------------|
+| fedbuff | Nguyen et al. 2022, "FedBuff", arXiv:2106.06639, algorithm 1 |
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fred.learning.moved import Moved
+from fred.learning.server import Message, Rate, Scalar, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "fedbuff": {
+        "family": "answered",
+        "rule": """\
+w_i <- w_i - step(g_i)    (H times, from w on)
+w <- w - server_rate x mean of the last K (w when it was read - w_i) / sqrt(1 + tau)""",
+        "server": "FedBuff",
+        "protocol": {"name": "buffered", "buffer": 10},
+    },
+}
+
+
+class FedBuff(Moved):
+    """The centre moves by the mean of K differences, each of which counts the less the staler it is.
+
+    A round of two differences of 1, that are 0 and 3 updates stale:
+
+        >>> from fred.systems.fedbuff import FedBuff
+        >>> import jax.numpy as jnp
+        >>> server = FedBuff(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2).replace(clock=jnp.int32(3))
+        >>> parts = [server.contribute(state, {"w": jnp.array([1.0])}, timestamp, worker=0)["w"] for timestamp in (3, 0)]
+        >>> server.apply_round(state, {"w": (parts[0] + parts[1]) / 2}, timestamp=3, count=2).params["w"].tolist()
+        [0.25]
+    """
+
+    server_rate: Rate = Field(1.0, description="of the centre's steps")
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The `message`, a difference, times the centre's rate and 1 / square root of 1 + its staleness."""
+        weight = self.server_rate / jnp.sqrt(1.0 + state.clock - timestamp)
+        return jax.tree.map(lambda leaf: weight * leaf, message)

@@ -1,0 +1,188 @@
+"""HALoS: workers with a server nearby, and one server for these servers.
+
+| name                | source                                                                                             |
+|---------------------|----------------------------------------------------------------------------------------------------|
+| halos, LocalServers | Kim et al. 2025, "HALoS: hierarchical asynchronous local SGD over slow networks", arXiv:2506.04531 |
+
+Example: a minute of two regions with two workers and a server each, and the servers' server in the first; gradients take 0.5 s.
+    >>> import fred
+    >>> regions = {"bandwidth": [[1e9, 1e6], [1e6, 1e9]], "servers": [0, 1, 0]}
+    >>> scenario = fred.scenario({
+    ...     "cluster": {
+    ...         "workers": 4,
+    ...         "servers": 3,
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"regions": regions, "message_bytes": 1_000_000},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "protocol": {"name": "local-servers", "period": 8, "pushes": 4},
+    ...     "algorithm": {"name": "halos", "learning_rate": 0.1},
+    ... })
+    >>> fred.run(scenario).summary[["gradients_applied", "messages_to_servers", "messages_to_workers"]].iloc[0].tolist()
+    [476, 70, 74]
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Count
+from fred.learning.server import Decay, Rate, State
+from fred.process.later import jnp
+from fred.protocols.pacing import Paced
+from fred.schedule.layout import Layout
+from fred.systems.delayed_nesterov import DelayedNesterov
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "halos": {
+        "family": "answered",
+        "rule": """\
+w_i <- w_i - step(g_i)                   (H times, from w_s on; s: the worker's server)
+w_s <- delayed Nesterov step of (w_s when it was read - w_i)
+w <- delayed Nesterov step of (w_s when it was last mixed - w_s)    (after K of these)
+w_s <- (1 - a) w_s + a w                 (when w has come)""",
+        "server": "HALoS",
+        "protocol": "local-servers",
+    },
+}
+PROTOCOLS = {"local-servers": "LocalServers"}
+
+
+class HALoS(DelayedNesterov):
+    """Delayed Nesterov on local servers, and again, with constants of its own, on the one that hears from these.
+
+    Three servers, of which the last is that one; the same difference moves its model by 0.3 / 2 of it, the others' by 3.2 / 16.
+
+        >>> from fred.systems.halos import HALoS
+        >>> import jax.numpy as jnp
+        >>> server = HALoS(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+        >>> states = [server.place(state, replica, replicas=5) for replica in range(5)]
+        >>> moved = [server.apply_round(each, {"w": jnp.array([1.0])}, timestamp=0, count=1) for each in states]
+        >>> [round(float(each.params["w"][0]), 2) for each in moved[2:]]
+        [0.8, 0.8, 0.85]
+    """
+
+    outer_rate: Rate = Field(3.2, description="of local servers' steps")
+    gathered: Count | None = Field(
+        16, description="N: differences in each change of a local server's momentum; absent: one of each worker"
+    )
+    global_rate: Rate = Field(0.3, description="of the last server's steps")
+    global_momentum: Decay = Field(0.5, description="mu there")
+    global_gathered: Count = Field(2, description="N there")
+
+    def _numbers(self, workers: int) -> tuple[int, ...]:
+        return (self.gathered or workers, self.global_gathered)
+
+    def place(self, state: State, replica: int, replicas: int) -> State:
+        """The state of a replica: the last one of all `replicas` has the global constants."""
+        if replica < replicas - 1:
+            return state
+        there = {"every": jnp.int32(self.global_gathered), "outer_rate": jnp.float32(self.global_rate)}
+        return state.replace(**there, momentum=jnp.float32(self.global_momentum))
+
+
+class LocalServers(Paced):
+    """H steps from its server's model on a worker sends it the difference, and starts again from what the server has then.
+
+    After K differences a server sends what they have changed to the last server, whose model comes back and is mixed with its
+    own. Meanwhile it serves its workers; what these change until then the last server never hears of. A worker's server is that
+    in its region, or, where there are no regions, they have equal shares of the workers; a single server is both. What they
+    send each other counts as sent to and from servers.
+    """
+
+    faults = "Who is back starts from its server's model, and what it had not sent is lost; nobody waits."
+
+    paced: bool = Field(True, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
+    pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")
+    mixing: Annotated[float, Field(gt=0, le=1)] = Field(0.25, description="a: share of the last server's model in the mixture")
+
+    def check(self, cluster: Cluster) -> None:
+        if None in _nearest(cluster):
+            raise ValueError("needs a server in each worker's region, besides the last one: see `network.regions.servers`")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        own, everything = cluster.size, cluster.size + _local(cluster) + 1
+        return Layout(everything, range(everything - 1, everything), range(own, everything))
+
+    def start(self, sim: Simulation) -> None:
+        nearest, updates = _nearest(sim.cluster), self.updates(sim.cluster)
+        servers = {number: _LocalServer(sim, self, number, nearest) for number in set(nearest) if number is not None}
+        for worker, number in enumerate(nearest):
+            assert number is not None
+            sim.work(worker, partial(self._work, sim, worker, servers[number], updates[worker]))
+
+    def _work(self, sim: Simulation, worker: int, server: _LocalServer, steps: int) -> Process:
+        while True:
+            before = yield from sim.pull(worker, server.replica, server=server.number)
+            sim.sync(worker, before)
+            for _ in range(steps):
+                gradient = sim.compute(worker, sim.own(worker))
+                yield gradient.finished
+                sim.push(gradient, worker, NOTHING)
+            difference = sim.difference(worker, before, sim.own(worker))
+            yield from sim.send(difference, server=server.number)
+            sim.add(difference, server.replica)
+            sim.commit(server.replica, weight=1.0)
+            server.pushed(worker)
+
+
+class _LocalServer:
+    """Counts what it gets, and exchanges models with the last server; in the name of a worker of its own that is there."""
+
+    def __init__(self, sim: Simulation, protocol: LocalServers, number: int, nearest: list[int | None]):
+        self._sim, self.number, self.replica = sim, number, sim.workers + number
+        self._last, self._everything = sim.servers - 1, sim.workers + _local(sim.cluster)  # server, and its replica
+        self._workers = [worker for worker, server in enumerate(nearest) if server == number]
+        self._every, self._mixing = protocol.pushes, protocol.mixing
+        self._merged = sim.read(self._workers[0], self._everything, sent=False)
+        self._pushes = 0  # since then
+
+    def pushed(self, worker: int) -> None:
+        """One more difference, of this worker."""
+        self._pushes += 1
+        if self._pushes == self._every:
+            own = self._sim.read(worker, self.replica, sent=False)
+            self._sim.process(self._exchange(self._sim.difference(worker, self._merged, own)))
+
+    def _exchange(self, difference: Gradient) -> Process:
+        sim, everything = self._sim, self._everything
+        yield from sim.send_between(difference, self.number, self._last)
+        sim.add(difference, everything)
+        sim.commit(everything, weight=1.0)
+        somebody = yield from self._present()
+        model = yield from sim.pull_between(somebody, everything, self._last, self.number)
+        somebody = yield from self._present()
+        sim.sync(somebody, model, keep=1 - self._mixing, weight=self._mixing, replica=self.replica)
+        own = sim.read(somebody, self.replica, sent=False)
+        # With the age of what has come: a mixture is as old as its first part.
+        self._merged, self._pushes = sim.mix(somebody, [(model, 0.0), (own, 1.0)]), 0
+
+    def _present(self) -> Process:
+        """A worker that is there; if all are away, the first who comes back."""
+        sim = self._sim
+        somebody = min(self._workers, key=lambda worker: sim.back(worker, sim.now))
+        yield from sim.present(somebody)
+        return somebody
+
+
+def _local(cluster: Cluster) -> int:
+    """How many servers have workers: all but the last, unless it is alone."""
+    return max(1, cluster.servers - 1)
+
+
+def _nearest(cluster: Cluster) -> list[int | None]:
+    """The server of each worker: of those that have workers, the first in its region; none if there is none."""
+    local, workers = _local(cluster), cluster.size
+    if cluster.network is None or cluster.network.regions is None:
+        return [worker * local // workers for worker in range(workers)]
+    regions = cluster.network.regions
+    there = regions.of_servers(cluster.servers)[:local]
+    return [there.index(region) if region in there else None for region in regions.of(workers)]

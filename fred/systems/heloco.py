@@ -1,0 +1,82 @@
+"""HeLoCo: pseudo-gradients that oppose the server's momentum are rotated towards it ["HeLoCo" 2026, arXiv:2606.00271]."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Decay, Message, Rate, Scalar, Server, Share, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "heloco": {
+        "family": "answered",
+        "rule": """\
+w_i <- w_i - step(g_i)                    (H times, from w on)
+c = cos(D, m),  f = |D| / (|D| + |m|)     (D = w when it was read - w_i, as it arrives)
+D <- D, if c >= c_ok; D less min(k_s (-c) f, b_max) of its part along m, if c < 0;
+     |D| unit((1 - l) unit(D) + l unit(m)), l = min(k_d (1 - c) f, 1), otherwise
+m <- mu m + (1 - mu) D;  w <- w - outer_rate (D + mu m)""",
+        "server": "HeLoCo",
+        "protocol": {"name": "buffered", "buffer": 1},
+    },
+}
+
+_EACH: dict[str, Any] = {"buffer": 1}
+
+
+class HeLoCo(Server):
+    """Differences that point away from the centre's momentum are turned towards it, array by array, before they are used.
+
+    Those that agree with it well enough stay as they are; those that oppose it lose some of what opposes; the others are turned
+    and keep their length. The constants are guesses: the paper's were not found. Against a momentum of (1, 0) come a difference
+    along it, one across it, and one against it:
+
+        >>> from fred.systems.heloco import HeLoCo
+        >>> import jax.numpy as jnp
+        >>> server = HeLoCo(learning_rate=0.1, outer_rate=1.0, momentum=0.0)
+        >>> state = server.init({"w": jnp.zeros(2)}, workers=2).replace(speed={"w": jnp.array([1.0, 0.0])})
+        >>> for way in ([1.0, 0.0], [0.0, 1.0], [-1.0, 1.0]):
+        ...     [round(float(each), 2) for each in server.contribute(state, {"w": jnp.array(way)}, 0, worker=0)["w"]]
+        [1.0, 0.0]
+        [0.24, 0.97]
+        [-0.59, 1.0]
+    """
+
+    outer_rate: Rate = Field(0.7, description="of the centre's steps")
+    momentum: Decay = Field(0.9, description="mu")
+    agreeing: Share = Field(0.5, description="c_ok: cosine from which on a difference is not turned")
+    turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: how far others are turned")
+    shrink: Annotated[float, Field(ge=0)] = Field(1.0, description="k_s: how much of what opposes the momentum is taken away")
+    most: Share = Field(1.0, description="b_max: share of that which is taken away at most")
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """The `message`, a difference, corrected."""
+        return jax.tree.map(self._corrected, message, state.speed)
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """A step with `total`, a corrected difference, and the momentum that it becomes part of."""
+        speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
+        params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
+        return state.replace(params=params, speed=speed, clock=state.clock + 1)
+
+    def _corrected(self, difference: jax.Array, speed: jax.Array) -> jax.Array:
+        length, pace = _length(difference), _length(speed)
+        way, lead = difference / jnp.where(length > 0, length, 1.0), speed / jnp.where(pace > 0, pace, 1.0)
+        cosine, sure = (way * lead).sum(), length / jnp.where(length + pace > 0, length + pace, 1.0)
+        opposed = difference - jnp.minimum(-self.shrink * cosine * sure, self.most) * cosine * length * lead
+        share = jnp.minimum(self.turn * (1 - cosine) * sure, 1.0)
+        turned = (1 - share) * way + share * lead
+        norm = _length(turned)
+        turned = length * turned / jnp.where(norm > 0, norm, 1.0)
+        corrected = jnp.where(cosine < 0, opposed, jnp.where(cosine >= self.agreeing, difference, turned))
+        return jnp.where(pace > 0, corrected, difference)
+
+
+def _length(array: jax.Array) -> jax.Array:
+    return jnp.sqrt(jnp.square(array).sum())

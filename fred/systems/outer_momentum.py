@@ -1,0 +1,162 @@
+"""BMUF, SlowMo, NoLoCo and SNOO: averages of local SGD are steps of an outer optimizer with momentum.
+
+| name    | source                                                                                                           |
+|---------|------------------------------------------------------------------------------------------------------------------|
+| bmuf    | Chen, Huo 2016, "Scalable training of deep learning machines by ... blockwise model-update filtering", section 2 |
+| slowmo  | Wang, Tantia, Ballas, Rabbat 2020, "SlowMo", arXiv:1910.00643, algorithm 1                                       |
+| noloco  | Kolehmainen et al. 2025, "NoLoCo: no-all-reduce low communication training", arXiv:2506.10911                    |
+| snoo    | "SNOO: step-K Nesterov outer optimizer" 2025, arXiv:2510.15830                                                   |
+
+Every worker remembers the model from which its local steps began, x_0, and the momentum. It need not be sent, for all that
+take part in an average have the same.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Decay, Rate, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "bmuf": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of all w_i - x_0)    (every `period` updates; mu = 1 - 1 / workers, z = 1)
+w_i <- x_0 + d                           (`nesterov`: x_0 + z (mean of all w_i - x_0) + mu d)""",
+        "server": "BMUF",
+        "protocol": "local-steps",
+    },
+    "slowmo": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+u <- b u + (x_0 - mean of all w_i) / r    (every `period` updates; r: the learning rate)
+w_i <- x_0 - a r u""",
+        "server": "SlowMo",
+        "protocol": "local-steps",
+    },
+    "noloco": {
+        "about": """\
+DiLoCo without any operation of all: workers average in pairs, and pull towards each other through an outer momentum.
+
+The paper sends a worker's change and where it began; only their sum counts, which is the model that is sent here.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+d <- mu d + z (mean of both w - x_0)    (every `period` updates, with another one)
+w_i <- x_0 <- x_0 + d""",
+        "server": "BMUF",
+        "protocol": "in-pairs",
+        "defaults": {"block_momentum": 0.5, "block_rate": 0.7},
+    },
+    "snoo": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+D <- x_0 - mean of all w_i    (every `period` updates)
+b <- mu b + D
+w_i <- x_0 - outer_rate (D + mu b)""",
+        "server": "SNOO",
+        "protocol": "local-steps",
+    },
+}
+
+
+class _Outer(Server):
+    """What an average has changed of x_0 is what the outer optimizer makes its step of."""
+
+    def init(self, params: Params, workers: int) -> State:
+        return super().init(params, workers).replace(before=params, speed=jax.tree.map(jnp.zeros_like, params))
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The outer optimizer's step from x_0 on, where others would take the average; from there local steps go on."""
+        met = super().synchronize(state, mixed, keep, weight)
+        changes = jax.tree.map(jnp.subtract, met.params, state.before)
+        speed = jax.tree.map(lambda own, change: self._speed(state, own, change), state.speed, changes)
+        ways = jax.tree.map(lambda own, change: self._way(state, own, change), speed, changes)
+        params = jax.tree.map(jnp.add, state.before, ways)
+        return met.replace(params=params, before=params, speed=speed)
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """The momentum after a change of an array."""
+        raise NotImplementedError
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        """The step, of the momentum after a change."""
+        raise NotImplementedError
+
+
+class BMUF(_Outer):
+    """Local SGD whose averages are filtered by momentum: what a block of steps has changed goes on in the next ones.
+
+    Classical, or Nesterov's, where local steps begin ahead. Two averages that each change 1 by 0.5, as one worker sees them:
+
+        >>> from fred.systems.outer_momentum import BMUF
+        >>> import jax.numpy as jnp
+        >>> def changed(server):
+        ...     state, values = server.init({"w": jnp.array([1.0])}, workers=4), []
+        ...     for _ in range(2):
+        ...         state = server.synchronize(state, {"w": state.params["w"] + 0.5}, keep=0.0, weight=1.0)
+        ...         values += state.params["w"].tolist()
+        ...     return values
+        >>> changed(BMUF(learning_rate=0.1)), changed(BMUF(learning_rate=0.1, nesterov=True))
+        ([1.5, 2.375], [1.875, 3.03125])
+    """
+
+    block_momentum: Decay | None = Field(None, description="mu; absent: 1 - 1 / workers")
+    block_rate: Rate = Field(1.0, description="z: of what a block of steps has changed")
+    nesterov: bool = Field(False, description="whether local steps begin where momentum alone would lead next")
+
+    def init(self, params: Params, workers: int) -> State:
+        momentum = 1 - 1 / workers if self.block_momentum is None else self.block_momentum
+        return super().init(params, workers).replace(momentum=jnp.float32(momentum))
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return state.momentum * speed + self.block_rate * change
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.block_rate * change + state.momentum * speed if self.nesterov else speed
+
+
+class SlowMo(_Outer):
+    """Local SGD with slow momentum, kept in units of gradients: it follows the learning rate when that changes.
+
+    The optimizer's own memory of each worker is kept. Averages may be of any protocol's, such as `gossip`'s.
+    With a constant learning rate it is BMUF, of momentum b and, where a is 1, block rate 1.
+    """
+
+    slow_rate: Rate = Field(1.0, description="a: of the slow steps")
+    slow_momentum: Decay = Field(0.7, description="b; 0.4 to 0.8 are usual")
+
+    def init(self, params: Params, workers: int) -> State:
+        state = super().init(params, workers)
+        return state.replace(due=state.rate)
+
+    def step(self, state: State, grads: Params, scale: float | Scalar = 1.0, model: Params | None = None) -> State:
+        """A local step, whose rate is kept in mind."""
+        return super().step(state, grads, scale, model).replace(due=state.rate)
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.slow_momentum * speed - change / state.due
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return -self.slow_rate * state.due * speed
+
+
+class SNOO(_Outer):
+    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets nobody.
+
+    With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
+    """
+
+    outer_rate: Rate = Field(0.7, description="of the outer steps")
+    outer_momentum: Decay = Field(0.5, description="mu")
+
+    def _speed(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.outer_momentum * speed - change
+
+    def _way(self, state: State, speed: jax.Array, change: jax.Array) -> jax.Array:
+        return self.outer_rate * (change - self.outer_momentum * speed)

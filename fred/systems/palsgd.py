@@ -1,0 +1,57 @@
+"""PALSGD: DiLoCo with pulls towards the common model in place of some gradients.
+
+| name    | source                                                                               |
+|---------|--------------------------------------------------------------------------------------|
+| palsgd  | Naganuma et al. 2025, "Pseudo-asynchronous local SGD", arXiv:2504.18454, algorithm 1 |
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Scalar, State
+from fred.process.later import jax, jnp
+from fred.systems.diloco import DiLoCo
+
+ALGORITHMS = {
+    "palsgd": {
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)                               (of each H local updates, a share 1 - p)
+w_i <- w_i - rate (1 - p) / p k (w_i - w)            (the others: `pulls`; no gradient, no message)
+w <- w - outer step(mean of w - w_i)""",
+        "server": "PALSGD",
+        "protocol": {"name": "outer-steps", "pulls": 0.2},
+    },
+}
+
+
+class PALSGD(DiLoCo):
+    """DiLoCo some of whose local steps need no gradient: they draw a worker's model towards the common one.
+
+    With probability p (`pulls` of the protocol) a step is such a pull. In the paper's terms its gradient steps have the rate
+    eta / (1 - p), which is `learning_rate` here, and its pulls are of (eta / p) k of the way: rate x (1 - p) / p x k.
+
+    At 2, when the common model is at 1, with p = 0.2 and k = 0.5:
+
+        >>> from fred.systems.palsgd import PALSGD
+        >>> import jax.numpy as jnp
+        >>> palsgd = PALSGD(learning_rate=0.25)
+        >>> state = palsgd.init({"w": jnp.array([2.0])}, workers=2)
+        >>> palsgd.synchronize(state, {"w": jnp.array([1.0])}, keep=1.0, weight=0.8 / 0.2).params["w"].tolist()
+        [1.5]
+    """
+
+    strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: of the pulls")
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """A pull of `weight`, (1 - p) / p; what keeps nothing (`keep` 0) is replaced."""
+        share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
+
+        def drawn(own: jax.Array, common: jax.Array) -> jax.Array:
+            return jnp.where(keep == 0, common, own - share * (own - common))
+
+        return state.replace(params=jax.tree.map(drawn, state.params, mixed))

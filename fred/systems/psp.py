@@ -1,0 +1,202 @@
+"""Partially synchronous parallel SGD [PSP-SGD, algorithm 1, extending Pan et al. 2017; docs/errata.md, items 9 and 12].
+
+Example: four servers hold a block each, and one worker of four is four times slower; in a minute, with c = 4 and 3:
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "servers": 4, "speeds": [1, 1, 1, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> for gradients in (4, 3):
+    ...     scenario = fred.scenario(settings, protocol={"name": "partial", "gradients": gradients})
+    ...     print(fred.run(scenario).summary[["updates", "gradients_dropped"]].iloc[0].tolist())
+    [29, 0]
+    [119, 29]
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.durations import NANOSECONDS
+from fred.components.component import Count
+from fred.learning.server import Scaling, Server
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "psp-sgd": {
+        "family": "as-they-come",
+        "rule": "w_k <- w_k - d step(mean of the d g_k)    (the block k of w and of g)",
+        "server": "PSPSGD",
+        "protocol": "partial",
+    },
+}
+PROTOCOLS = {"partial": "Partial"}
+
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class PSPSGD(Server):
+    """Each server steps with the mean of the d gradients that it got, d times as long.
+
+    The factor d is in the rate of the state when a round is stepped with; `scaling: none` leaves it out.
+
+        >>> from fred.systems.psp import PSPSGD
+        >>> [PSPSGD(learning_rate=0.1, **options).scaling for options in ({}, {"scaling": "none"})]
+        ['gradients', 'none']
+    """
+
+    scaling: Scaling = Field("gradients", description="linear scaling: the rate is multiplied by the d gradients of an update")
+
+
+class Partial(Protocol):
+    """Each server updates its block with the first c gradients; each worker goes on with the first b % of the blocks.
+
+    Both wait a time-out longer, counted from the moment at which they have enough, or until they have everything. A worker
+    goes on with the newest version of which it has enough blocks; for the others it keeps what it had. It drops blocks of
+    versions older than the one that it waits for: what arrives while it computes at version t must be of t + 1, so that a
+    server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
+    server drops gradients of versions older than its own. At the start everybody has the initial parameters.
+    """
+
+    faults: ClassVar[str] = (
+        "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
+    )
+
+    gradients: Count | None = Field(None, description="c: gradients that a server waits for; absent: all workers'")
+    blocks_percent: Annotated[float, Field(gt=0, le=100)] = Field(100.0, description="b: share of blocks a worker waits for, %")
+    late_blocks: Literal["drop", "keep"] = Field("drop", description="what a worker does with blocks of an older version")
+    push_timeout: Seconds = Field(0.0, description="tau_1: for how long a server waits for further gradients, s")
+    pull_timeout: Seconds = Field(0.0, description="tau_2: for how long a worker waits for further blocks, s")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.central(cluster.servers)
+
+    def check(self, cluster: Cluster) -> None:
+        if self.gradients is not None and self.gradients > cluster.size:
+            raise ValueError(f"`gradients` ({self.gradients}) must not exceed the number of workers ({cluster.size})")
+
+    def start(self, sim: Simulation) -> None:
+        workers = [_Worker(sim, self, number) for number in range(sim.workers)]
+        servers = [_Server(sim, self, number, workers) for number in range(sim.servers)]
+        for worker in workers:
+            sim.work(worker.number, partial(worker.work, servers))
+        for server in servers:
+            sim.process(server.serve())
+
+
+def _enough_then_all(sim: Simulation, arrivals: "_Arrivals", enough: Callable[[], bool], timeout: float) -> Process:
+    """Wait until there is enough, then until there is everything or the time is out."""
+    while not enough():
+        yield from arrivals.next()
+    if arrivals.complete():
+        return
+    deadline = sim.env.after(round(timeout * NANOSECONDS)) if timeout else None
+    while deadline is not None and not deadline.processed and not arrivals.complete():
+        yield deadline | arrivals.event
+
+
+class _Arrivals:
+    """Something to wait for whenever a message arrives."""
+
+    def __init__(self, sim: Simulation, complete: Callable[[], bool], waiter: int | str, reason: Callable[[], str]):
+        self._sim, self.complete, self._waiter, self._reason = sim, complete, waiter, reason
+        self.event: simpy.Event = sim.env.event()
+
+    def next(self) -> Process:
+        yield from self._sim.wait(self._waiter, self.event, self._reason())
+
+    def announce(self) -> None:
+        """A message has arrived."""
+        self.event.succeed()
+        self.event = self._sim.env.event()
+
+
+class _Worker:
+    def __init__(self, sim: Simulation, protocol: Partial, number: int):
+        self._sim, self._protocol, self.number = sim, protocol, number
+        self._needed = math.ceil(protocol.blocks_percent / 100 * sim.servers)
+        self._version = 0  # t: that it waits for
+        self._composed: tuple[list[Copy], Copy] | None = None  # what the last gradient was computed at
+        self._newest: list[Copy] = [sim.read_block(number, server, sent=False)[0] for server in range(sim.servers)]
+        self._arrivals = _Arrivals(sim, lambda: self._having(self._version) == sim.servers, number, self._reason)
+
+    def receive(self, server: int, block: Copy) -> None:
+        """A server's block has arrived."""
+        late = block.timestamp < self._version and self._protocol.late_blocks == "drop"
+        if block.timestamp > self._newest[server].timestamp and not late:
+            self._newest[server] = block
+            self._arrivals.announce()
+
+    def work(self, servers: "list[_Server]") -> Process:
+        sim, self._version = self._sim, 0  # who comes back goes on with the newest version that it has
+        while True:
+            yield from _enough_then_all(
+                sim, self._arrivals, lambda: self._having(self._version) >= self._needed, self._protocol.pull_timeout
+            )
+            version = sorted((block.timestamp for block in self._newest), reverse=True)[self._needed - 1]
+            self._version = version + 1  # what arrives from now on is for the next gradient
+            gradient = sim.compute(self.number, self._compose())
+            yield gradient.finished
+            for server in servers:
+                sim.process(server.bring(gradient, version), self.number)
+
+    def _having(self, version: int) -> int:
+        return sum(block.timestamp >= version for block in self._newest)
+
+    def _compose(self) -> Copy:
+        """All newest blocks; nothing new is the model as it was."""
+        if self._composed is None or self._composed[0] != self._newest:
+            self._composed = list(self._newest), self._sim.compose(self.number, self._newest)
+        return self._composed[1]
+
+    def _reason(self) -> str:
+        return f"{self._needed} blocks of version {self._version} (it has {self._having(self._version)})"
+
+
+class _Server:
+    def __init__(self, sim: Simulation, protocol: Partial, number: int, workers: list[_Worker]):
+        self._sim, self._protocol, self._number, self._workers = sim, protocol, number, workers
+        self._needed = protocol.gradients or sim.workers
+        self._received = 0  # gradients of this round
+        self._responded: set[int] = set()  # workers
+        self._had: set[tuple[int, int]] = set()  # worker and version of each of them
+        self._arrivals = _Arrivals(sim, self._complete, f"server {number}", self._reason)
+
+    def bring(self, gradient: Gradient, version: int) -> Process:
+        """A worker sends its gradient's block."""
+        yield from self._sim.send(gradient, self._number)
+        again = (gradient.worker, version) in self._had  # from one who has crashed since
+        if again or version < self._sim.clock(block=self._number):
+            self._sim.drop(gradient, block=self._number)
+            return
+        self._sim.add(gradient, block=self._number)
+        self._had.add((gradient.worker, version))
+        self._received += 1
+        self._responded.add(gradient.worker)
+        self._arrivals.announce()
+
+    def _complete(self) -> bool:
+        return len(self._responded) == self._sim.workers
+
+    def _reason(self) -> str:
+        return f"{self._needed} gradients (it has {self._received})"
+
+    def serve(self) -> Process:
+        sim = self._sim
+        while True:
+            timeout = self._protocol.push_timeout
+            yield from _enough_then_all(sim, self._arrivals, lambda: self._received >= self._needed, timeout)
+            sim.commit(block=self._number)
+            self._received, self._responded, self._had = 0, set(), set()
+            for worker in self._workers:
+                block, arrival = sim.read_block(worker.number, self._number)
+                sim.later(arrival - sim.now, partial(worker.receive, self._number, block))

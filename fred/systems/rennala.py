@@ -1,0 +1,207 @@
+"""Rennala and Malenia: batches of gradients that were all computed at the current parameters.
+
+| name                  | source                                                                                |
+|-----------------------|---------------------------------------------------------------------------------------|
+| rennala, FreshBatch   | Tyurin, Richtarik 2023, arXiv:2305.12387, method 4; k-batch-sync of Dutta et al. 2018 |
+| malenia, FreshFromAll | Tyurin, Richtarik 2023, arXiv:2305.12387, method 6                                    |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "gradients_dropped"]].iloc[0].tolist()
+    >>> told(name="fresh-batch", batch=3)
+    [119, 357, 119]
+    >>> told(name="fresh-from-all")
+    [29, 290, 87]
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.durations import NEVER
+from fred.components.component import Count, Whole
+from fred.protocols.protocol import Protocol
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "rennala": {
+        "about": "One step with the mean of the first B gradients at the current parameters, whoever computed them.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the first B g at w)",
+        "protocol": "fresh-batch",
+    },
+    "malenia": {
+        "about": "One step with the mean over all workers of each one's mean gradient at the present parameters.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean over i of (mean of the g_i at w))",
+        "protocol": "fresh-from-all",
+    },
+}
+PROTOCOLS = {"fresh-batch": "FreshBatch", "fresh-from-all": "FreshFromAll"}
+
+
+class _Fresh(Protocol):
+    """A worker that has delivered a gradient begins another one at the same parameters; older gradients are of no use.
+
+    The server's word takes no time, as in `synchronous`. With `late: interrupt` all workers hear of an update at once. With
+    `late: finish` a worker hears of it when it delivers, so it computes at a model that became old on its way, too.
+    """
+
+    faults: ClassVar[str] = "Who is back reads the newest model, and joins the round; what others deliver meanwhile counts."
+
+    late: Literal["interrupt", "finish"] = Field(
+        "interrupt",
+        description="a worker whose model has become old aborts its work at once, or delivers it, wasted, and hears of it then",
+    )
+
+    @abstractmethod
+    def _server(self, sim: Simulation) -> "_Server":
+        """Who collects."""
+
+    def start(self, sim: Simulation) -> None:
+        server = self._server(sim)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, server, worker))
+
+    def _work(self, sim: Simulation, server: "_Server", worker: int) -> Process:
+        while True:
+            gradient, current = None, True
+            try:
+                model = yield from sim.pull(worker)
+                while current:
+                    gradient = sim.compute(worker, model)
+                    yield gradient.finished
+                    yield from sim.send(gradient)
+                    arrived, gradient = gradient, None
+                    if not server.accept(arrived):
+                        yield from server.pause(worker)
+                    elif self.late == "interrupt":
+                        self._interrupt_others(sim, worker)
+                    current = model.timestamp == sim.clock()
+            except simpy.Interrupt:
+                if gradient:
+                    sim.give_up(gradient)
+
+    def _interrupt_others(self, sim: Simulation, worker: int) -> None:
+        for other in range(sim.workers):
+            if other != worker:
+                sim.interrupt(other)
+
+
+class FreshBatch(_Fresh):
+    """Each update averages the first B gradients computed at the present parameters, whoever sends them, and how many each.
+
+    With one gradient it is the fastest worker's SGD. Nobody waits for anybody: a worker that has delivered a gradient begins
+    another one at the same parameters. Of a gradient's noise and the accuracy that is asked for, B = ceil(variance / accuracy)
+    is best [arXiv:2305.12387, theorem 7.5].
+    """
+
+    batch: Count | None = Field(
+        None, description="B: gradients in each update; absent: as many as there are workers", examples=[4]
+    )
+
+    def _server(self, sim: Simulation) -> "_Server":
+        return _Batch(sim, self.batch or sim.workers)
+
+
+class FreshFromAll(_Fresh):
+    """Each update averages all workers' means of what they have computed at the present parameters, however many each has.
+
+    A round ends when everybody has delivered a gradient, and there are enough: the harmonic mean of how many each has is above
+    `batch` / workers. So fast workers' data count no more than those of slow ones.
+    """
+
+    batch: Whole = Field(0, description="S: so many gradients at least, if all deliver as many; 0: one of each worker will do")
+
+    def _server(self, sim: Simulation) -> "_Server":
+        return _Means(sim, self.batch)
+
+
+class _Server:
+    """Collects gradients at the present parameters."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+
+    def accept(self, gradient: Gradient) -> bool:
+        """A gradient has arrived; whether there has been an update."""
+        if gradient.copy.timestamp < self._sim.clock():
+            self._sim.drop(gradient)
+            return False
+        return self._collect(gradient)
+
+    def pause(self, worker: int) -> Process:
+        """For a moment, in which what arrives may end the round."""
+        yield 0
+
+    def _collect(self, gradient: Gradient) -> bool:
+        raise NotImplementedError
+
+
+class _Batch(_Server):
+    """So many of them, whose mean is stepped with."""
+
+    def __init__(self, sim: Simulation, needed: int):
+        super().__init__(sim)
+        self._needed, self._arrived = needed, 0
+
+    def _collect(self, gradient: Gradient) -> bool:
+        self._sim.add(gradient)
+        self._arrived += 1
+        if self._arrived < self._needed:
+            return False
+        self._sim.commit()
+        self._arrived = 0
+        return True
+
+
+class _Means(_Server):
+    """Those of all workers, each by the share that it has of its worker's mean, which is known at the end of the round."""
+
+    def __init__(self, sim: Simulation, needed: int):
+        super().__init__(sim)
+        self._needed = needed
+        self._arrived: list[Gradient] = []
+        self._numbers = Counter[int]()  # of each worker's
+
+    def pause(self, worker: int) -> Process:
+        """As others; or for ever, if somebody is missing who never comes back."""
+        if self._is_hopeless():
+            yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of everybody")
+        yield 0
+
+    def _is_hopeless(self) -> bool:
+        sim = self._sim
+        missing = () if sim.faultless else (each for each in range(sim.workers) if not self._numbers[each])
+        return any(sim.back(each, sim.now) >= NEVER for each in missing)
+
+    def _collect(self, gradient: Gradient) -> bool:
+        self._arrived.append(gradient)
+        self._numbers[gradient.worker] += 1
+        if not self._are_enough():
+            return False
+        self._arrived = [each for each in self._arrived if not each.dropped]  # with the worker that held it
+        self._numbers = Counter(each.worker for each in self._arrived)
+        if not self._are_enough():
+            return False
+        for each in self._arrived:
+            self._sim.add(each, weight=1 / (self._sim.workers * self._numbers[each.worker]))
+        self._sim.commit(weight=1.0)
+        self._arrived, self._numbers = [], Counter()
+        return True
+
+    def _are_enough(self) -> bool:
+        workers = self._sim.workers
+        return len(self._numbers) == workers and workers**2 > self._needed * sum(1 / each for each in self._numbers.values())

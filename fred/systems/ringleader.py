@@ -1,0 +1,162 @@
+"""IA2SGD and Ringleader: the server has a gradient of each worker, and steps with the mean of all.
+
+| name       | source                                                                                          |
+|------------|-------------------------------------------------------------------------------------------------|
+| ia2sgd     | a rival in Maranjyan, Richtarik 2025, arXiv:2509.22860: incremental aggregated asynchronous SGD |
+| ringleader | Maranjyan, Richtarik 2025, "Ringleader ASGD", arXiv:2509.22860, algorithm 1                     |
+
+Means are changed by what a gradient changes in them, so that an update does not read the whole table.
+"""
+
+from __future__ import annotations
+
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "ia2sgd": {
+        "family": "answered",
+        "rule": "G_k <- g,  w <- w - step(1/n sum_i G_i)    (of worker k; w stays as it is until all have sent)",
+        "server": "IA2SGD",
+        "protocol": "asynchronous",
+    },
+    "ringleader": {
+        "family": "answered",
+        "rule": """\
+A_k <- A_k + g,  b_k <- b_k + 1    (of worker k; what comes after its step of this round is the next round's)
+w <- w - step(1/n sum_i A_i / b_i)    (if all b_i > 0, once for each worker; then the next round begins)""",
+        "server": "RingleaderASGD",
+        "protocol": "asynchronous",
+    },
+}
+
+
+class _Tabled(Server):
+    """A server with a table: of each worker something like a gradient, how many gradients are in it, and the mean of all."""
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: an empty table."""
+        table = jax.tree.map(lambda leaf: jnp.zeros((workers, *leaf.shape), leaf.dtype), params)
+        mean = jax.tree.map(jnp.zeros_like, params)
+        return super().init(params, workers).replace(table=table, mean=mean, counts=jnp.zeros(workers, jnp.int32))
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """One step with `total`, which is nobody's own, so that nothing of it is kept."""
+        return self.step(state, total)
+
+    def _step_if(self, ready: Scalar, state: State) -> State:
+        """One step with the mean, or none; the table is left alone, as choosing would copy it."""
+        stepped = self.step(state, state.mean)
+        params, memory = jax.tree.map(
+            lambda new, old: jnp.where(ready, new, old),
+            (stepped.params, stepped.optimizer),
+            (state.params, state.optimizer),
+        )
+        return stepped.replace(params=params, optimizer=memory)
+
+
+class IA2SGD(_Tabled):
+    """Each update is with the mean of all workers' newest gradients, so that nobody's data count more than others'.
+
+    The first step is made when everybody has sent a gradient; until then arrivals change the table alone, though they count
+    as updates. Two workers, the second of which is slow:
+
+        >>> from fred.systems.ringleader import IA2SGD
+        >>> import jax.numpy as jnp
+        >>> server, found = IA2SGD(learning_rate=1.0), []
+        >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
+        >>> for worker, gradient in [(0, 2.0), (0, 4.0), (1, 8.0), (0, 0.0)]:
+        ...     state = server.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
+        ...     found.append(state.params["w"].tolist())
+        >>> found
+        [[0.0], [0.0], [-6.0], [-10.0]]
+    """
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """The `message` takes the place of its `worker`'s last; one step if there is one of everybody."""
+        counts = state.counts.at[worker].set(1)
+        old = _row(state.table, worker)
+        mean = _changed(state.mean, message, old, counts.shape[0])
+        state = state.replace(table=_with_row(state.table, worker, message, old), mean=mean, counts=counts)
+        return self._step_if(jnp.all(counts > 0), state)
+
+
+class RingleaderASGD(_Tabled):
+    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; nobody ever waits.
+
+    First gradients are gathered until everybody has sent one, and the parameters stay as they are, though arrivals count as
+    updates. The last one's makes the first of n steps; the others follow as the others' next gradients come, which join their
+    means. What comes from who has had its step is kept for the next round. So a row of the table is needed
+    for one round at a time: who has had its step has none in this round any more, and its row is the next round's.
+
+    Two workers, the second of which is slow; the third gradient fills the table, the fourth ends the round:
+
+        >>> from fred.systems.ringleader import RingleaderASGD
+        >>> import jax.numpy as jnp
+        >>> server, found = RingleaderASGD(learning_rate=1.0), []
+        >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
+        >>> for worker, gradient in [(0, 2.0), (0, 4.0), (1, 8.0), (0, 6.0), (0, 1.0)]:
+        ...     state = server.apply_update(state, {"w": jnp.array([gradient])}, timestamp=0, worker=worker)
+        ...     found.append(state.params["w"].tolist())
+        >>> found
+        [[0.0], [0.0], [-5.5], [-11.5], [-11.5]]
+    """
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update: no round has anything."""
+        state = super().init(params, workers)
+        return state.replace(following=state.mean, stepped=jnp.zeros(workers, jnp.int32))
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """The `message` joins its `worker`'s mean, of this round or the next; one step if it is this worker's turn."""
+        workers, later = state.counts.shape[0], state.stepped[worker] > 0
+        counts = state.counts.at[worker].add(1)
+        old = _row(state.table, worker)
+        new = jax.tree.map(lambda m, g: m + (g - m) / counts[worker], old, message)
+        mean = _either(later, state.mean, _changed(state.mean, new, old, workers))
+        following = _either(later, _changed(state.following, new, old, workers), state.following)
+        ready = ~later & (jnp.any(state.stepped > 0) | jnp.all(counts > 0))
+        row = jax.tree.map(lambda leaf: jnp.where(ready, 0.0, leaf), new)
+        state = state.replace(table=_with_row(state.table, worker, row, old), mean=mean, following=following)
+        state = state.replace(
+            counts=counts.at[worker].set(jnp.where(ready, 0, counts[worker])),
+            stepped=state.stepped.at[worker].set(jnp.where(ready, 1, state.stepped[worker])),
+        )
+        return self._next_round(self._step_if(ready, state))
+
+    def _next_round(self, state: State) -> State:
+        over = jnp.all(state.stepped > 0)
+        return state.replace(
+            mean=_either(over, state.following, state.mean),
+            following=jax.tree.map(lambda leaf: jnp.where(over, 0.0, leaf), state.following),
+            stepped=jnp.where(over, 0, state.stepped),
+        )
+
+
+def _row(table: Params, worker: Scalar) -> Params:
+    """A worker's, taken out of the table before anything else happens.
+
+    The loop never runs, as nobody's number is below 0, but XLA does not know that: it makes the row before what needs it. Else
+    it would look at the table again and again, and copy the whole of it before one row is replaced.
+    """
+    row = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, worker, keepdims=False), table)
+    return jax.lax.fori_loop(worker, 0, lambda _, row: jax.tree.map(jnp.negative, row), row)
+
+
+def _with_row(table: Params, worker: Scalar, row: Params, old: Params) -> Params:
+    """The table with another row in the place of the `old` one, which has been taken out."""
+
+    def put(leaf: jax.Array, own: jax.Array, before: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(leaf, jnp.where(worker < 0, before, own), worker, 0)
+
+    return jax.tree.map(put, table, row, old)
+
+
+def _changed(mean: Params, new: Params, old: Params, workers: int) -> Params:
+    """A mean over workers, one of whose terms is another now."""
+    return jax.tree.map(lambda m, n, o: m + (n - o) / workers, mean, new, old)
+
+
+def _either(condition: Scalar, one: Params, other: Params) -> Params:
+    return jax.tree.map(lambda left, right: jnp.where(condition, left, right), one, other)

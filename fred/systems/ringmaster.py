@@ -1,0 +1,171 @@
+"""Ringmaster: asynchronous SGD in which no gradient is R or more updates old.
+
+| name                     | source                                                                   |
+|--------------------------|--------------------------------------------------------------------------|
+| ringmaster, BoundedDelay | Maranjyan, Tyurin, Richtarik 2025, arXiv:2501.16168, algorithms 4-5      |
+| ringmaster-lmo           | arXiv:2605.18174; Muon: Jordan et al. 2024; signs: Bernstein et al. 2018 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s, in which there are twelve updates.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "staleness_max", "gradients_dropped"]].iloc[0].tolist()
+    >>> told(name="bounded-delay", threshold=13)
+    [386, 12, 0]
+    >>> told(name="bounded-delay", threshold=6)
+    [357, 2, 59]
+    >>> told(name="bounded-delay", threshold=6, late="finish")
+    [357, 2, 29]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.components.component import Count
+from fred.learning.optimizer import Optimizer, Transformation
+from fred.learning.server import Server
+from fred.protocols.protocol import Protocol
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "ringmaster": {
+        "about": "One step with every gradient that is less than R updates stale; who would come later begins anew.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(g)    (if tau < R)",
+        "protocol": "bounded-delay",
+    },
+    "ringmaster-lmo": {
+        "family": "as-they-come",
+        "rule": """\
+m <- b m + (1 - b) g,  u = b m + (1 - b) g                             (if tau < R)
+W <- W - rate sqrt(max(1, outputs / inputs)) U S' V^T, if u = U S V^T   (`muon`, matrices; S' from 0.68 to 1.2)
+w <- w - rate u / (sqrt(mean of g^2) + e)                              (`muon`, vectors: Adam with Nesterov's momentum)
+w <- w - rate sign(u)                                                  (`signum`, where u = m)""",
+        "server": "RingmasterLMO",
+        "protocol": "bounded-delay",
+    },
+}
+PROTOCOLS = {"bounded-delay": "BoundedDelay"}
+
+
+class RingmasterLMO(Server):
+    """Steps of a given length against a momentum, in a norm for each array, with gradients less than R updates stale.
+
+    Such a step is a linear minimisation oracle's: `muon` (by the spectral norm of matrices, about), `signum` (by the largest
+    entry), or any other of optax's as `optimizer`. Muon's first steps have their averages corrected for beginning at 0.
+    Its five Newton-Schulz iterations bring singular values to between 0.68 and 1.2, not to 1; those below 0.2 % of the
+    matrix's length stay smaller. Its vectors make the steps of Adam with Nesterov's momentum; the paper's have momentum alone.
+
+    Two orthogonal directions, one of which is a hundred times as long: a step goes about as far in both.
+
+        >>> from fred.systems.ringmaster import RingmasterLMO
+        >>> import jax.numpy as jnp
+        >>> server = RingmasterLMO(learning_rate=0.1)
+        >>> state = server.init({"w": jnp.zeros((2, 2))}, workers=2)
+        >>> state = server.apply_update(state, {"w": jnp.diag(jnp.array([1.0, 100.0]))}, timestamp=0, worker=0)
+        >>> (10 * state.params["w"]).round(0).tolist()
+        [[-1.0, 0.0], [0.0, -1.0]]
+    """
+
+    optimizer: Optimizer = Field(
+        (Transformation.usual("muon"),), description="optax gradient transformation that steps as an oracle does, or a list"
+    )
+
+
+class BoundedDelay(Protocol):
+    """Every gradient makes an update when it arrives, unless R updates or more have been made since its model was read.
+
+    As soon as a worker's model is so old, the worker gives up its gradient and begins one at the newest model; or (`late:
+    finish`) it goes on, and what it delivers is dropped. With R = 1 only the first gradient at each model counts; without a
+    bound this is asynchronous SGD. R = ceil(variance of a gradient / accuracy that is asked for) is best [theorem 4.2].
+
+    `threshold: sqrt` is one of three parts of the method without parameters of arXiv:2605.18174. The algorithm has the others:
+    a rate that falls as (k + 1)^-0.75, `inverse_power_schedule`, and a momentum whose weight falls as (k + 1)^-0.5,
+    `inverse_power_ema`. Run `parameter-free` of `systems/ringmaster-muon` has all three.
+    """
+
+    faults: ClassVar[str] = "Who is back reads the newest model; nobody waits."
+
+    threshold: Count | Literal["sqrt"] | None = Field(
+        None,
+        description="R, updates; absent: as many as there are workers; `sqrt`: the root of the updates until then, at least 1",
+        examples=[8],
+    )
+    late: Literal["interrupt", "finish"] = Field(
+        "interrupt", description="what a worker does whose model is R updates old: give its gradient up, or deliver it in vain"
+    )
+
+    def start(self, sim: Simulation) -> None:
+        server = _Server(sim, self)
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, server, worker))
+
+    def _work(self, sim: Simulation, server: _Server, worker: int) -> Process:
+        pull, send, begin, accept, env = sim.pull, sim.send, sim.begin, server.accept, sim.env
+        server.reads(worker)
+        while True:
+            gradient = None
+            try:
+                model = yield from pull(worker)
+                gradient = begin(worker, model)
+                yield gradient.end - env._now
+                yield from send(gradient)
+            except simpy.Interrupt:
+                if gradient:
+                    sim.give_up(gradient)
+                server.reads(worker)
+                continue
+            accept(gradient)
+            del model, gradient  # or they would be held until the next ones are there
+
+
+class _Server:
+    """Steps with what is fresh enough, and tells those whose models have become too old."""
+
+    def __init__(self, sim: Simulation, protocol: BoundedDelay):
+        self._sim, self._push, self._interrupts = sim, sim.push, protocol.late == "interrupt"
+        self._grows = protocol.threshold == "sqrt"
+        self._bound: int = 1 if protocol.threshold == "sqrt" else protocol.threshold or sim.workers  # R
+        self._clock = 0  # updates
+        self._readers = OrderedDict[int, int]()  # who has read at which clock, and has not been told since: the oldest first
+        self._oldest = 0  # nobody among them has read earlier
+
+    def reads(self, worker: int) -> None:
+        """A worker asks for the model."""
+        self._readers[worker] = self._clock
+        self._readers.move_to_end(worker)
+
+    def accept(self, gradient: Gradient) -> None:
+        """A gradient has arrived, whose worker asks for the model now."""
+        clock, readers = self._clock, self._readers
+        if clock - gradient.copy.timestamp >= self._bound:
+            self._sim.drop(gradient)
+        else:
+            self._push(gradient)
+            self._clock = clock = clock + 1
+            if self._grows:
+                self._bound = math.isqrt(clock)  # [arXiv:2605.18174]
+        if self._interrupts:
+            readers[gradient.worker] = clock  # before it is asked whose model is too old
+            readers.move_to_end(gradient.worker)
+            if self._oldest <= clock - self._bound:
+                self._interrupt(clock - self._bound)
+
+    def _interrupt(self, newest: int) -> None:
+        """All who have read at this clock, or before."""
+        while (oldest := next(iter(self._readers.values()))) <= newest:
+            self._sim.interrupt(self._readers.popitem(last=False)[0])
+        self._oldest = oldest

@@ -1,0 +1,137 @@
+"""Softsync, k-async and k-batch-async SGD: an update for a number of gradients, however stale each is.
+
+| softsync-sgd, Softsync | Zhang, Gupta, Lian, Liu 2016, arXiv:1511.05950, section 2             |
+| k-async, k-batch-async | Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018, arXiv:1803.01113, section 2 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["updates", "gradients_applied", "staleness_mean"]].round(2).iloc[0].tolist()
+    >>> told(name="softsync", n=1)
+    [96.0, 384.0, 0.74]
+    >>> told(name="softsync", n=4)
+    [386.0, 386.0, 2.96]
+"""
+
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.components.component import Count
+from fred.protocols.central import Central
+from fred.timing.copies import Gradient
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "softsync-sgd": {
+        "about": "One step with the mean of so many gradients as have arrived, however stale each is.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
+        "protocol": "softsync",
+    },
+    "k-async": {
+        "about": "One step with the mean of k gradients of k workers, however stale each is; the others go on computing.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last k g, of k workers)",
+        "protocol": {"name": "softsync", "afterwards": "wait"},
+    },
+    "k-batch-async": {
+        "about": "One step with the mean of k gradients, whoever sent them, however stale each is.",
+        "family": "as-they-come",
+        "rule": "w <- w - step(mean of the last k g)",
+        "protocol": "softsync",
+    },
+}
+PROTOCOLS = {"softsync": "Softsync"}
+
+
+class Softsync(Central):
+    """A server updates with the mean of every c = floor(workers / n) gradients that arrive, whoever sent them.
+
+    A worker goes on at once with what the servers have, so that the mean staleness is about n; or it waits for the update that
+    its gradient is part of [Odena 2016, section 3]. Waiting, 1-softsync is hard synchronisation; with n the number of workers
+    both are asynchronous. With
+    `gradients: k` it is k-async [Dutta et al. 2018, arXiv:1803.01113] for who waits, k-batch-async for who goes on.
+    """
+
+    faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
+
+    n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
+    gradients: Count | None = Field(None, description="k: gradients in each update, in place of what `n` makes of the workers")
+    afterwards: Literal["go-on", "wait"] = Field("go-on", description="what a worker does when its gradient has arrived")
+
+    def check(self, cluster: Cluster) -> None:
+        super().check(cluster)
+        if self.gradients and self.n > 1:
+            raise ValueError("`n` and `gradients` both say how many gradients make an update: give one of them")
+        if self.gradients and self.afterwards == "wait" and self.gradients > cluster.size:
+            raise ValueError(
+                f"`gradients` ({self.gradients}) must not exceed the number of workers ({cluster.size}), each of whom waits "
+                "after one: take fewer, or `afterwards: go-on`"
+            )
+        if self.n > cluster.size:
+            raise ValueError(f"`n` ({self.n}) must not exceed the number of workers ({cluster.size})")
+        if self.clocks == "each" and self.afterwards == "wait" and 1 < self._needed(cluster.size) < cluster.size:
+            raise ValueError(
+                "with `clocks: each`, workers that wait for each server's round may all wait for each other: take "
+                "`afterwards: go-on`"
+            )
+
+    def start(self, sim: Simulation) -> None:
+        servers = [_Server(sim, block, self._needed(sim.workers)) for block in range(sim.blocks)]
+        for worker in range(sim.workers):
+            sim.work(worker, partial(self._work, sim, worker, servers))
+
+    def _needed(self, workers: int) -> int:
+        """Gradients in each update."""
+        return self.gradients or workers // self.n
+
+    def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
+        updates: list[simpy.Event] = []
+
+        def accept(gradient: Gradient, block: int) -> None:
+            updates.append(servers[block].accept(gradient))
+
+        fetch, compute, deliver = self.fetch, self.compute, self.deliver
+        while True:
+            updates.clear()
+            model = yield from fetch(sim, worker)
+            gradient = yield from compute(sim, worker, model)
+            yield from deliver(sim, gradient, accept)
+            del model, gradient  # or they would be held until the next ones are there
+            for update in updates if self.afterwards == "wait" else ():
+                if not update.triggered:
+                    yield from sim.wait(worker, update, f"{self._needed(sim.workers)} gradients to arrive")
+
+
+class _Server:
+    """Collects gradients, and updates with every so many of them."""
+
+    def __init__(self, sim: Simulation, block: int, needed: int):
+        self._sim, self._block, self._needed = sim, block, needed
+        self._arrived = 0  # in the open round
+        self._updated = sim.env.event()
+
+    def accept(self, gradient: Gradient) -> simpy.Event:
+        """One more gradient has arrived; what happens when it has become part of an update."""
+        updated = self._updated
+        if self._needed == 1:
+            self._sim.push(gradient, block=self._block)
+        else:
+            self._sim.add(gradient, block=self._block)
+        self._arrived += 1
+        if self._arrived == self._needed:
+            if self._needed > 1:
+                self._sim.commit(block=self._block)
+            self._arrived, self._updated = 0, self._sim.env.event()
+            updated.succeed()
+        return updated

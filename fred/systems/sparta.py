@@ -1,0 +1,229 @@
+"""SPARTA: local SGD that averages some coordinates at a time, drawn alike by all workers, perhaps late.
+
+| name          | source                                                                       |
+|---------------|------------------------------------------------------------------------------|
+| sparta        | "SPARTA" 2025, in EXO Gym; as AsyncMesh 2026, arXiv:2601.22442, describes it |
+| LateAveraging | AsyncMesh 2026, arXiv:2601.22442; LOSCAR 2026, arXiv:2605.20866              |
+
+Which coordinates they are follows from the seed and the average's number, so only numbers are sent.
+
+Example: a minute in which workers take 0.5 s for each gradient, and an average 0.75 s. Merged at once, they wait for it.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {
+    ...         "workers": 2,
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"bandwidth": 1e6, "message_bytes": 750_000},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "sparta", "learning_rate": 0.1},
+    ... }
+    >>> for delay in (0, 1, 2, None):
+    ...     summary = fred.run(fred.scenario(settings, protocol={"delay": delay})).summary
+    ...     summary[["gradients_applied", "messages_between_workers", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    [96.0, 188.0, 0.0]
+    [160.0, 316.0, 0.0]
+    [162.0, 316.0, 0.0]
+    [238.0, 156.0, 0.0]
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING, Cost
+from fred.components.component import Count, Whole
+from fred.learning.keys import DRAWN_BY
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "sparta": {
+        "about": """\
+After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided anew.
+
+With one part it is local SGD that averages models after every update. A mean that comes late takes the place of what is
+there.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of all w    (its coordinates in the mask, as of tau updates ago)""",
+        "server": "Masked",
+        "protocol": "late-averaging",
+    },
+}
+PROTOCOLS = {"late-averaging": "LateAveraging"}
+
+
+class Masked(Server):
+    """Averages of a part of the coordinates each."""
+
+    divisible: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+
+    parts: Annotated[int, Field(ge=1, le=4096)] = Field(
+        20, description="1 / p: of how many coordinates of each array one is in an average"
+    )
+
+    def init(self, params: Params, workers: int) -> State:
+        """The state before the first update."""
+        return super().init(params, workers).replace(averages=jnp.int32(0))
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """Nothing is done with `total`, what the worker's model was less what it is."""
+        return state.replace(clock=state.clock + 1)
+
+    def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
+        """The state whose masked coordinates meet a mailbox."""
+        met, mask = super().synchronize(state, self._corrected(state, mixed), keep, weight), self._mask(state)
+        params = jax.tree.map(jnp.where, mask, met.params, state.params)
+        return met.replace(params=params, averages=state.averages + 1)
+
+    def averaged_bytes(self, params: Params) -> tuple[int, ...]:
+        """Of each part's coordinates."""
+        sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(params)]
+        return tuple(
+            4 * sum(len(range(self._part(number), size, self.parts)) for size in sizes) for number in range(self.parts)
+        )
+
+    def _part(self, number: Any) -> Any:
+        """Which part of a division of the coordinates an average is of."""
+        return number % self.parts
+
+    def _division(self, number: Any) -> Any:
+        """Which division of the coordinates that is."""
+        return number // self.parts
+
+    def _corrected(self, state: State, mean: Params) -> Params:
+        """What is merged in place of a mean that comes late."""
+        return mean
+
+    def _mask(self, state: State) -> Params:
+        """Which coordinates the next average is of."""
+        key = jax.random.wrap_key_data(state.words, impl=DRAWN_BY)
+        key = jax.random.fold_in(key, self._division(state.averages))
+        leaves, structure = jax.tree.flatten(state.params)
+        masks = [self._chosen(state, jax.random.fold_in(key, number), leaf) for number, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, masks)
+
+    def _chosen(self, state: State, key: Any, leaf: jax.Array) -> jax.Array:
+        order = jnp.argsort(jax.random.uniform(key, (leaf.size,)))
+        ranks = jnp.zeros(leaf.size, jnp.int32).at[order].set(jnp.arange(leaf.size, dtype=jnp.int32))
+        return (ranks % self.parts == self._part(state.averages)).reshape(leaf.shape)
+
+
+class LateAveraging(Protocol):
+    """Every so many updates models enter an allreduce, as they are then; its mean is merged some updates later.
+
+    It begins when all have brought theirs, and the one before it is over. Who is to merge a mean that is not there yet waits
+    for it. With no `delay` given nobody waits: a mean is merged after the first update at whose end it is there, and only
+    then is the next one begun. What is averaged of a model, and how large that is, the algorithm says. A late mean is merged
+    in two steps: a round of the worker's own, with the difference between what it has brought and its present model; then the
+    mean.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; an allreduce begins when everybody is there."
+    )
+
+    every: Count = Field(1, description="updates of each worker from one average to the next")
+    delay: Whole | None = Field(0, description="tau: updates until a mean is merged; absent: when it has come")
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
+
+    def start(self, sim: Simulation) -> None:
+        averages = _Averages(sim)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, averages))
+
+    def _work(self, sim: Simulation, worker: int, averages: _Averages) -> Process:
+        made, number = 0, 0
+        pending = deque[tuple[int, int, Copy]]()  # number, updates made by then, what was brought
+        while True:
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+            made += 1
+            if made % self.every == 0 and (self.delay is not None or not pending):
+                brought = sim.own(worker)
+                averages.bring(number, worker, brought)
+                pending.append((number, made, brought))
+                number += 1
+            while pending and self._due(pending[0], made, averages):
+                first, _, brought = pending.popleft()
+                yield from self._merge(sim, worker, averages, first, brought)
+
+    def _due(self, first: tuple[int, int, Copy], made: int, averages: _Averages) -> bool:
+        number, then, _ = first
+        return averages.over(number) if self.delay is None else made >= then + self.delay
+
+    def _merge(self, sim: Simulation, worker: int, averages: _Averages, number: int, brought: Copy) -> Process:
+        if not averages.over(number):
+            yield from averages.wait(number, worker)
+        yield from sim.present(worker)
+        mean, cost = averages.take(number, worker)
+        if self.delay != 0:
+            sim.add(sim.difference(worker, brought, sim.own(worker)), worker, NOTHING)
+            sim.commit(worker)
+        sim.sync(worker, mean, cost=cost._replace(nanoseconds=0))
+
+
+class _Averages:
+    """Allreduces of what all have brought, by number."""
+
+    def __init__(self, sim: Simulation):
+        self._sim = sim
+        self._brought: defaultdict[int, dict[int, Copy]] = defaultdict(dict)
+        self._events: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
+        self._free = 0  # ns: when the last one is over
+        self._means: dict[int, dict[int, tuple[Copy, Cost]]] = {}  # of those who have not merged it
+
+    def bring(self, number: int, worker: int, model: Copy) -> None:
+        """A worker's model is ready."""
+        sim, brought = self._sim, self._brought[number]
+        brought[worker] = model
+        if len(brought) == sim.workers:
+            begin, everybody = max(sim.now, self._free), range(sim.workers)
+            cost = sim.allreduce(everybody, begin=begin, awaited=everybody, size=sim.sizes.average(number))
+            self._free = begin + cost.nanoseconds
+            sim.later(self._free - sim.now, partial(self._end, number, cost))
+
+    def over(self, number: int) -> bool:
+        """Whether everybody has the mean."""
+        return number in self._means
+
+    def wait(self, number: int, worker: int) -> Process:
+        """Ends when everybody has the mean."""
+        yield from self._sim.wait(worker, self._events[number], f"average {number + 1}")
+
+    def take(self, number: int, worker: int) -> tuple[Copy, Cost]:
+        """The mean, and what it has cost the worker."""
+        found = self._means[number].pop(worker)
+        if not self._means[number]:
+            del self._means[number]
+        return found
+
+    def _arrived(self, worker: int, mean: Copy, cost: Cost) -> Copy:
+        """The mean as a worker has it, who will merge it later: the network was at work for it until now."""
+        if cost.nanoseconds:
+            self._sim.record.together(self._sim.now - cost.moving, self._sim.now, worker)
+        return self._sim.mix(worker, [(mean, 1.0)])
+
+    def _end(self, number: int, cost: Cost) -> None:
+        sim, brought = self._sim, self._brought.pop(number)
+        mean = sim.mix(0, [(brought[worker], 1 / sim.workers) for worker in range(sim.workers)])
+        self._means[number] = {worker: (self._arrived(worker, mean, cost), cost) for worker in range(sim.workers)}
+        self._events.pop(number, sim.env.event()).succeed()

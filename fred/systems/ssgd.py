@@ -1,0 +1,39 @@
+"""Synchronous SGD: a step with the mean of a round's gradients.
+
+| name          | source                                                                      |
+|---------------|-----------------------------------------------------------------------------|
+| ssgd          | Chen, Pan, Monga, Bengio, Jozefowicz 2017, arXiv:1604.00981, algorithm 4    |
+| m-sync        | Dutta et al. 2018, arXiv:1803.01113, section 2, as k-sync; arXiv:2602.03802 |
+| allreduce-sgd | Li et al. 2021, section 2                                                   |
+
+A round of two gradients, 1 and 3, whose mean reaches the server:
+
+    >>> import fred
+    >>> import jax.numpy as jnp
+    >>> server = fred.Server(learning_rate=0.5)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> state = server.apply_round(state, {"w": jnp.array([(1.0 + 3.0) / 2])}, timestamp=0, count=2)
+    >>> state.params["w"].tolist(), int(state.clock)
+    ([0.0], 1)
+"""
+
+ALGORITHMS = {
+    "ssgd": {
+        "about": "One step with the mean gradient of each round.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the round's g)",
+        "protocol": "synchronous",
+    },
+    "m-sync": {
+        "about": "One step with the mean of the first m gradients at the current parameters; slower workers start again.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of the first m of n g)",
+        "protocol": {"name": "synchronous", "late": "interrupt"},
+    },
+    "allreduce-sgd": {
+        "about": "One step with the mean of all workers' gradients, made by every worker alike.",
+        "family": "fresh",
+        "rule": "w <- w - step(mean of all n g)",
+        "protocol": "allreduce",
+    },
+}

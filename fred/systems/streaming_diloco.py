@@ -1,0 +1,134 @@
+"""Streaming DiLoCo: the model is averaged in fragments, while workers go on computing.
+
+| name                        | source                                                                   |
+|-----------------------------|--------------------------------------------------------------------------|
+| streaming-diloco, Streaming | Douillard et al. 2025, "Streaming DiLoCo", arXiv:2501.18512, algorithm 2 |
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s; a message takes 0.5 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {
+    ...         "workers": 4,
+    ...         "speeds": [1.0, 1.0, 1.0, 0.25],
+    ...         "compute": {"name": "constant", "seconds": 0.5},
+    ...         "network": {"latency": {"name": "constant", "seconds": 0.5}},
+    ...     },
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "streaming-diloco", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "messages_between_workers"]].iloc[0].tolist()
+    >>> told(name="outer-steps", period=8)
+    [112, 72]
+    >>> told(name="streaming", period=8, fragments=2, delay=2)
+    [125, 168]
+"""
+
+from functools import partial
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING
+from fred.components.component import Count, Whole
+from fred.protocols.outer_steps import Meetings, OuterSteps, whole, with_common
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Cut, Layout
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "streaming-diloco": {
+        "about": """\
+DiLoCo in fragments of the model, one after the other, whose allreduce workers need not wait for.
+
+With one fragment, no delay and no mixing it is DiLoCo.""",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+D <- mean of w_p - w_p,i                             (fragment p, `delay` updates before its turn; every H / P the next p)
+w_p <- w_p - outer step(D)                           (at its turn)
+w_p,i <- (1 - alpha) w_p + alpha w_p,i""",
+        "server": "fred.systems.diloco:DiLoCo",
+        "protocol": "streaming",
+    },
+}
+PROTOCOLS = {"streaming": "Streaming"}
+
+
+class Streaming(Protocol):
+    """As `outer-steps`, but the model is averaged in fragments, one after the other, while workers go on computing.
+
+    A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
+    before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
+    nobody waits for who has crashed; who is back takes the model of another worker as it is when that has been sent, and counts
+    its updates from there. What its own optimizer remembers it still has, as if on disk.
+    """
+
+    faults: ClassVar[str] = f"{OuterSteps.faults} `elastic`: the others go on, and who is back takes another worker's model."
+
+    period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
+    fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")
+    delay: Whole = Field(0, description="updates that a fragment's allreduce has time for; less than H / P")
+    mixing: Annotated[float, Field(ge=0, le=1)] = Field(0.0, description="alpha: what a worker keeps of its own fragment")
+    cut: Cut = Field("parts", description="fragments are equal `parts` of every array, or whole `layers`")
+    elastic: bool = Field(False, description="whether the others go on without a worker that has crashed")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.period % self.fragments:
+            raise ValueError(f"`period` ({self.period}) must be a multiple of `fragments` ({self.fragments})")
+        if self.delay >= self._between:
+            raise ValueError(f"`delay` ({self.delay}) must be less than `period` / `fragments` ({self._between})")
+        return self
+
+    @property
+    def _between(self) -> int:
+        """Updates from one fragment's step to the next one's."""
+        return self.period // self.fragments
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return with_common(cluster.size, self.fragments, self.cut)
+
+    def start(self, sim: Simulation) -> None:
+        meetings, made = Meetings(sim), [0] * sim.workers
+        for worker in range(sim.workers):
+            if self.elastic:
+                sim.work(worker, partial(self._live, sim, worker, meetings, made))
+            else:
+                sim.process(self._work(sim, worker, meetings, made))
+
+    def _live(self, sim: Simulation, worker: int, meetings: "Meetings", made: list[int]) -> Process:
+        """From a worker's return, with what another one has, to its crash."""
+        peers = meetings.others(worker) if sim.now else []
+        if peers:
+            for block in range(sim.blocks):
+                sim.publish(peers[0], 1, block=block)
+                yield sim.transfer(peers[0], worker)
+            for block in range(sim.blocks):
+                sim.sync(worker, sim.read(worker, peers[0], sent=False, block=block), block=block)
+            made[worker] = made[peers[0]]
+        meetings.join(worker, (made[worker] + self.delay) // self._between)
+        try:
+            yield from self._work(sim, worker, meetings, made)
+        finally:
+            meetings.leave(worker)
+
+    def _work(self, sim: Simulation, worker: int, meetings: "Meetings", updates: list[int]) -> Process:
+        """Updates, of which `updates` has how many each worker has made, and meetings."""
+        while True:
+            gradient = sim.compute(worker, whole(sim, worker, worker))
+            yield gradient.finished
+            for block in range(self.fragments):
+                sim.push(gradient, worker, NOTHING, block)
+            made = updates[worker] = updates[worker] + 1
+            if (made + self.delay) % self._between == 0:
+                common, own = whole(sim, worker, sim.workers), whole(sim, worker, worker)
+                meetings.bring((made + self.delay) // self._between - 1, sim.difference(worker, common, own))
+            if made % self._between == 0:
+                number = made // self._between - 1
+                yield from meetings.over(number, worker)
+                block = number % self.fragments
+                common = sim.read(worker, sim.workers, sent=False, block=block)
+                sim.sync(worker, common, keep=self.mixing, weight=1 - self.mixing, block=block)

@@ -1,0 +1,132 @@
+"""STSyn: local steps until enough workers have made enough [Zhu, Zhang, Wang 2024, arXiv:2210.03521, section 3].
+
+Example: a minute in which three workers take 0.5 s for each gradient, and the fourth 2 s.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 4, "speeds": [1.0, 1.0, 1.0, 0.25], "compute": {"name": "constant", "seconds": 0.5}},
+    ...     "stop": {"seconds": 60.2},
+    ...     "algorithm": {"name": "asgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(name="local-steps", period=8)
+    [126.0, 0.5]
+    >>> told(name="straggler-tolerant", period=8, enough=3)
+    [390.0, 0.0]
+"""
+
+from functools import partial
+from typing import ClassVar
+
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING, Cost
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy, Gradient
+from fred.timing.simulation import Simulation
+
+ALGORITHMS = {
+    "stsyn": {
+        "about": "Every worker steps its own model until K have made U updates; then all changed models are averaged.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- mean of the w_j of all who have made an update    (as soon as K workers have made U)""",
+        "protocol": "straggler-tolerant",
+    },
+}
+PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
+
+
+class StragglerTolerant(Protocol):
+    """All workers compute until K of them have made U updates each; then an allreduce averages the models that have changed.
+
+    Who is faster goes on meanwhile, and who is slower counts with the updates that it has; a gradient that is not finished by
+    then is given up. All start again from the average. In the paper a server makes it, here an allreduce among all.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, and computes the lost gradient anew; who is away at an averaging takes it when it is back."
+    )
+
+    period: Count = Field(8, description="U: updates that enough workers make between two averagings")
+    enough: Count | None = Field(
+        None, description="K: so many workers; absent: three quarters of them, rounded up", examples=[3]
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
+
+    def check(self, cluster: Cluster) -> None:
+        if (self.enough or 0) > cluster.size:
+            raise ValueError(f"`enough` ({self.enough}) must not exceed the number of workers ({cluster.size})")
+
+    def start(self, sim: Simulation) -> None:
+        rounds = _Rounds(sim, self.period, self.enough or -(-3 * sim.workers // 4))
+        for worker in range(sim.workers):
+            rounds.join(worker, None, NOTHING)
+
+
+class _Rounds:
+    """Who computes, how many updates each has made since the last averaging, and whether that is enough."""
+
+    def __init__(self, sim: Simulation, period: int, enough: int):
+        self._sim, self._period, self._enough = sim, period, enough
+        self._number = 0  # of averagings
+        self._over = False  # there are enough
+        self._made = [0] * sim.workers  # updates in this round
+        self._computing: dict[int, Gradient] = {}
+
+    def join(self, worker: int, average: Copy | None, cost: Cost) -> None:
+        """A worker takes the average, as soon as it is there, and begins; unless there is a newer one by then."""
+        away = self._sim.back(worker, self._sim.now) - self._sim.now
+        if away > 0:
+            late = cost._replace(nanoseconds=0)  # it took no part
+            self._sim.later(away, partial(self._return, self._number, worker, average, late))
+            return
+        if average is not None:
+            self._sim.sync(worker, average, cost=cost)
+        self._begin(worker)
+
+    def _return(self, number: int, worker: int, average: Copy | None, cost: Cost) -> None:
+        if number == self._number:
+            self.join(worker, average, cost)
+
+    def _begin(self, worker: int) -> None:
+        if self._over:
+            return
+        gradient = self._sim.begin(worker, self._sim.own(worker))
+        self._computing[worker] = gradient
+        self._sim.later(gradient.end - self._sim.now, partial(self._finished, gradient))
+
+    def _finished(self, gradient: Gradient) -> None:
+        if gradient.dropped:
+            return
+        worker = gradient.worker
+        self._sim.push(gradient, worker, NOTHING)
+        self._made[worker] += 1
+        del self._computing[worker]
+        if not self._over and sum(made >= self._period for made in self._made) >= self._enough:
+            self._over = True
+            self._sim.later(0, self._end)
+        self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
+
+    def _end(self) -> None:
+        """Whoever still computes gives up; then models are averaged."""
+        self._number += 1
+        for gradient in self._computing.values():
+            self._sim.drop(gradient, cost=NOTHING)
+        self._computing = {}
+        members = [worker for worker, made in enumerate(self._made) if made]
+        cost = self._sim.allreduce(self._sim.workers, awaited=members)
+        self._sim.later(cost.nanoseconds, partial(self._average, members, cost))
+
+    def _average(self, members: list[int], cost: Cost) -> None:
+        average = self._sim.mix(0, [(self._sim.own(worker), 1 / len(members)) for worker in members])
+        self._made, self._over = [0] * self._sim.workers, False
+        for worker in range(self._sim.workers):
+            self.join(worker, average, cost)

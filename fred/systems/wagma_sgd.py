@@ -1,0 +1,231 @@
+"""WAGMA-SGD: wait-avoiding averages of groups.
+
+| name                      | source                                                                            |
+|---------------------------|-----------------------------------------------------------------------------------|
+| wagma-sgd, GroupAveraging | Li et al. 2021, algorithms 1-2, section 4; docs/errata.md, items 8, 11, 15 and 45 |
+
+Example: a minute in which eight workers take 0.5 s for a gradient on average.
+    >>> import fred
+    >>> settings = {
+    ...     "cluster": {"workers": 8, "compute": {"name": "exponential", "scale": 0.5}},
+    ...     "stop": {"seconds": 60.0},
+    ...     "algorithm": {"name": "wagma-sgd", "learning_rate": 0.1},
+    ... }
+    >>> def told(**protocol):
+    ...     summary = fred.run(fred.scenario(settings, protocol=protocol)).summary
+    ...     return summary[["gradients_applied", "workers_time_waiting"]].round(2).iloc[0].tolist()
+    >>> told(group_size=2, period=None)
+    [980.0, 0.0]
+    >>> told(group_size=2, period=None, group_waits=True)
+    [501.0, 0.5]
+    >>> told(group_size=8, period=None, group_waits=True)
+    [339.0, 0.65]
+"""
+
+import math
+from functools import partial
+from typing import ClassVar, Literal
+
+import simpy
+from pydantic import Field
+
+from fred.cluster.cluster import Cluster
+from fred.cluster.network import NOTHING, Collective, Cost
+from fred.components.component import Count
+from fred.protocols.protocol import Protocol
+from fred.schedule.layout import Layout
+from fred.timing.copies import Copy
+from fred.timing.simulation import Process, Simulation
+
+ALGORITHMS = {
+    "wagma-sgd": {
+        "about": "Every worker steps its own model, and averages it with its group's, wherever the others have got to.",
+        "family": "averaged",
+        "rule": """\
+w_i <- w_i - step(g_i)
+w_i <- W                        (the mean of its group of S, if it is in time)
+w_i <- (S W + w_i) / (S + 1)    (if it is late; in W is an older model of its own)
+w_i <- mean of all w            (every `period` iterations)""",
+        "protocol": "group-averaging",
+    },
+}
+PROTOCOLS = {"group-averaging": "GroupAveraging"}
+
+
+class GroupAveraging(Protocol):
+    """Averages models in groups after each local update; late workers add an old model, or (`group_waits`) are waited for.
+
+    The first worker to arrive activates all others: a message passes down a binomial tree, ceil(log2 P) latencies deep. Then
+    each worker's last finished model enters its group's allreduce. A worker that arrives later finds the mean W of its group
+    and takes (S W + its own model) / (S + 1). With `group_waits` there is no activation: a group's allreduce begins when all
+    its members have arrived. No model is late then, and groups do not wait for each other. Every `period` iterations all
+    workers wait for all and average globally, as the network's `collective` says.
+
+    The paper [section 4] has two switches: alpha for groups that do not wait, beta for groups that do. Its special cases:
+
+    - `group_size: 1` (neither switch) is local SGD, which averages every `period` updates.
+    - `group_waits: true` with `period: null` is D-PSGD and SGP on the graph in which the members of a group are neighbours, in
+      the order `update-first`. With all workers in one group it is Allreduce-SGD, up to rounding.
+    - Small groups that do not wait, with `period: null`, resemble AD-PSGD, but each iteration waits for its first worker.
+    """
+
+    faults: ClassVar[str] = (
+        "A worker keeps its model, which its groups average with, and computes the lost gradient anew; where all average, all "
+        "wait until everybody is there, and so does a group that waits (`group_waits`) for its members."
+    )
+
+    group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
+    period: Count | None = Field(10, description="tau: every so many iterations all models are averaged; null: never")
+    group_waits: bool = Field(
+        False,
+        description="whether a group's allreduce waits for all its members (beta), or starts with the first worker (alpha)",
+    )
+    groups: Literal["dynamic", "fixed"] = Field("dynamic", description="whether the groups change from iteration to iteration")
+    group_collective: Collective = Field(
+        "recursive-doubling", description="how a group's allreduce is done; the paper's: log2 S phases of a whole model each"
+    )
+
+    def layout(self, cluster: Cluster) -> Layout:
+        return Layout.peers(cluster.size)
+
+    def check(self, cluster: Cluster) -> None:
+        for name, number in (("number of workers", cluster.size), ("`group_size`", self.group_size or 1)):
+            if number & (number - 1):
+                raise ValueError(f"the {name} ({number}) must be a power of two")
+        if (self.group_size or 1) > cluster.size:
+            raise ValueError(f"`group_size` ({self.group_size}) must not exceed the number of workers ({cluster.size})")
+
+    def start(self, sim: Simulation) -> None:
+        averaging = _Averaging(sim, self)
+        for worker in range(sim.workers):
+            sim.process(self._work(sim, worker, averaging))
+
+    def _work(self, sim: Simulation, worker: int, averaging: "_Averaging") -> Process:
+        while True:
+            gradient = sim.compute(worker, sim.own(worker))
+            yield gradient.finished
+            sim.push(gradient, worker, NOTHING)
+            operation = averaging.enter(worker)
+            if operation is None:
+                continue
+            late = operation.active
+            if not operation.over.processed:
+                yield from sim.wait(worker, operation.over, f"the averaging of iteration {operation.iteration}")
+            yield from sim.present(worker)
+            mean = operation.means[worker & operation.first]
+            sim.sync(worker, mean, *(operation.late if late else operation.on_time), operation.cost)
+
+
+def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
+    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
+
+    Args:
+        iteration: from 0.
+        workers, size: how many there are, of all and in a group: powers of two.
+        fixed: the bits are those of iteration 0, always.
+
+    Example: eight workers in pairs.
+        >>> [differing(iteration, workers=8, size=2) for iteration in range(4)]
+        [[1], [2], [4], [1]]
+    """
+    phases, bits = int(math.log2(workers)), int(math.log2(size))
+    return [1 << ((0 if fixed else iteration * bits) + phase) % phases for phase in range(bits)]
+
+
+def members(worker: int, bits: list[int]) -> list[int]:
+    """Return the group of a worker: the workers whose numbers differ from its own in these bits only.
+
+    >>> members(5, bits=[1]), members(5, bits=[1, 4])
+    ([4, 5], [0, 1, 4, 5])
+    """
+    group = [worker & ~sum(bits)]
+    for bit in bits:
+        group += [member | bit for member in group]
+    return sorted(group)
+
+
+class _Operation:
+    """A collective operation of one iteration: of all groups, or of a single group that waits for its members."""
+
+    def __init__(self, sim: Simulation, iteration: int, bits: list[int], everybody: bool, workers: list[int], waits: bool):
+        self.iteration, self.bits = iteration, bits
+        self.everybody = everybody  # whether it is global, as the network's `collective` does it
+        self.workers, self.waits = (
+            workers,
+            waits,
+        )  # the participants; whether it begins with the last of them to arrive, or with the first
+        self.cost = NOTHING  # known when it begins
+        self.size = size = 1 << len(bits)  # of each group
+        self.on_time, self.late = (0.0, 1.0), (1 / (size + 1), size / (size + 1))  # of one's own model and of the mean
+        self.first = ~sum(bits)  # worker & first: the first member of its group
+        self.firsts = sorted({worker & self.first for worker in workers})
+        self.arrived = 0  # workers
+        self.active = False  # whether it has begun everywhere: who arrives now is late
+        self.means: dict[int, Copy] = {}  # by the group's first member, once it is over
+        self.over: simpy.Event = sim.env.event()
+
+
+class _Averaging:
+    """The collective operations of all iterations."""
+
+    def __init__(self, sim: Simulation, protocol: GroupAveraging):
+        self._sim, self._protocol = sim, protocol
+        self._operations: dict[tuple[int, int], _Operation] = {}  # by iteration and first worker
+        self._models = [sim.own(worker) for worker in range(sim.workers)]  # finished last: what each would contribute
+        self._finished = [0] * sim.workers  # iterations
+        depth = math.ceil(math.log2(sim.workers))
+        self._activation = depth * sim.mean_latency
+        self._group_size = protocol.group_size or 2 ** -(-depth // 2)
+
+    def enter(self, worker: int) -> _Operation | None:
+        """A worker has finished its local update; the operation in which its model takes part, if there is one."""
+        iteration = self._finished[worker]
+        self._finished[worker] = iteration + 1
+        period = self._protocol.period
+        everybody = period is not None and (iteration + 1) % period == 0
+        if self._group_size == 1 and not everybody:
+            return None  # a group of its own
+        operation = self._operation(worker, iteration, everybody)
+        self._models[worker] = self._sim.own(worker)
+        operation.arrived += 1
+        last = operation.arrived == len(operation.workers)
+        if last if operation.waits else operation.arrived == 1:
+            self._sim.later(0 if operation.waits else self._activation, partial(self._begin, operation))
+        if last:
+            del self._operations[iteration, operation.workers[0]]
+        return operation
+
+    def _operation(self, worker: int, iteration: int, everybody: bool) -> _Operation:
+        """Return the operation in which a worker takes part in an iteration; opens it if there is none yet."""
+        workers, fixed = self._sim.workers, self._protocol.groups == "fixed"
+        waits = everybody or self._protocol.group_waits
+        bits = differing(iteration, workers, workers if everybody else self._group_size, fixed)
+        first = worker & ~sum(bits) if waits else 0
+        operation = self._operations.get((iteration, first))
+        if operation is None:
+            together = members(worker, bits) if waits else list(range(workers))
+            operation = self._operations[iteration, first] = _Operation(self._sim, iteration, bits, everybody, together, waits)
+        return operation
+
+    def _begin(self, operation: _Operation) -> None:
+        """The operation is active everywhere: whatever each worker finished last enters it."""
+        operation.active = True
+        operation.cost = self._cost(operation)
+        self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
+
+    def _cost(self, operation: _Operation) -> Cost:
+        """Return its cost for one worker; where groups differ, all take as long as the slowest one."""
+        sim, network = self._sim, self._sim.network
+        algorithm = None if operation.everybody else self._protocol.group_collective
+        differ = network is not None and (network.two_levels or network.contention or network.regions)
+        firsts = operation.firsts if differ else operation.firsts[:1]
+        awaited = operation.workers if operation.waits else ()
+        costs = [sim.allreduce(members(first, operation.bits), algorithm, awaited=awaited) for first in firsts]
+        return max(costs, key=lambda cost: cost.nanoseconds)
+
+    def _average(self, operation: _Operation, models: list[Copy]) -> None:
+        share = 1 / operation.size
+        for first in operation.firsts:
+            parts = [(models[member], share) for member in members(first, operation.bits)]
+            operation.means[first] = self._sim.mix(first, parts)
+        operation.over.succeed()
