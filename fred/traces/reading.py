@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 from fred.components.component import Component
 from fred.components.limits import LONGEST
 from fred.errors import FredError
-from fred.traces import kineto, tables
+from fred.traces import kineto, long_tables
 from fred.traces.cells import Cells, joined, short_names
 from fred.traces.columns import opened
 from fred.traces.mending import Mend, mended
@@ -77,7 +77,7 @@ class Reading(Component):
         if kineto.is_kineto(path):
             return kineto.cells_of(path, name)
         says = Says(self.columns, self.unit, self.mend != "refuse", name)
-        return tables.cells_of(opened(path), says)
+        return long_tables.cells_of(opened(path), says)
 
 
 def read(path: str | Path, *more: str | Path, nodes: Nodes | None = None, **options: Any) -> Trace:
