@@ -1,6 +1,6 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not), and its tests.
-# make images: the pictures in docs/images that FRED draws, anew.
+# make images: the picture in docs/images that FRED draws, again.
 # make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
@@ -47,11 +47,7 @@ docs: $(DOCS)
 
 images: $(RUNTIME)
 	$(BIN)/python -m fred run quickstart --no-report --out results/images-quickstart
-	$(BIN)/python -m fred run learning-rates --no-report --out results/images-sweep
-	$(BIN)/python -m fred fit example --out results/images-trace
 	cp results/images-quickstart/figures/error.svg docs/images/quickstart.svg
-	cp results/images-sweep/figures/sweep.svg docs/images/sweep.svg
-	cp results/images-trace/trace.svg docs/images/trace.svg
 
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks
