@@ -4,20 +4,10 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OURS = [False]  # whether the process is one of FRED's own, in which it may be decided
-
 
 def seldom_looked_for() -> None:
     """In a process of FRED's own. Python's usual pace takes a tenth of a short run's time, to look through modules mostly."""
     gc.set_threshold(5_000, 10, 10)
-    _OURS[:] = [True]
-
-
-def settled() -> None:
-    """What is there when the first unit begins, modules mostly, is never looked through again, in a process of FRED's own."""
-    if _OURS[0]:
-        gc.freeze()
-        _OURS[:] = [False]
 
 
 def left() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from fred.errors import FredError
 from fred.outcomes import stored
 from fred.outcomes.unit import Unit
-from fred.process import garbage
 from fred.process.progress import OfRuns
 from fred.running import companions, timings, work
 from fred.running.order import Order
@@ -92,7 +91,6 @@ def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
 def _share(order: Order, packed: bytes, stage: Path) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     shared = Timings(stage / timings.FOLDER)
-    garbage.settled()
     try:
         with order.heeded():
             for unit in order.unpacked(packed):
