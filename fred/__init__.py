@@ -17,7 +17,7 @@ Here is everything that systems of one's own need; where it lies inside is FRED'
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fred.process import environment, garbage
+from fred.process import environment
 from fred.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for when it is asked for: `python -m fred --help` needs neither jax nor pandas."""
     if name not in _PLACES:
         raise AttributeError(f"module 'fred' has no attribute {name!r}")
-    with garbage.not_looked_for():
-        return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -107,7 +107,7 @@ class Document:
     def _object(self, schema: Schema, name: str) -> Schema:
         chosen: Schema = {}
         for option, own in schema.get("properties", {}).items():
-            if "default" not in own or self.draws.numbers.random() < self.share:
+            if "default" not in _whole(own) or self.draws.numbers.random() < self.share:
                 with contextlib.suppress(_NoValueError):
                     chosen[option] = self.value(own, option if option != "name" else name)
         return chosen
@@ -154,5 +154,10 @@ def _none() -> Any:
 
 def _can_be_drawn(schema: Schema) -> bool:
     """Return whether it names no class of a user's own."""
-    own = schema.get("properties", {}).get("name", schema)
-    return "pattern" not in own
+    own = _whole(schema).get("properties", {}).get("name", schema)
+    return "pattern" not in _whole(own)
+
+
+def _whole(schema: Schema) -> Schema:
+    """Return a schema with what the definition says that it refers to."""
+    return _definitions()[schema["$ref"].rpartition("/")[2]] | schema if "$ref" in schema else schema

@@ -341,6 +341,19 @@ def test_the_schema_for_editors_is_current_and_finds_mistakes(schema, validator)
             validator.validate(wrong)
 
 
+def test_the_schema_is_short_and_refers_to_each_of_its_definitions(schema):
+    text = json.dumps(schema, indent=2)
+    assert text.count("\n") < 10_000
+    assert set(re.findall(r'"\$ref": "#/\$defs/(.*)"', text)) == schema["$defs"].keys()
+
+
+def test_an_option_of_many_components_is_described_once(schema):
+    algorithms = {choice.get("title"): choice.get("properties") for choice in schema["$defs"]["algorithm"]["anyOf"]}
+    rate = algorithms["asgd"]["learning_rate"]
+    assert rate == algorithms["easgd"]["learning_rate"]
+    assert schema["$defs"][rate["$ref"].rpartition("/")[2]]["description"]
+
+
 def test_who_is_given_another_algorithm_is_given_its_protocol_unless_a_protocol_was_chosen():
     own, chosen = {"algorithm": {"name": "asgd", "learning_rate": 0.1}}, {"name": "stale-synchronous", "bound": 2}
     scenario = fred.scenario(

@@ -13,7 +13,7 @@ from fred.errors import FredError
 from fred.files import ownership, staging
 from fred.outcomes.outcome import Outcome
 from fred.outcomes.tables import Tables
-from fred.process import compiled, garbage
+from fred.process import compiled
 from fred.process.progress import OfRuns, in_notebook, of_runs
 from fred.results import folder
 from fred.results.kept import kept_of, objections_to, said_anew, what_is_kept
@@ -185,7 +185,6 @@ def _in_memory(units: list[Unit], progress: OfRuns) -> list[Outcome]:
 def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
     if not units:
         return
-    garbage.settled()
     if how.dask:
         on_dask(units, stage, how.progress, how.dask)
     elif how.jobs > 1 and len(units) > 1:

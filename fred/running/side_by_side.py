@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fred.errors import FredError
-from fred.process import garbage
 from fred.process.progress import OfRuns
 from fred.running import companions, stored, timings, work
 from fred.running.order import Order
@@ -91,7 +90,6 @@ def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
 def _share(order: Order, packed: bytes, stage: Path) -> str:
     """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
     shared = Timings(stage / timings.FOLDER)
-    garbage.settled()
     try:
         with order.heeded():
             for unit in order.unpacked(packed):

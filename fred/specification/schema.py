@@ -1,5 +1,8 @@
 """The JSON Schema of scenario files, so that editors complete and check them while they are written."""
 
+import json
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,11 +15,14 @@ from fred.specification.shape import Run
 from fred.specification.source import OF_ALL
 from fred.specification.sweep import Sweep
 
-_OWN = {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"}
+_OWN: dict[str, Any] = {
+    "own": {"type": "string", "pattern": "^[\\w.]+:\\w+$", "description": "a class of your own, `module:Class`"},
+    "own-with-options": {"type": "object", "properties": {"name": {"$ref": "#/$defs/own"}}, "required": ["name"]},
+}
 
 
 def scenario_schema() -> dict[str, Any]:
-    """What an editor needs: every key with its description, every name with its options."""
+    """Return what an editor needs: every key with its description, every name with its options."""
     classes = {kind: {name: registry.lookup(kind, name) for name in table} for kind, table in registry.REGISTRY.items()}
     models: list[type[BaseModel]] = [Run, Scenario, Sweep, *(cls for table in classes.values() for cls in table.values())]
     mapping, combined = models_json_schema([(model, "validation") for model in dict.fromkeys(models)])
@@ -27,31 +33,33 @@ def scenario_schema() -> dict[str, Any]:
         ]
         definitions[kind] = {"anyOf": [{"enum": list(table)}, *options]}
     definitions = _resolved(definitions)
+    _write_once([choice for kind in classes for choice in definitions[kind]["anyOf"][1:]], definitions)
+    definitions |= _OWN
     for kind in classes:
-        definitions[kind]["anyOf"] += [_OWN, {"type": "object", "properties": {"name": _OWN}, "required": ["name"]}]
-    shared = definitions["Run"]
-    shared["properties"]["sweep"] = {
+        definitions[kind]["anyOf"] += [{"$ref": f"#/$defs/{name}"} for name in _OWN]
+    shared = definitions["Run"]["properties"]
+    shared["sweep"] = {
         "$ref": "#/$defs/Sweep",
         "description": "many runs in one: a setting at each of many values",
     }
     whole = definitions["Scenario"]["properties"]
     runs = {
         "type": "object",
-        "additionalProperties": {"anyOf": [shared, {"type": "null"}]},
+        "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Run"}, {"type": "null"}]},
         "description": whole["runs"]["description"],
     }
-    return {
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "FRED scenario",
         "type": "object",
-        "properties": {**{key: whole[key] for key in OF_ALL}, **shared["properties"], "runs": runs},
+        "properties": {**{key: whole[key] for key in OF_ALL}, **shared, "runs": runs},
         "additionalProperties": False,
-        "$defs": definitions,
     }
+    return {**schema, "$defs": {name: definitions[name] for name in sorted(_reachable(schema, definitions))}}
 
 
 def _resolved(schema: Any) -> Any:
-    """References in the place of the components' placeholders; nothing required, as a file and its runs share settings out."""
+    """Replace placeholders of components by references; require nothing, since a file and its runs share out the settings."""
     if isinstance(schema, list):
         return [_resolved(item) for item in schema]
     if not isinstance(schema, dict):
@@ -63,6 +71,44 @@ def _resolved(schema: Any) -> Any:
 
 
 def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A component's options with its name among them."""
+    """Return a component's options with its name among them."""
     properties = {"name": {"const": name}, **options.get("properties", {})}
     return {**options, "title": name, "properties": properties}
+
+
+def _write_once(choices: list[dict[str, Any]], definitions: dict[str, Any]) -> None:
+    """Write once, as a definition, each option that several components describe alike."""
+    users = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
+    for choice in choices:
+        for option, said in choice["properties"].items():
+            if set(said) - {"const", "$ref"}:
+                users[option, json.dumps(said)].append(choice["properties"])
+    variants = defaultdict[str, int](int)
+    for (option, said), places in users.items():
+        if len(places) > 1:
+            variants[option] += 1
+            name = f"{option}.{variants[option]}"
+            definitions[name] = json.loads(said)
+            for properties in places:
+                properties[option] = {"$ref": f"#/$defs/{name}"}
+
+
+def _reachable(schema: Any, definitions: dict[str, Any]) -> set[str]:
+    """Return the names of the definitions that a schema refers to, also through other definitions."""
+    found, waiting = set[str](), [schema]
+    while waiting:
+        new = set(_references(waiting.pop())) - found
+        found |= new
+        waiting += [definitions[name] for name in new]
+    return found
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the name of each definition that is referred to in a schema."""
+    if isinstance(schema, dict):
+        if isinstance(target := schema.get("$ref"), str):
+            yield target.removeprefix("#/$defs/")
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _references(part)
