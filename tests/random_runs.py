@@ -217,7 +217,10 @@ def _protocol_options(
         "stale-synchronous": {"bound": draws.one(0, 1, 2, 3, None), "cache": draws.one(True, False), **cut},
         "cutoff": {
             "rule": draws.one(
-                *CUTOFF_RULES, {"name": "count", "workers": draws.between(1, workers)}, *([MEASURED] * 3 if held else [])
+                *CUTOFF_RULES,
+                {"name": "count", "workers": draws.between(1, workers)},
+                {"name": "count-or-deadline", "workers": 1, "seconds": 1.3},
+                *([MEASURED] * 3 if held else []),
             ),
             **draws.one({}, {}, {"deciding": latency(draws, 0.02)}),
         },

@@ -267,7 +267,7 @@ class TestTraffic:
         assert set(found.schedule["bytes"][pushes].tolist()) == {made(name, **CODECS[name]).size(shapes)}
         assert set(found.schedule["bytes"][pulls].tolist()) == {4 * MODEL}
 
-    @pytest.mark.parametrize("protocol", ["allreduce", {"name": "cutoff", "rule": {"name": "static", "workers": 3}}])
+    @pytest.mark.parametrize("protocol", ["allreduce", {"name": "cutoff", "rule": {"name": "count", "workers": 3}}])
     @pytest.mark.parametrize(
         ("codec", "sent"), [("float", 2 * 3 / 4 * 2 * MODEL), ("sign", 3 * (math.ceil(MODEL / 8) + 2 * 4))]
     )

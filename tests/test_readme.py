@@ -2,6 +2,7 @@
 
 import re
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_every_path_and_command_it_names_exists():
 def test_the_scenario_in_python_runs(folder):
     rng = np.random.default_rng(0)
     inputs, answers = rng.normal(size=(40, 5)), rng.integers(0, 3, 40)
-    names = {"fred": fred, "inputs": inputs, "answers": answers, "others": inputs, "their_answers": answers}
+    names: dict[str, Any] = {"fred": fred, "inputs": inputs, "answers": answers, "others": inputs, "their_answers": answers}
     text = block("python", "fred.arrays").replace("500", "20").replace("jobs=2", "jobs=1")
     exec(compile(text, "README.md", "exec"), names)
     assert len(names["result"].summary) == 3
