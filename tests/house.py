@@ -175,12 +175,22 @@ def draw(graph: Graph, sizes: Counter[str], path: Path) -> None:
         picture.save(path)
 
 
+def draw_rooms(path: Path) -> None:
+    """Draw the rooms, floor by floor, and which imports from which."""
+    draw(rooms([each for each in imports() if not each.lazy]), sizes_of_rooms(), path)
+
+
+def sizes_of_rooms() -> Counter[str]:
+    """Return how many files each room has, `__init__.py` apart."""
+    return Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
+
+
 def main() -> None:
     """Print all of it, and draw."""
     found = imports()
     at_load = [each for each in found if not each.lazy]
     graph, own, tests = rooms(at_load), written(SOURCE), written(ROOT / "tests")
-    sizes = Counter(room_of(module) for module, path in files().items() if path.name != "__init__.py")
+    sizes = sizes_of_rooms()
     up = circles(graph)
     lazy = circles(of_files(found, lazy=True))
     bodies = sorted(own.bodies)
@@ -206,7 +216,7 @@ def main() -> None:
     )
     print(f"file names that are there twice: {', '.join(twice()) or 'none'}")
     if not up:
-        draw(graph, sizes, ROOT / "docs" / "images" / "rooms.svg")
+        draw_rooms(ROOT / "docs" / "images" / "rooms.svg")
 
 
 if __name__ == "__main__":

@@ -285,6 +285,21 @@ def test_no_import_leads_upwards():
     assert not house.circles(house.of_files(found, lazy=True))
 
 
+def test_the_house_stays_small():
+    """Few arrows between rooms, no file name twice, no room of more than thirty files but for `systems`; the picture is drawn of it."""
+    graph = house.rooms([each for each in house.imports() if not each.lazy])
+    assert sum(map(len, graph.values())) < 110
+    assert not house.twice()
+    assert [room for room, size in house.sizes_of_rooms().items() if size > 30] == ["systems"]
+
+
+def test_the_picture_of_the_rooms_is_drawn_from_the_code(tmp_path):
+    house.draw_rooms(tmp_path / "rooms.svg")
+    assert (tmp_path / "rooms.svg").read_bytes() == (ROOT / "docs" / "images" / "rooms.svg").read_bytes(), (
+        "`make house` draws it"
+    )
+
+
 def test_each_room_knows_only_the_libraries_it_may():
     """By the text of every file, and by what really is loaded."""
     for room, forbidden in UNKNOWN.items():
