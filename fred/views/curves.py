@@ -21,7 +21,7 @@ from fred.views.figures import (
     style,
 )
 from fred.views.scales import counted, far_apart, plain_logarithmic
-from fred.views.view import AXES, Look, View
+from fred.views.view import AXES, Look, View, marks
 
 _POINTS = 400  # of a line
 _FEW = 0.05  # of the evaluations, whose small values make no axis logarithmic
@@ -111,7 +111,15 @@ def _band(
     grid = _knots([own[across].to_numpy(np.float64) for own in seeds], first)
     curves = np.stack([np.interp(grid, own[across], own[quantity]) for own in seeds])
     colour, dashes = look
-    axis.plot(grid, np.mean(curves, axis=0), color=colour, linestyle=dashes, label=name, linewidth=1.5 if shaded else 1.1)
+    axis.plot(
+        grid,
+        np.mean(curves, axis=0),
+        color=colour,
+        linestyle=dashes,
+        label=name,
+        linewidth=1.5 if shaded else 1.1,
+        **marks(colour),
+    )
     if len(seeds) > 1 and shaded:
         axis.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.18, linewidth=0)
 
@@ -136,7 +144,7 @@ def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | Non
         figure, (axis,) = panels(1, (5.6, 3.5), view)
         for name, (colour, dashes) in view.looks_of(means).items():
             own = means[name]
-            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1)
+            axis.plot(own["staleness"], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1, **marks(colour))
             sizes = 4 + 60 * own["gradients"] / max(1, own["gradients"].sum())
             axis.scatter(own["staleness"], own["mean"], s=sizes, color=colour, linewidths=0)
         axis.set(xlabel="staleness, updates", ylabel="B-staleness", ylim=(0, None))
@@ -164,7 +172,15 @@ def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = No
             for name, (colour, dashes) in view.looks_of(runs).items():
                 own = runs[name]
                 shown = own.iloc[np.unique(np.linspace(0, len(own) - 1, _POINTS).astype(int))]
-                axis.plot(shown["potential"], shown[column], color=colour, linestyle=dashes, label=name, linewidth=1.5)
+                axis.plot(
+                    shown["potential"],
+                    shown[column],
+                    color=colour,
+                    linestyle=dashes,
+                    label=name,
+                    linewidth=1.5,
+                    **marks(colour),
+                )
             axis.set(xlabel="potential copies", ylabel=f"{label}, copies")
             counted(axis.xaxis)
             counted(axis.yaxis)

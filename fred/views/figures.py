@@ -39,7 +39,7 @@ _STYLE: Any = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "svg.hashsalt": "fred",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's usual Type 3
     "savefig.dpi": 200,
 }

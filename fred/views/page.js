@@ -1,6 +1,6 @@
 "use strict";
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const DASHES = [[], [9, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [2, 6], [14, 3, 2, 3, 2, 3], [6, 2], [1, 2]];
 const off = new Set(), redraws = [];  // names of runs that are switched off; what to do when that changes
 
 function make(tag, more = {}, ...inside) {
@@ -50,7 +50,7 @@ function chart(place, data) {
   place.append(legend);
   let u = null;
 
-  function style(number) { return { stroke: DATA.colours[number % DATA.colours.length], dash: DASHES[Math.floor(number / DATA.colours.length) % DASHES.length] }; }
+  function style(number) { return { stroke: DATA.colours[number % DATA.colours.length], dash: DASHES[(number + Math.floor(number / DATA.colours.length)) % DASHES.length] }; }
   function entry(name, number) {
     const { stroke, dash } = style(number), key = make("span");
     key.innerHTML = `<svg width="22" height="8" aria-hidden="true"><path d="M0 4H22" stroke="${stroke}" stroke-width="3" stroke-dasharray="${dash.join(" ")}"/></svg>`;

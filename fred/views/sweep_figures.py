@@ -13,7 +13,7 @@ from fred.outcomes.sweeps import keys_of, said
 from fred.specification.sweep import Criterion
 from fred.views.figures import BEST, Picture, caption, headline, legend, panels, style
 from fred.views.scales import far_apart, plain_logarithmic
-from fred.views.view import Look, View, lines
+from fred.views.view import Look, View, lines, marks
 
 OF_TIMING = [Criterion.of(name, False, False) for name in ("seconds", "throughput", "workers_time_waiting")]
 _LABELS = {
@@ -109,8 +109,9 @@ def _looks(runs: Sequence[str], view: View) -> list[Look]:
 def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
     """A run's line, with the band of its seeds and, if it is said which way, a star at its best; without what is not finite."""
     colour, dashes = look
+    shape = {"marker": marks(colour).get("marker", "o"), "markersize": 4}
     own = own[np.isfinite(own["mean"])].sort_values(_PLACE, kind="stable")
-    axis.plot(own[_PLACE], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, marker="o", markersize=3)
+    axis.plot(own[_PLACE], own["mean"], color=colour, linestyle=dashes, label=name, linewidth=1.5, **shape)
     axis.fill_between(own[_PLACE], own["least"], own["largest"], color=colour, alpha=0.18, linewidth=0)
     if len(own) and highest is not None:
         best = own.nlargest(1, "mean") if highest else own.nsmallest(1, "mean")

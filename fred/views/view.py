@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fred.components import registry
 from fred.errors import FredError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#5B5B5B", "#A5AA39", "#8C2D04")
+MARKERS = "os^DvPX*<>"  # of lines in these colours, which so are told apart in grey
 OF_TIME = {"computing": "#56B4E9", "wasted": "#D55E00", "network": "#CC79A7", "waiting": "#D0D0D0", "away": "#5B5B5B"}
 WIDTHS = {"one": 3.5, "two": 7.2}  # in, of one and of two columns of a paper
 AXES = {  # name -> column of the metrics, label
@@ -73,6 +75,21 @@ class View:
         {'a': ('#0072B2', '-'), 'b': ('red', ':')}
         """
         return {name: self.looks.get(name, own) for name, own in zip(names, lines(), strict=False)}
+
+
+def marks(colour: str) -> dict[str, Any]:
+    """Return how a line in this colour is marked, now and then, by a shape of its own: options of matplotlib's `plot`.
+
+    Args:
+        colour: of the line; one that is not among `COLOURS` has no mark.
+
+    >>> marks(COLOURS[1])["marker"], marks("red")
+    ('s', {})
+    """
+    if colour not in COLOURS:
+        return {}
+    place = COLOURS.index(colour)
+    return {"marker": MARKERS[place], "markersize": 4, "markevery": (0.015 * place, 0.15)}
 
 
 def lines() -> list[Look]:
