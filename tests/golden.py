@@ -30,22 +30,7 @@ _RUNS = {  # scenario -> settings that make it short, runs
     "systems/wagma-sgd": (["seeds=[1]", "stop.seconds=10"], ["wagma-4"]),
     "systems/cutoff-sgd": (["seeds=[1]", "stop.seconds=50"], ["elfving", "dmm"]),
 }
-_FAMILIES = (
-    *(
-        "b-fasgd",
-        "psp-sgd",
-        "mindflayer",
-        "ia2sgd",
-        "extrapolated",
-        "dbw",
-        "easgd",
-        "async-local",
-        "fedbuff",
-        "sparseloco",
-        "sasgd",
-    ),
-    *("exponential", "fasgd", "ringmaster-lmo", "delay-adaptive", "sparta", "des-loc", "bmuf", "diloco", "sgp", "ssgd"),
-)
+_MORE = ("b-fasgd", "exponential", "ringmaster-lmo")  # algorithms beside the first of each page
 _OPTIMIZERS = ("adamw", "adafactor", "lamb", "muon", "novograd", "rprop", "sm3")  # with norms, means of rows, products, signs
 _TASKS: dict[str, dict[str, Any]] = {
     "cnn": {"data": "digits", "model": {"name": "cnn", "channels": [3], "hidden": 8}},
@@ -57,9 +42,10 @@ _TASKS: dict[str, dict[str, Any]] = {
 
 
 def pinned_cases() -> list[Case]:
-    """Of `tests.cases`, which run with every change, one of each family of algorithms, and all of the codecs."""
-    known = {case.name: case for case in CASES if case.kind == "algorithm"}
-    return [*(known[name] for name in _FAMILIES), *(case for case in CASES if case.kind == "codec")]
+    """Return those of `tests.cases` that run with every change: the first of each page, a few more, and all of the codecs."""
+    algorithms = [case for case in CASES if case.kind == "algorithm"]
+    pages = {case.run.algorithm.page: case for case in reversed(algorithms)}
+    return [case for case in CASES if case.kind == "codec" or case in pages.values() or case.name in _MORE]
 
 
 def _others() -> dict[str, Run]:
@@ -71,7 +57,7 @@ def _others() -> dict[str, Run]:
 
 
 def names() -> Iterator[str]:
-    """Each run of a short quickstart, one or two of older systems, and a small one of each family, codec and kind of model."""
+    """Each run of a short quickstart, one or two of older systems, and a small one of each page, codec and kind of model."""
     for name, (_, only) in _RUNS.items():
         yield from (f"{name}/{run}" for run in only or fred.load(SCENARIOS / f"{name}.yaml").runs)
     yield from (f"{case.kind}/{case.name}" for case in pinned_cases())

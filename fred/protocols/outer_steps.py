@@ -60,6 +60,18 @@ def with_common(workers: int, blocks: int = 1, cut: Cut = "parts") -> Layout:
     return Layout(workers + 1, range(workers, workers + 1), range(0), blocks, cut)
 
 
+def pull_weight(share: float) -> float:
+    """Return the `weight` of a pull, (1 - p) / p, with which a server's `synchronize` is called: `keep` is 1.
+
+    Args:
+        share: p, of updates that are pulls.
+
+        >>> pull_weight(0.2)
+        4.0
+    """
+    return (1 - share) / share
+
+
 class OuterSteps(Paced):
     """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
 
@@ -113,7 +125,7 @@ class OuterSteps(Paced):
     def _update(self, sim: Simulation, worker: int, made: int, common: Copy) -> Process:
         """A step with a gradient, or towards the common model."""
         if self.pulls and int(streams.words(sim.seed, "pull", worker, made)) < self.pulls * 2**32:
-            sim.sync(worker, common, keep=1.0, weight=(1 - self.pulls) / self.pulls)
+            sim.sync(worker, common, keep=1.0, weight=pull_weight(self.pulls))
             return
         gradient = sim.compute(worker, sim.own(worker))
         yield gradient.finished

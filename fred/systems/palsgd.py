@@ -37,18 +37,19 @@ class PALSGD(DiLoCo):
 
     At 2, when the common model is at 1, with p = 0.2 and k = 0.5:
 
+        >>> from fred.protocols.outer_steps import pull_weight
         >>> from fred.systems.palsgd import PALSGD
         >>> import jax.numpy as jnp
         >>> palsgd = PALSGD(learning_rate=0.25)
         >>> state = palsgd.init({"w": jnp.array([2.0])}, workers=2)
-        >>> palsgd.synchronize(state, {"w": jnp.array([1.0])}, keep=1.0, weight=0.8 / 0.2).params["w"].tolist()
+        >>> palsgd.synchronize(state, {"w": jnp.array([1.0])}, keep=1.0, weight=pull_weight(0.2)).params["w"].tolist()
         [1.5]
     """
 
     strength: Annotated[float, Field(ge=0)] = Field(0.5, description="k: of the pulls")
 
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """A pull of `weight`, (1 - p) / p; what keeps nothing (`keep` 0) is replaced."""
+        """Pull the model towards the common one, `mixed`: `weight` is a `pull_weight`. Where `keep` is 0, replace it."""
         share = jnp.where(keep == 0, 1.0, self.strength * state.rate * weight)
 
         def drawn(own: jax.Array, common: jax.Array) -> jax.Array:

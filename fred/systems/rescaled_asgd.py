@@ -1,0 +1,78 @@
+"""Rescaled ASGD: steps in proportion to compute times [Mahran, Maranjyan, Richtarik 2026, arXiv:2605.13434].
+
+The paper's abstract was read: which constant its steps have, and how times are found, is FRED's choice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from fred.learning.models.model import Params
+from fred.learning.server import Message, Scalar, Server, State
+from fred.process.later import jax, jnp
+
+ALGORITHMS = {
+    "rescaled-asgd": {
+        "family": "answered",
+        "rule": "w <- w - t_k / t step(g)    (of worker k, whose gradients take t_k; t: the harmonic mean of all t_k)",
+        "server": "RescaledASGD",
+        "protocol": "asynchronous",
+    },
+}
+
+
+class RescaledASGD(Server):
+    """Asynchronous SGD in which all workers' steps together are as long in any time, whatever their speeds.
+
+    So no worker's data count more than another's. Without `times`, a worker's time is taken to be inversely proportional to
+    how many of its gradients have arrived, one more for each.
+
+    Worker 0 takes half as long as worker 1, so that t is 4/3: of three gradients of 1, two come from it.
+
+        >>> from fred.systems.rescaled_asgd import RescaledASGD
+        >>> import jax.numpy as jnp
+        >>> server = RescaledASGD(learning_rate=1.0, times=[1.0, 2.0])
+        >>> state = server.init({"w": jnp.array([0.0])}, workers=2)
+        >>> for worker in (0, 0, 1):
+        ...     state = server.apply_update(state, {"w": jnp.array([1.0])}, timestamp=0, worker=worker)
+        ...     print(state.params["w"].tolist())
+        [-0.75]
+        [-1.5]
+        [-3.0]
+    """
+
+    times: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+        None, description="t_k: of each worker's gradients, s; absent: estimated by how many have arrived"
+    )
+
+    def check(self, workers: int) -> None:
+        if self.times is not None and len(self.times) != workers:
+            raise ValueError(f"`times` has {len(self.times)} numbers; expected one for each of {workers} workers")
+
+    def init(self, params: Params, workers: int) -> State:
+        """Return the state before the first update, with each worker's number of gradients, or what its time says of that."""
+        times = jnp.ones(workers) if self.times is None else jnp.array(self.times)
+        return super().init(params, workers).replace(numbers=1 / times)
+
+    def apply_update(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
+        """Step with the `message`, a gradient of this `worker`."""
+        stepped = self.step(state, message, scale=self._scale(state, worker))
+        return self._counted(stepped, jnp.zeros_like(state.numbers).at[worker].set(1.0))
+
+    def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
+        """Return the `message`, a gradient, times its `worker`'s factor, and whose it is."""
+        scaled = jax.tree.map(lambda leaf: self._scale(state, worker) * leaf, message)
+        return {"gradient": scaled, "worker": jnp.zeros_like(state.numbers).at[worker].set(1.0)}
+
+    def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
+        """Step with the mean of `count` gradients in `total`, each times its worker's factor."""
+        return self._counted(self.step(state, total["gradient"]), count * total["worker"])
+
+    def _scale(self, state: State, worker: Scalar) -> Scalar:
+        """Return t_k / t."""
+        return state.numbers.mean() / state.numbers[worker]
+
+    def _counted(self, state: State, arrived: jax.Array) -> State:
+        return state if self.times is not None else state.replace(numbers=state.numbers + arrived)
