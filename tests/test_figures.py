@@ -331,7 +331,7 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
     (axis,) = picture.axes
     names = ["dispatched", "asgd", "same", "backup", "peers"]
     assert [label.get_text() for label in axis.get_yticklabels()] == names
-    assert axis.get_xlabel() == "sent over the network, MB"
+    assert axis.get_xlabel() == "sent over the network, kB"
     assert axis.get_ylim()[0] > axis.get_ylim()[1], "the first run on top"
     (legend,) = picture.legends
     assert [text.get_text() for text in legend.get_texts()] == ["to workers", "to servers", "between workers"]
@@ -345,7 +345,7 @@ def test_traffic_is_the_mean_of_the_summarys_bytes(untrained):
     for number, name in enumerate(names):
         left = 0.0
         for way, column in (("workers", "to_workers"), ("servers", "to_servers"), ("between_workers", "between_workers")):
-            width = statistics.fmean(summary[summary["name"] == name][f"bytes_{column}"]) / 1e6
+            width = statistics.fmean(summary[summary["name"] == name][f"bytes_{column}"]) / 1e3
             if width:
                 expected[number, to_hex(colours[way].get_facecolor())] = (left, width)
             left += width

@@ -1,6 +1,7 @@
 "use strict";
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const DASHES = [[], [9, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [2, 6], [14, 3, 2, 3, 2, 3], [6, 2], [1, 2]];
+const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();  // a colour of the style sheet, light or dark
 const off = new Set(), redraws = [];  // names of runs that are switched off; what to do when that changes
 
 function make(tag, more = {}, ...inside) {
@@ -85,12 +86,12 @@ function chart(place, data) {
       series.push({ show: true, width: 0, stroke: "transparent", points: { show: false } }, { show: true, width: 0, stroke: "transparent", points: { show: false } });
       bands.push({ series: [series.length - 2, series.length - 1], fill: stroke + "2e" });
     }
-    const axis = { font: "13px system-ui, sans-serif", labelFont: "13px system-ui, sans-serif", stroke: "#1c1c1c", grid: { stroke: "#ececec", width: 1 }, ticks: { stroke: "#bbb", width: 1 }, values: (_, all) => all.map((value) => (value === null ? "" : short(value))) };
+    const axis = { font: "13px system-ui, sans-serif", labelFont: "13px system-ui, sans-serif", stroke: ink("--ink"), grid: { stroke: ink("--grid"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 }, values: (_, all) => all.map((value) => (value === null ? "" : short(value))) };
     const options = {
       width: plot.clientWidth, height: Math.max(250, Math.min(400, plot.clientWidth * 0.5)), legend: { show: false },
       scales: { x: { time: false, distr: data.geometric ? 3 : 1 }, y: logarithmic.checked ? { distr: 3 } : {} },
       axes: [{ ...axis, label: data.axes[x.value], labelSize: 22, size: 34 }, { ...axis, label: data.quantities[y.value], labelSize: 22, size: 56 }],
-      cursor: { drag: { x: true, y: false }, points: { size: 7 } }, series, bands,
+      cursor: { drag: { x: true, y: true, uni: 20 }, points: { size: 7 } }, series, bands,
       hooks: { setCursor: [told], draw: [(drawn) => line(drawn, target)] },
     };
     if (u) u.destroy();
@@ -104,7 +105,7 @@ function chart(place, data) {
     if (!target) return;
     const { ctx, bbox } = drawn, height = drawn.valToPos(target, "y", true);
     if (height < bbox.top || height > bbox.top + bbox.height) return;
-    ctx.save(); ctx.strokeStyle = "#5b5b5b"; ctx.lineWidth = devicePixelRatio; ctx.setLineDash([3 * devicePixelRatio, 4 * devicePixelRatio]);
+    ctx.save(); ctx.strokeStyle = ink("--soft"); ctx.lineWidth = devicePixelRatio; ctx.setLineDash([3 * devicePixelRatio, 4 * devicePixelRatio]);
     ctx.beginPath(); ctx.moveTo(bbox.left, height); ctx.lineTo(bbox.left + bbox.width, height); ctx.stroke(); ctx.restore();
   }
   function told(drawn) {
@@ -179,7 +180,7 @@ function replay(place, all) {
     canvas.width = width * ratio; canvas.height = height * ratio; canvas.style.height = `${height}px`;
     const pen = canvas.getContext("2d"), pos = (tick) => LEFT + (tick - begin) / length * (width - LEFT - 4);
     pen.scale(ratio, ratio);
-    pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle"; pen.fillStyle = "#1c1c1c";
+    pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle"; pen.fillStyle = ink("--ink");
     for (let worker = 0; worker < own.workers; worker++) pen.fillText(String(worker), 4, TOP + worker * LANE + LANE / 2);
     pen.save(); pen.beginPath(); pen.rect(LEFT, 0, width - LEFT - 4, height); pen.clip();
     const [workers, begins, ends, codes] = own.spans, doing = Array(own.workers).fill(-1);
@@ -190,20 +191,20 @@ function replay(place, all) {
       pen.fillStyle = DATA.kinds[codes[i]][1];
       pen.fillRect(left, TOP + workers[i] * LANE + 1, Math.max(0.6, right - left - (right - left > 3 ? 0.7 : 0)), LANE - 3);
     }
-    pen.fillStyle = "#222";
+    pen.fillStyle = ink("--ink");
     for (const tick of own.updates) if (tick >= begin && tick <= begin + length) pen.fillRect(pos(tick), 4, 0.8, TOP - 6);
     stale(pen, pos, begin, length, TOP + lanes, STALE, width);
-    pen.fillStyle = "#1c1c1c"; pen.fillRect(pos(moment) - 0.8, 0, 1.6, TOP + lanes + STALE);
+    pen.fillStyle = ink("--ink"); pen.fillRect(pos(moment) - 0.8, 0, 1.6, TOP + lanes + STALE);
     pen.restore();
-    pen.fillStyle = "#595959"; pen.textBaseline = "top";
+    pen.fillStyle = ink("--soft"); pen.textBaseline = "top";
     for (const [part, align] of [[0, "left"], [0.5, "center"], [1, "right"]]) { pen.textAlign = align; pen.fillText(`${short(seconds(begin + part * length))} s`, pos(begin + part * length), height - 16); }
     tell(moment, doing);
   }
   function stale(pen, pos, begin, length, top, high, width) {
     const [times, , values] = own.uses, most = Math.max(1, ...values.filter((_, i) => times[i] >= begin && times[i] <= begin + length));
-    pen.fillStyle = "#595959"; pen.fillRect(LEFT, top + high, width, 0.7); pen.fillRect(LEFT, top + 2, width, 0.7); pen.fillText("staleness", LEFT + 3, top + 12);
+    pen.fillStyle = ink("--soft"); pen.fillRect(LEFT, top + high, width, 0.7); pen.fillRect(LEFT, top + 2, width, 0.7); pen.fillText("staleness", LEFT + 3, top + 12);
     pen.restore(); pen.save(); pen.textBaseline = "top"; pen.textAlign = "right"; pen.fillText(String(most), LEFT - 3, top + 7); pen.fillText("0", LEFT - 3, top + high - 10);
-    pen.fillStyle = "#0072b2cc";
+    pen.fillStyle = ink("--link");
     for (let i = 0; i < times.length; i++) if (times[i] >= begin && times[i] <= begin + length) pen.fillRect(pos(times[i]) - 1.2, top + 8 + (high - 10) * (1 - values[i] / most) - 1.2, 2.6, 2.6);
   }
   function tell(moment, doing) {
@@ -214,10 +215,10 @@ function replay(place, all) {
     told.textContent = `At ${seconds(moment).toPrecision(4)} s: ${counts.map(([number, kind]) => `${number} ${kind}`).join(", ") || "nobody does anything"}; ${own.thin > 1 ? "about " : ""}${made} updates so far.${age}`;
     canvas.setAttribute("aria-label", `Timeline. ${told.textContent}`);
     now.replaceChildren(...doing.map((code, worker) => {
-      const [kind, colour] = code < 0 ? ["nothing", "#fff"] : DATA.kinds[code];
+      const [kind, colour] = code < 0 ? ["nothing", ink("--page")] : DATA.kinds[code];
       const tile = make("li", { title: `worker ${worker}: ${kind}` }, make("b", { textContent: worker }), code < 0 ? "–" : SAID[kind][1]);
       tile.style.background = colour;
-      if (kind === "away" || kind === "wasted") tile.className = "dark";
+      if (kind === "away") tile.className = "dark";
       return tile;
     }));
   }

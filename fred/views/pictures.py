@@ -24,6 +24,8 @@ from fred.views.view import OF_TIME, View
 _EQUAL = 1e-4  # of the median disagreement: what is less is drawn as 0
 _PARTS = 30  # of a run, of each of which the pace is drawn
 
+_UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6}  # bytes
+
 
 def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[], Picture]]:
     """Those that show something of these runs, by name; of a sweep's, its own and those of the best points.
@@ -147,8 +149,10 @@ def traffic(tables: Tables, view: View | None = None) -> Picture:
         tables: what the runs came to; MB are 10^6 bytes.
         view: how wide.
     """
-    sent = _means(tables.outcomes, "bytes", WAYS, 1e-6)
-    return bars.stacked(sent, "sent over the network, MB", said=_over(tables.outcomes), view=view)
+    most = max(sum(own.values()) for own in _means(tables.outcomes, "bytes", WAYS, 1.0).values())
+    unit, size = next((each for each in _UNITS.items() if most >= each[1]), ("kB", 1e3))
+    sent = _means(tables.outcomes, "bytes", WAYS, 1 / size)
+    return bars.stacked(sent, f"sent over the network, {unit}", said=_over(tables.outcomes), view=view)
 
 
 def sent_copies(tables: Tables, view: View | None = None) -> Picture:

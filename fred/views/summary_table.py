@@ -62,20 +62,17 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
     """
     frame = _with_bytes(summary)
     shown = [each for each in COLUMNS if (each.printed or not printed) and _there(frame, each.column)]
-    rows = [
-        [Cell(str(name)), *(cell(own, each, not printed) for each in shown)] for name, own in frame.groupby("name", sort=False)
-    ]
+    rows = [[Cell(str(name)), *(cell(own, each) for each in shown)] for name, own in frame.groupby("name", sort=False)]
     seeds = frame.groupby("name").size()
     return Table(["run", *(each.heading for each in shown)], rows, caption=_caption(frame, seeds)).without_empty()
 
 
-def cell(rows: pd.DataFrame, shown: Column, spread: bool = False) -> Cell:
+def cell(rows: pd.DataFrame, shown: Column) -> Cell:
     """Return what is said of a run's seeds.
 
     Args:
         rows: of the run, one for each seed.
         shown: the column.
-        spread: whether half the range is said of every column, not of learned ones alone.
     """
     if shown.column == "target":
         return _to_target(rows)
@@ -84,7 +81,7 @@ def cell(rows: pd.DataFrame, shown: Column, spread: bool = False) -> Cell:
     values = shown.factor * rows[shown.column].to_numpy(np.float64)
     if shown.column.endswith("_max"):
         return Cell(number(values.max()), float(values.max())) if np.isfinite(values).all() else Cell(NONE, math.nan)
-    return _mean(values, shown.learned or spread)
+    return _mean(values, shown.learned)
 
 
 def number(value: float, half: float = 0.0) -> str:

@@ -20,6 +20,7 @@ from fred.views.view import OF_TIME, View
 WORKERS = 16  # that are shown if nobody says which
 PANELS = 12
 _BEFORE = 1 / 3  # of what is shown comes before the first fault
+_MOST = 20  # times six gradients: no more is shown to see a second average
 _TICKS = 250  # updates of which each can be seen
 _UPDATE = "#222222"
 
@@ -148,7 +149,9 @@ def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], place: NDArra
 
 
 def _usual(schedule: Schedule) -> float:
-    """A stretch of virtual time in which the usual worker computes about six gradients, s."""
+    """Return how much virtual time to show, s: six gradients of the usual worker, and at least two rounds or averages."""
     gradients = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     lengths = (schedule["end_ns"] - schedule["begin_ns"])[gradients] / NANOSECONDS
-    return float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
+    six = float(6 * np.median(lengths)) or 1.0 if len(lengths) else 1.0
+    meetings = np.unique(schedule["time_ns"][schedule.rows(Verb.COMMIT, Verb.SYNC)])[:2] / NANOSECONDS
+    return max(six, min(1.1 * float(meetings[-1]), _MOST * six)) if len(meetings) == 2 else six
