@@ -1,7 +1,8 @@
 # make quickstart: install FRED and run its main example.   make test: install everything, run the tests, list the slowest twenty.
 # make docs: the site, in docs/_build/html, every example executed (those of pages that changed, if FRED did not), and its tests.
 # make images: the picture in docs/images that FRED draws, again.
-# make golden: write anew what tests compare with (the editors' schema, the page of algorithms, pinned digests), after an intended change.
+# make golden: write anew what tests compare with (the editors' schema, the page of algorithms, the picture of rooms, pinned digests), after
+#   an intended change.
 # make slow: the tests that `make test` leaves out, a few minutes.
 # make fuzz: random runs inline and replayed, random mistakes in scenarios, random valid ones whole (hours). make kills: 200 interruptions.
 # make portable: the pinned runs on emulated CPUs for x86-64 and arm64 (hours; needs qemu's user-mode emulators, for arm64 a Debian).
@@ -70,6 +71,7 @@ house: $(TEST)
 golden: $(TEST)
 	$(BIN)/python -m fred schema > scenarios/schema.json
 	cd docs && ../$(BIN)/python -m fred list --markdown ../scenarios > algorithms.md
+	$(BIN)/python -m tests.house > /dev/null
 	$(BIN)/python -m tests.golden
 
 reproduce: $(RUNTIME)

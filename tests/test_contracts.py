@@ -328,9 +328,11 @@ def test_pages_are_short_and_keep_timing_and_arithmetic_apart():
     assert not [name for name, times in names.items() if times > 1]
     for page in pages.known():
         path = house.files()[page.module]
-        assert path.read_text(encoding="utf-8").count("\n") <= 300, path
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 300, path
+        assert ">>>" in text, f"{path} has no example"
         module = importlib.import_module(page.module)
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.parse(text).body:
             made = vars(module).get(node.name) if isinstance(node, ast.ClassDef) else None
             named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             if isinstance(made, type) and issubclass(made, Server):

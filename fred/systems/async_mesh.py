@@ -68,6 +68,16 @@ class AsyncMesh(_Late):
 
     Each coordinate has an average d of its changes, which decays as beta; that goes from 0.5 to 0.99 along a cosine, in the
     worker's first 1,000 updates. With `average_changes` false it is the worker's own last change (add-back).
+
+    A worker at 1 had brought 3, and so has changed by 2; where the mean is 4, it goes on from 4 - 2:
+
+        >>> from fred.systems.async_mesh import AsyncMesh
+        >>> import jax.numpy as jnp
+        >>> server = AsyncMesh(learning_rate=0.1, parts=1, average_changes=False)
+        >>> state = server.init({"w": jnp.array([1.0])}, workers=2).replace(words=jnp.zeros(2, jnp.uint32))
+        >>> state = server.apply_round(state, {"w": jnp.array([3.0 - 1.0])}, timestamp=0, count=1)
+        >>> server.synchronize(state, {"w": jnp.array([4.0])}, keep=0.0, weight=1.0).params["w"].tolist()
+        [2.0]
     """
 
     average_changes: bool = Field(True, description="whether changes are averaged; false: each is taken as it is")

@@ -1,4 +1,14 @@
-"""D-PSGD: workers average with their neighbours [Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1]."""
+"""D-PSGD: workers average with their neighbours [Lian, Zhang, Zhang, Hsieh, Zhang, Liu 2017, arXiv:1705.09056, algorithm 1].
+
+Example: a worker at 1, whose only neighbour is at 3; it averages, then steps with its gradient of 2 at rate 0.5:
+    >>> import fred
+    >>> import jax.numpy as jnp
+    >>> server = fred.Server(learning_rate=0.5)
+    >>> state = server.init({"w": jnp.array([1.0])}, workers=2)
+    >>> state = server.synchronize(state, {"w": jnp.array([3.0])}, keep=0.5, weight=0.5)
+    >>> server.apply_update(state, {"w": jnp.array([2.0])}, timestamp=0, worker=0).params["w"].tolist()
+    [1.0]
+"""
 
 ALGORITHMS = {
     "d-psgd": {

@@ -1,6 +1,7 @@
 """The class of each algorithm, under its name in scenarios, made from the row of its page when it is first asked for."""
 
 import importlib
+from functools import cache
 from types import new_class
 from typing import Any
 
@@ -16,9 +17,13 @@ _KEYS = ("about", "family", "rule", "server", "protocol", "defaults")
 def __getattr__(name: str) -> Any:
     if name not in pages.of_algorithms():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _made(name)
+
+
+@cache
+def _made(name: str) -> type[Server]:
     row, page = pages.of_algorithms()[name]
-    globals()[name] = made = made_of(name, row, page, __name__)
-    return made
+    return made_of(name, row, page, __name__)
 
 
 def made_of(name: str, row: Row, page: str, module: str) -> type[Server]:
@@ -74,4 +79,4 @@ def _with_defaults(made: type[Server], defaults: dict[str, Any]) -> type[Server]
     return made
 
 
-ASGD = __getattr__("asgd")  # what `import fred` offers, for users' own algorithms
+ASGD = _made("asgd")  # what `import fred` offers, for users' own algorithms
