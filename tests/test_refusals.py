@@ -455,7 +455,7 @@ class InSeconds(Protocol):
 
 
 def test_time_must_pass_in_whole_nanoseconds():
-    with pytest.raises(FredError, match="virtual time stands still at 0 s, and nothing comes of what happens then"):
+    with pytest.raises(FredError, match="virtual time stands still at 0 s, and events there add no row to the schedule"):
         record(Forever(), Cluster(workers=1))
     with pytest.raises(FredError, match="used at 0 s, before it is finished"):
         record(Dropped(), Cluster(workers=1))
