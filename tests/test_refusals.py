@@ -310,7 +310,7 @@ LAYOUTS = {
     "Layout(2, range(2), range(-1, 1))": r"on_servers=range\(-1, 1\); expected numbers of its replicas, from 0 to 1",
     "Layout(2, (0, 1), range(0))": r"answer=\(0, 1\); expected a range of replicas",
     "Layout(3, range(0, 3, 2), range(0))": r"answer=range\(0, 3, 2\); expected a range of replicas, one after the other",
-    "Layout(2, range(0), range(0))": "an empty `answer`; some replica must be what the run comes to",
+    "Layout(2, range(0), range(0))": "an empty `answer`; expected one replica or more",
     "Layout(1, range(1), range(1), 2, 'foo')": "cut='foo'; expected one of parts, layers",
     "{}['here']": r"KeyError: 'here' \(.*, line \d+\)$",
 }
