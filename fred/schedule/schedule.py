@@ -85,7 +85,7 @@ class What(IntEnum):
 
     UNFINISHED = 0  # a gradient that a row drops, or sends in part, before its end; ends when it would have been finished
     COLLECTIVE = 1  # models in transit in the collective operation that a row is part of, if that takes time
-    TRIP = 2  # a model in transit between workers; in sequential exchanges, from the slowest of those it waits for on
+    TRIP = 2  # a model in transit between workers; in sequential exchanges, since the last awaited sender began
     LOST = 3  # an attempt at a gradient that ended when its worker crashed; the gradient is computed again
     AWAY = 4  # a worker is offline
     SERVER_AWAY = 5
