@@ -137,8 +137,8 @@ class Widens(Server):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("StandsStill", "`apply_update` of .*StandsStill` makes 7 of a clock of 7; every update advances it by one"),
-        ("Jumps", "`apply_round` of .*Jumps` makes 9 of a clock of 7"),
+        ("StandsStill", "`apply_update` of .*StandsStill` returns a clock of 7 for a clock of 7; every update must advance it by one"),
+        ("Jumps", "`apply_round` of .*Jumps` returns a clock of 9 for a clock of 7"),
         ("Forgets", "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
         ("ReturnsParameters", "returns dict; expected the new state, such as `self.step"),
         ("AddsAField", r"returns a state with .*'last'.*; expected the fields that `init` made"),
@@ -148,7 +148,7 @@ class Widens(Server):
         ),
         (
             "AsksInPython",
-            r"the value of what is traced \(.*test_refusals\.py, line \d+\); expected `jnp\.where` instead of `if`",
+            r"the value of a traced array \(.*test_refusals\.py, line \d+\); expected `jnp\.where` instead of `if`",
         ),
         ("Widens", "changes the shapes or types in `total`: .*int32.* became .*float32"),
     ],
