@@ -480,6 +480,6 @@ def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
 
 
 def test_processes_here_and_a_cluster_elsewhere_are_not_asked_for_at_once(tmp_path):
-    with pytest.raises(FredError, match="take one of them"):
+    with pytest.raises(FredError, match="use only one of them"):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2, dask="tcp://nowhere:1")
     assert not (tmp_path / "out").exists()
