@@ -137,7 +137,10 @@ class Widens(Server):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("StandsStill", "`apply_update` of .*StandsStill` returns a clock of 7 for a clock of 7; every update must advance it by one"),
+        (
+            "StandsStill",
+            "`apply_update` of .*StandsStill` returns a clock of 7 for a clock of 7; every update must advance it by one",
+        ),
         ("Jumps", "`apply_round` of .*Jumps` returns a clock of 9 for a clock of 7"),
         ("Forgets", "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
         ("ReturnsParameters", "returns dict; expected the new state, such as `self.step"),

@@ -362,7 +362,7 @@ class TestVerify:
         self.sign(copy)
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.DIFFERENT
-        assert said.startswith(f"{name}: is not what the run")
+        assert said.startswith(f"{name}: differs from the file that the run")
         if name.endswith("csv"):
             assert re.search(r"; first in line \d+\n  recorded .*9\.9.*\n  now      ", said)
 
@@ -402,7 +402,7 @@ class TestVerify:
             self.sign(tmp_path / "out")
             verdict, said = verify.verify(tmp_path / "out")
             assert verdict == verify.Verdict.DIFFERENT
-            assert said.startswith(f"{name}: is not what the runs come to; first in line 2\n")
+            assert said.startswith(f"{name}: differs from the file that the runs write; first in line 2\n")
             file.write_text(before)
 
     @staticmethod

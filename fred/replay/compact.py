@@ -2,7 +2,7 @@
 
 The gradient of a fully connected layer is inputs^T deltas: a minibatch's example indices, activations and deltas are far
 fewer numbers than the gradient. The least data is a minimum cut of the function's dataflow graph. Products and loops are
-computed in one half only (a convolution in both made an update 1.5 times as long); cheap operations, such as looking up
+computed in one half only: a convolution in both made an update 1.5 times as long. Cheap operations, such as looking up
 examples, may be in both.
 """
 
@@ -18,7 +18,7 @@ from jax.extend.core.primitives import jit_p
 _COSTLY = {"dot_general", "conv_general_dilated", "scan", "while", "sort", "fft"}  # and everything that contains one of these
 _MANY = 1 << 14  # words; a second lookup of this many examples made an update 6 % longer
 _SOURCE, _SINK = 0, 1
-_UNCUTTABLE = (1 << 30) - 1  # words; smaller flows are added to it as 32-bit numbers
+_UNCUTTABLE = (1 << 30) - 1  # words; the sum with any smaller flow fits into 32 bits
 
 Values = dict[Var, Any]
 

@@ -82,5 +82,5 @@ def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str
         return f"{done} of {number} units are kept{part}; the same command goes on from there"
     for unit in units:
         if (stage / unit.folder / stored.ABOUT).exists():
-            return f"what was done will be computed again: {stored.objection(unit, stage / unit.folder)}"
+            return f"finished units will be computed again: {stored.objection(unit, stage / unit.folder)}"
     return ""

@@ -111,7 +111,7 @@ def _with_inputs(scenario: Scenario) -> Scenario:
 
 
 def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
-    """Return the first file that the runs do not reproduce; dates and computing times in units' files may differ."""
+    """Return the first file that the runs do not reproduce; dates, durations and identities in unit.json may differ."""
     names = folder.written(scratch)
     for name in sorted({*names, *manifest.files} - {MANIFEST}):
         old, new = path / name, scratch / name
@@ -120,9 +120,9 @@ def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
         if old.name == ABOUT:
             facts = [json.loads(file.read_text(encoding="utf-8")) for file in (old, new)]
             if any(facts[0][key] != facts[1][key] for key in ("name", "seed", "data", "summary", "files")):
-                return f"{name}: is not what the run comes to"
+                return f"{name}: differs from the file that the run writes"
         elif old.read_bytes() != new.read_bytes():
-            return f"{name}: is not what the runs come to{_first_line(old, new)}"
+            return f"{name}: differs from the file that the runs write{_first_line(old, new)}"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Evaluation points of a run: the start, every multiple of a count or a time, and the end.
 
-A run with a target ends at the first of these points, except the start, at which the target has been reached: after the update
-that reached the count, or just before the events at that time. This holds for both ways to compute a run.
+A run with a target ends at the first of these points, except the start, at which the target has been reached. That is after
+the update that reached the count, or just before the events at that time, for both ways to compute a run.
 """
 
 import math

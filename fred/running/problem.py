@@ -48,7 +48,7 @@ class Problem:
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Return loss and error on the evaluation examples; for several replicas also their own means, and their disagreement.
+        """Return loss and error on the evaluation examples; for several replicas also their own means and disagreement.
 
         If requested, the result includes the norm of the gradient over all these examples. Sequences with a cross-entropy
         loss have a perplexity, too: that of the tokens alone, without label smoothing and without `l2`.

@@ -231,10 +231,10 @@ def objection(unit: Unit, folder: Path) -> str:
     try:
         found = read(folder, unit.run)
     except FredError:
-        return "what was there is damaged" if (folder / ABOUT).exists() else ""
+        return "the stored result is damaged" if (folder / ABOUT).exists() else ""
     if unit.unknown or found.about.identity != unit.identity:
         return unit.unknown
-    return found.about.late or ("" if _unchanged(found) else "what was there is damaged")
+    return found.about.late or ("" if _unchanged(found) else "the stored result is damaged")
 
 
 def _unchanged(found: Stored) -> bool:

@@ -84,7 +84,7 @@ def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
 
 
 def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """Return known objections to the runs, in words, such as a predictor that was never significantly better than a constant.
+    """Return known objections to the runs, in words, such as a predictor never significantly different from a constant.
 
     Args:
         scenario: the runs.

@@ -70,7 +70,7 @@ class Row(NamedTuple):
     mailbox: int  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
     source: int  # mailbox that a MIX reads; where a pseudo-gradient starts
     step: int  # the worker's count of gradients: identifies the minibatch
-    timestamp: int  # changes: clock of the block when the parameters were read; of a message, the clock reported to its server
+    timestamp: int  # the block's clock (changes) when the parameters were read; of a message, as reported to its server
     staleness: int  # clock at time_ns - timestamp, changes
     begin_ns: int  # PULL: sent by the server; PUSH, ADD, DROP: compute started
     end_ns: int  # PULL: arrived at the worker; PUSH, ADD, DROP: compute ended

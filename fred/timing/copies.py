@@ -42,7 +42,9 @@ class Copy:
     def stamped(self, clocks: Sequence[int]) -> "Copy":
         """Return the same parameters with newer `clocks`, one for each block. Raises FredError if one is older."""
         if any(clock < own for own, clock in zip(self._clocks(len(clocks)), clocks, strict=False)):
-            raise FredError(f"a copy read at clock {self.timestamp} is passed off as one of {min(clocks)}: give no older ones")
+            raise FredError(
+                f"a copy read at clock {self.timestamp} is stamped with clock {min(clocks)}; expected no older clock"
+            )
         timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
         return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
 

@@ -84,7 +84,7 @@ class Recorder:
         self._blocks = layout.blocks
         self._changes_wanted, self._gradients_wanted = _whole(updates * layout.blocks), _whole(gradients)
         self._bytes_wanted = _whole(rows * _ROW.size)
-        self._end: tuple[int, int, int] | None = None  # rows, bytes of intervals and begun gradients at the end
+        self._end: tuple[int, int, int] | None = None  # rows, bytes of intervals, begun gradients when full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
         self.changes = 0  # updates, summed over all blocks of all replicas

@@ -241,7 +241,7 @@ class Sending(World):
         self.record.arrived(trip, self.now)
 
     def _note(self, gradient: Gradient, block: int | None) -> None:
-        """Count the rows that a gradient (or a block of it), which now leaves its worker, still needs, if more than one."""
+        """Count the rows that a departing gradient, or block of it, still needs beyond the first."""
         if gradient.underway:
             gradient.due += 1
         elif block is None and self.blocks > 1:
