@@ -25,7 +25,7 @@ from fred.schedule.schedule import NONE, Row, Verb, message_key
 
 
 class Interpreter:
-    """Executes rows. Resumed from a snapshot, it skips rows already executed and returns the same statistics as before."""
+    """An executor of rows. Resumed from a snapshot, it skips rows already executed and returns the same statistics as before."""
 
     def __init__(
         self,
@@ -56,19 +56,19 @@ class Interpreter:
         _VERBS[Verb(row.verb)](self, row, row.replica * self._arithmetic.blocks.count + row.block)
 
     def pull(self, row: Row, cell: int) -> None:
-        """mailbox <- publish(replica)."""
+        """Execute a PULL: mailbox <- publish(replica)."""
         params = self.memory.states[cell].params
         if self._arithmetic.hooks.publishes:
             params, self.memory.states[cell] = self._do["publish"](self._state(cell, row), row.worker)
         self.memory.mailboxes[row.mailbox] = {row.block: params}
 
     def push(self, row: Row, cell: int) -> None:
-        """replica <- apply_update(replica, message)."""
+        """Execute a PUSH: replica <- apply_update(replica, message)."""
         message = self._part(self._message(row), row.block)
         self._change(cell, self._do["apply"](self._state(cell, row), message, row.timestamp, row.worker), row)
 
     def add(self, row: Row, cell: int) -> None:
-        """round <- round + weight x contribute(replica, message)."""
+        """Execute an ADD: round <- round + weight x contribute(replica, message)."""
         joined = self.memory.rounds.setdefault(cell, [])
         if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
             sources = self._model(row.mailbox)
@@ -81,7 +81,7 @@ class Interpreter:
         joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row))
 
     def commit(self, row: Row, cell: int) -> None:
-        """replica <- apply_round(replica, weight x sum of what joined).
+        """Execute a COMMIT: replica <- apply_round(replica, weight x sum of the round).
 
         The mean of gradients at the current version, each used for the first time, is computed as one batch.
         """
@@ -97,7 +97,7 @@ class Interpreter:
         self._change(cell, self._do["commit"](self._state(cell, row), total, np.float32(weight), len(joined)), row)
 
     def mix(self, row: Row, cell: int) -> None:
-        """mailbox <- mailbox + weight x mailbox `source`."""
+        """Execute a MIX: mailbox <- mailbox + weight x mailbox `source`."""
         source = self.memory.mailboxes[row.source][row.block]
         blocks = self.memory.mailboxes.setdefault(row.mailbox, {})
         if row.block in blocks:
@@ -106,7 +106,7 @@ class Interpreter:
             blocks[row.block] = source if row.weight == 1.0 else self._do["scale"](source, np.float32(row.weight))
 
     def sync(self, row: Row, cell: int) -> None:
-        """replica <- synchronize(replica, mailbox, keep, weight)."""
+        """Execute a SYNC: replica <- synchronize(replica, mailbox, keep, weight)."""
         state, other = self._state(cell, row), self.memory.mailboxes[row.mailbox][row.block]
         keep, weight = np.float32(row.keep), np.float32(row.weight)
         if self._arithmetic.hooks.synchronizes:
@@ -119,7 +119,7 @@ class Interpreter:
         self._change(cell, state.replace(params=other), row)
 
     def drop(self, row: Row, cell: int) -> None:
-        """Do nothing."""
+        """Execute a DROP: do nothing."""
 
     def forget_mailbox(self, mailbox: int) -> None:
         """Release a mailbox that is never read again."""

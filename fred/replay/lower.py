@@ -32,7 +32,7 @@ def lower(
 
 
 class _Lowering:
-    """Emits the instructions, kind by kind."""
+    """The lowering of one schedule, which emits instructions kind by kind."""
 
     def __init__(self, schedule: Schedule, marks: Ints, groups: tuple[int, ...], hooks: Hooks, turns: bool):
         self._schedule, self._marks, self._hooks, self._turns = schedule, marks, hooks, turns

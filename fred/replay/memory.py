@@ -72,7 +72,7 @@ def restored(snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays
 
 
 class _Restoring:
-    """Restores a memory; parameters that were one tree become one tree again, which rounds rely on."""
+    """The restoration of a memory; parameters that were one tree become one tree again, which rounds rely on."""
 
     def __init__(self, snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays):
         self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, do.blocks

@@ -80,7 +80,7 @@ class _Batch(NamedTuple):
 
 
 class Code:
-    """Collects instructions in any order and arranges them into phases."""
+    """A collector of instructions, in any order, which arranges them into phases."""
 
     def __init__(self) -> None:
         self._batches: list[_Batch] = []

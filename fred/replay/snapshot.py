@@ -19,7 +19,7 @@ class Snapshot(NamedTuple):
 
 
 class Taking:
-    """Converts trees to numbers of arrays; each array is copied once."""
+    """A converter of trees to numbers of arrays; each array is copied once."""
 
     def __init__(self) -> None:
         self.arrays: list[NDArray] = []
@@ -36,7 +36,7 @@ class Taking:
 
 
 class Restoring:
-    """Restores trees from arrays; arrays that were shared are shared again."""
+    """A converter of array numbers back to trees; arrays that were shared are shared again."""
 
     def __init__(self, arrays: Sequence[NDArray]):
         self._arrays = arrays

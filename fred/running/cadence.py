@@ -98,7 +98,7 @@ class Cadence:
 
 
 class Watch:
-    """Evaluates at the points while rows are recorded, until `look` returns True: the recording ends there.
+    """A listener that evaluates at the points while rows are recorded. When `look` returns True, the recording ends.
 
     A point in time has passed when the first row at or after it comes, or the run is over. If the run ends at a point
     because of another limit, that point is evaluated as the end. So the recording only ends with the first row after the

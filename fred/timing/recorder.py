@@ -375,7 +375,7 @@ def _columns(table: Ints) -> dict[str, NDArray]:
 def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
     """Count down the objects of this message, and release it after the last; several may represent one pseudo-gradient.
 
-    It has no reference to the recorder: its open rounds would then keep the very gradients alive whose end is awaited.
+    It must not refer to the recorder, whose open rounds would keep these gradients alive.
     """
     holders[key] -= 1
     if not holders[key]:

@@ -286,7 +286,7 @@ class Sending(World):
 
 
 def more(size: int, messages: int, again: int) -> tuple[int, int]:
-    """Return the bytes and messages if `again` of the messages were sent twice."""
+    """Return the bytes and messages of a transfer, plus those of `again` repeated messages."""
     return size + size * again // messages, messages + again
 
 

@@ -18,7 +18,7 @@ from fred.timing.world import Process as Process  # protocols find it here
 
 
 class Simulation(Sending):
-    """One run: gradients, each computed by a worker at a copy of the parameters; messages; and their effects on the replicas.
+    """The simulation of one run: gradients that workers compute at copies of the parameters, messages, effects on replicas.
 
     A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
     else the value in `sizes` for models, workers' messages and each block of them (a number applies to all).
@@ -27,7 +27,7 @@ class Simulation(Sending):
         cluster: the machines.
         recorder: writes the schedule, and tells when it is full.
         seed: seed of all random draws.
-        sizes: bytes.
+        sizes: bytes of models and messages.
 
     A protocol receives one in `start`. Without a protocol it is driven by hand:
 
@@ -63,8 +63,8 @@ class Simulation(Sending):
         """Read the parameters that the servers have now; ends when they have arrived. The request itself takes no time.
 
         Args:
-            worker: reader, from 0; the same in all verbs.
-            replica: number of the replica that is read (`Layout`); the same in all verbs.
+            worker: number of the reader, from 0 (as in all verbs).
+            replica: number of the replica to read, see `Layout` (as in all verbs).
             size: bytes; default: the usual size of a model, or of the block.
             block: its number, if replicas are split into blocks.
             server: number of the server that holds all of it; default: each server holds a part.
@@ -104,7 +104,7 @@ class Simulation(Sending):
         return self._loads.finish(worker, self._steps[worker], self.env._now, duration) - self.env._now
 
     def begin(self, worker: int, copy: Copy, duration: int | None = None, done: int = 0) -> Gradient:
-        """Begin a gradient without an event for its end: now, or `done` ns ago.
+        """Begin a gradient now, or `done` ns ago, without an event for its end.
 
         Args:
             worker: computes it, on its next minibatch.
