@@ -25,7 +25,7 @@ from fred.schedule.schedule import NONE, Row, Verb, message_key
 
 
 class Interpreter:
-    """An executor of rows. Resumed from a snapshot, it skips rows already executed and returns the same statistics as before."""
+    """An executor of rows. Resumed from a snapshot, it skips rows already executed and repeats earlier statistics."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class Messages:
     of_use: Ints  # [uses]: message that is used; NONE: none, since its round is computed as one batch
     origin: Ints  # contents of the message; ascending
     first: Ints  # its first use
-    begun: Bools  # computed before its first use: as soon as its parameters are known
+    begun: Bools  # begun before its first use: as soon as its parameters are known
     computable: Ints  # row after which they are known
     kept: Ints  # slot of its intermediate result until its first use
     collected: Bools  # joins the rounds of all blocks at once

@@ -65,7 +65,7 @@ class Listed(BaseModel):
 class AboutResult:
     """Facts about a result in addition to its runs."""
 
-    beside: Path  # the folder that contains it
+    beside: Path  # the folder that contains it, or will
     file: str = ""  # of the scenario
     inline: bool = False
     report: bool = True  # whether it has a page

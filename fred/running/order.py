@@ -34,7 +34,7 @@ class Order(NamedTuple):
         return cls(registry.imported(), agreement.here(), own, code, uuid.uuid4().hex, compiled.folder() is not None)
 
     def heeded(self) -> AbstractContextManager[None]:
-        """Return a context in which previously compiled programs are used only if the experiment allows it."""
+        """Return a context that uses cached compiled programs only if the experiment allows it, however old the process."""
         return nullcontext() if self.cached else compiled.unused()
 
     def unpacked(self, packed: bytes) -> Any:

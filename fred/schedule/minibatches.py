@@ -145,7 +145,7 @@ def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint3
 
 
 class Minibatches:
-    """The minibatches of one run: indices of examples; with `keys`, each is followed by the two words of its key."""
+    """The minibatches of one run: indices of examples; with `keys`, each minibatch ends with the two words of its key."""
 
     _BLOCK = 64  # steps of a worker drawn ahead when minibatches are requested one at a time
 
