@@ -400,7 +400,7 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
     scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}, "seeds": [1, 2]})
     with pytest.raises(KeyboardInterrupt) as raised:
         fred.run(scenario, out=tmp_path / "out", progress=stopped)
-    assert raised.value.__notes__[0].startswith("what was done will be computed again: ")
+    assert raised.value.__notes__[0].startswith("finished units will be computed again: ")
 
 
 @pytest.mark.slow

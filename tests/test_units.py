@@ -99,7 +99,7 @@ class TestKept:
         file = tmp_path / "out" / "asgd" / "seed-2" / "schedule.parquet"
         file.write_bytes(file.read_bytes()[:-1])
         again = Counted(monkeypatch)
-        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: what was there is damaged"):
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: the stored result is damaged"):
             fred.run(scenario, out=tmp_path / "out")
         assert again.units == ["asgd/seed-2"]
 
@@ -138,7 +138,7 @@ class TestKept:
         with pytest.raises(FredError, match=r"asgd/seed-2"):
             load_result(out)
         again = Counted(monkeypatch)
-        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: what was there is damaged"):
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: the stored result is damaged"):
             result = fred.run(scenario, out=out)
         assert again.units == ["asgd/seed-2"]
         assert result.summary.equals(before)
