@@ -150,20 +150,20 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "scenario.yaml:3: runs.a.algorithm.learning_rate: found 0",
         ),
         ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name is made of"),
-        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are taken"),
-        ("runs: {best.csv: {}}\n" + START, "scenario.yaml:1: runs.best.csv: .*the names of the result's files are taken"),
-        ("runs: {Summary.CSV: {}}\n" + START, "the names of the result's files are taken"),
+        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are reserved"),
+        ("runs: {best.csv: {}}\n" + START, "scenario.yaml:1: runs.best.csv: .*the names of the result's files are reserved"),
+        ("runs: {Summary.CSV: {}}\n" + START, "the names of the result's files are reserved"),
         ("runs: {.at-work: {}}\n" + START, "without a `-` or `.` at first"),
         (
             f"runs: {{{'𝒜' * 60}: {{}}}}\n{START}algorithm: {{name: asgd, learning_rate: 1}}",
-            "scenario.yaml:1: runs.*this run's name would have 240 bytes, and a folder's can have 239",
+            "scenario.yaml:1: runs.*this run's name would have 240 bytes, but a folder's name can have at most 239",
         ),
         (
             START
             + "algorithm: {name: asgd, learning_rate: 1}\nsweep:\n  over:\n    - {"
             + ", ".join(f"cluster.compute.{key}: {'x' * 39}" for key in "abcdef")
             + "}",
-            r"scenario.yaml:4: sweep: found .*bytes, and a folder's can have 239",
+            r"scenario.yaml:4: sweep: found .*bytes, but a folder's name can have at most 239",
         ),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
         ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
