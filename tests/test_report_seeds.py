@@ -176,7 +176,7 @@ class TestRefusals:
         text = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nreport_seeds: [7]\n"
         (tmp_path / "x.yaml").write_text(text)
         assert cli.main(["run", str(tmp_path / "x.yaml"), "--seed", "7", "--out", str(tmp_path / "out")]) == 2
-        assert "x.yaml:4: report_seeds: 7 in `seeds`, too" in capsys.readouterr().err
+        assert "x.yaml:4: report_seeds: 7 also in `seeds`" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
 
