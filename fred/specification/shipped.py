@@ -65,7 +65,7 @@ def promise(name: str) -> str:
     """Return what to look for in a shipped scenario: its comment before the first key, as one line.
     >>> from fred.specification import shipped
     >>> shipped.promise("workloads/sentences")
-    'gradients within the same virtual time (throughput); who waits for all waits for whoever has drawn the longest ...'
+    'compare the gradients in the same virtual time (throughput). Waiting for all means waiting for the longest ...'
     """
     lines = []
     for line in file_of(name).read_text(encoding="utf-8").splitlines():
