@@ -69,7 +69,7 @@ def _checked(options: argparse.Namespace) -> Path | None:
     if options.task is None:
         needs = [name for name in _FOR if getattr(options, name) is not None]
         if needs:
-            raise FredError(f"--{needs[0].replace('_', '-')} is for runs to a target: add --for TASK, such as --for digits")
+            raise FredError(f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, such as --for digits")
     else:
         plan_for.aim(options)
     out: Path | None = options.out or (_OUT if options.task is not None else None)

@@ -70,7 +70,7 @@ def _part(outcome: Outcome, options: argparse.Namespace) -> Part:
     schedule = outcome.schedule
     last = schedule.end_ns / NANOSECONDS
     begin, end = options.begin or 0.0, last if options.end is None else options.end
-    if not 0 <= begin < min(end, last):  # nor NaN
+    if not 0 <= begin < min(end, last):  # also False for NaN
         raise FredError(
             f"--begin {begin:g} --end {end:g}: expected an interval of virtual time, in s; "
             f"run `{outcome.name}` lasts from 0 to {last:g}"

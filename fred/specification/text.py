@@ -96,7 +96,7 @@ def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
     yield keys, node.start_mark.line + 1
     if isinstance(node, MappingNode):
         for key, value in node.value:
-            str(key.value).encode()  # a lone surrogate, which nothing can print or write: a ValueError
+            str(key.value).encode()  # raises ValueError for a lone surrogate, which cannot be printed
             yield from _lines(value, (*keys, key.value))
             yield (*keys, key.value), key.start_mark.line + 1
     elif isinstance(node, SequenceNode):

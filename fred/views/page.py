@@ -109,9 +109,9 @@ def _curves(result: Tables) -> dict[str, Any]:
 
 def _thinned(data: Any, swept: bool) -> str:
     if not data:
-        return "There is nothing to draw here."
+        return "There are no curves to draw."
     shown, of = len(data["runs"]), data["of"]
-    some = f"The first {shown} of {of:,} runs. " if shown < of else "Of each sweep the best point. " if swept else ""
+    some = f"The first {shown} of {of:,} runs. " if shown < of else "The best point of each sweep. " if swept else ""
     lines = "Lines are means over the seeds, bands reach from the least to the largest"
     return f"{some}{lines}; each has at most {data['points']} points."
 
