@@ -101,7 +101,7 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand(capsys):
         },
     ]
     assert "One seed. Staleness is in updates." in text
-    assert "runs with one seed: how they differ says nothing about other seeds" in " ".join(text.split())
+    assert "runs with one seed: their differences say nothing about other seeds" in " ".join(text.split())
     assert text.startswith("here"), "named after its folder where it has no title"
     assert text.endswith("results: results/here\n")
 

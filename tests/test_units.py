@@ -172,7 +172,7 @@ class TestPlace:
         (tmp_path / "out" / "asgd" / "seed-2" / "metrics.csv").write_text("mine")
         printing.print_summary(fred.run(scenario, out=tmp_path / "out"), tmp_path / "out")
         assert (tmp_path / "out" / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
-        assert "files of yours whose names the result needs" in capsys.readouterr().out
+        assert "your files whose names the result needs were moved to" in capsys.readouterr().out
         assert not changed(tmp_path / "out", read_manifest(tmp_path / "out")[0])
 
     def test_files_that_others_put_there_stay(self, scenario, tmp_path):
@@ -316,7 +316,7 @@ def test_whoever_is_killed_goes_on_and_leaves_nothing(tmp_path):
     assert process.wait(timeout=60) in (-signal.SIGKILL, 0)
     assert len(list(stage.glob("*/seed-*"))) >= 1
     finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert "were done before and kept" in finished.stdout
+    assert "were finished before and reused" in finished.stdout
     assert names(tmp_path) == ["eight.yaml", "out"]
     expected = fred.run(fred.scenario(settings), only="ssgd")
     for each in expected.outcomes:
