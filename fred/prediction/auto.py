@@ -2,7 +2,8 @@
 
 Each round is a game against experts. Every candidate says how it would wait, one is drawn by its weight and followed, and all
 are told what was seen. The gain of waiting for c is c - rho x_(c), rho the gradients per time of the last rounds: over a long
-run the largest sum of these is the most gradients per time [Dinkelbach 1967]. Dropped workers count with the times that are
+run the largest sum of these is the most gradients per time [Dinkelbach 1967]. Since a cluster may become slower for
+good, rho is at most 1.25 times what one of the last two rounds could reach. Dropped workers count with the times that are
 expected of them (`completion.py`), so that every candidate's gain is known, also of who would have waited longer.
 
 The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Write g for gains as they are reckoned

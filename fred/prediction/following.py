@@ -1,6 +1,7 @@
 """The rule that chooses among rules at work: what each candidate gained in a round, and the weights that follow (`auto.py`)."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ RATE = 8.0  # of the weights, per gradient per worker
 MEMORY = 1000  # rounds after which another candidate may be the best, on average
 _LONGEST = 2.0  # times what a round should take: no round waits longer
 _PACE = 1 / 20  # weight of the newest round in the gradients per time so far
+_LATELY, _ABOVE = 2, 1.25  # no pace is more than so many times what one of so many last rounds could reach
 _UNSEEN = 30  # rounds after which a worker that was never in time is waited for once
 _BLOCK = 120  # rounds whose draws are made at once, and in which looking for who was not seen costs one round at most
 _FOREVER = 1e9  # s: no time is longer
@@ -68,6 +70,7 @@ class Following(Chooser):
         self._completion, self._round = Completion(workers, excesses), 0
         self._gradients = self._time = 0.0  # of a recent round
         self._expected, self._slack = 0.0, 1.0  # end of the followed choice by usual times, ns; ends relative to that
+        self._possible: deque[float] = deque(maxlen=_LATELY)  # the most gradients per time of each of the last rounds
         self._block = -1  # whose draws are made
         self._seen = np.zeros(workers, np.int64)  # the last round in which each worker was in time, or was waited for
         self._explored = -_BLOCK  # the last round that waited longer to see who is still there
@@ -123,6 +126,7 @@ class Following(Chooser):
         self._round += 1
         self._seen[finished] = self._round
         whole = np.minimum(self._completion.completed(np.maximum(times, 1) / NANOSECONDS, finished), _FOREVER)
+        self._possible.append(float((np.arange(1, len(whole) + 1) / whole).max()))
         if self._round > 1:
             self._weigh(Outcome.of(self._choices, np.maximum(nanoseconds(whole), 1)))
         for chooser in self._choosers:
@@ -131,7 +135,8 @@ class Following(Chooser):
     def _weigh(self, outcome: Outcome) -> None:
         """Weigh the candidates by their gains per worker, and note what the one that is followed came to."""
         if self._time:
-            gains = (outcome.gradients - self._gradients / self._time * outcome.seconds) / self._workers
+            pace = min(self._gradients / self._time, _ABOVE * max(self._possible))
+            gains = (outcome.gradients - pace * outcome.seconds) / self._workers
             judged = self.weights * self._judged
             mean = math.fsum(judged * gains) / (math.fsum(judged) or 1.0)
             self.gains = np.where(self._judged, gains, mean)
