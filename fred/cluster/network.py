@@ -76,7 +76,9 @@ class SomeServers(Component):
 
     servers: tuple[Whole, ...] = Field(min_length=1, description="numbers of the servers, from 0", examples=[[0]])
     latency: AnyLatency | None = Field(None, description="propagation time of messages to them, s; absent: the network's")
-    pull_latency: AnyLatency | None = Field(None, description="the same from them, s; absent: `latency` here, or the network's")
+    pull_latency: AnyLatency | None = Field(
+        None, description="propagation time of messages from them, s; absent: `latency` here, or the network's"
+    )
     bandwidth: Bandwidth | None = Field(None, description="bandwidth of each card, bytes/s; absent: `server_bandwidth`")
 
 

@@ -1,8 +1,8 @@
 """The systems to try on a cluster, with their knobs, and reasons why others are not tried.
 
 Every system gets the same number of points; systems without a knob try more learning rates. Learning rates lie around one
-for synchronous SGD. Where every gradient is an update of its own, the rate is divided by the number of workers, so that one
-update of each worker moves the model about as far.
+for synchronous SGD. Where every gradient is an update of its own, the rate is divided by the number of workers. Then one
+update from each worker moves the model about as far.
 """
 
 from dataclasses import dataclass

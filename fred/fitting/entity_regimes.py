@@ -125,9 +125,9 @@ def fit_regimes(
 ) -> Found:
     """Find the regimes of each entity, up to three on top of each other.
 
-    A regime is accepted if it raises the log-likelihood by more than the Bayesian information criterion requires [Schwarz
-    1978], with a margin that grows with the number of entities. Persistent noise and heavy tails must not pass for spells,
-    so spells must explain more than these.
+    A regime must raise the log-likelihood by more than the Bayesian information criterion requires [Schwarz 1978]. The
+    margin grows with the number of entities. Persistent noise and heavy tails must not pass for spells, so spells must
+    explain more than these.
 
     Args:
         values: logarithms of compute times, less their level [iterations, entities].

@@ -1,10 +1,10 @@
 """The parts in which YNNPACK sums up long products, so that all its kernels do it alike.
 
-If the rows of the right side do not fit an assumed cache size, YNNPACK's x86-64 kernels sum up one part of them at a time,
-and then the parts. The length of a part follows from the shape, and from the number of rows and columns that the kernel
-takes at once. That number differs between the AVX2 and AVX-512 kernels. The arm64 kernel sums up everything in one row.
-This module makes the other kernels do what the AVX-512 kernel does. (XNNPACK: ynnpack/subgraph/dot.cc,
-kernels/dot/schedule.cc; tests/test_portable.py compares with YNNPACK's results.)
+If the rows of the right side exceed an assumed cache size, YNNPACK's x86-64 kernels sum up one part at a time. Then they
+add the parts. The length of a part follows from the shape, and from the number of rows and columns that the kernel takes at
+once. That number differs between the AVX2 and AVX-512 kernels. The arm64 kernel sums up everything in one row. This module
+makes the other kernels do what the AVX-512 kernel does. (XNNPACK: ynnpack/subgraph/dot.cc, kernels/dot/schedule.cc;
+tests/test_portable.py compares with YNNPACK's results.)
 """
 
 import platform

@@ -7,9 +7,9 @@ gradients per time of recent rounds. Over a long run, maximising the sum of thes
 is known, even of one that would have waited longer.
 
 The bound is that of exponential weights with fixed share [Herbster, Warmuth 1998]. Let g be the gain per worker of the
-cluster, N the number of candidates (equal initial weights), D the range of g in a round, and eta and memory M as in
-`following.py`. Take any sequence of candidates with S changes. Over T rounds its sum of g exceeds the sum of the weighted
-means by at most:
+cluster, D the range of g in a round, and N the number of candidates, with equal initial weights. The rate eta and the
+memory M are those of `following.py`. Take any sequence of candidates with S changes. Over T rounds its sum of g exceeds the
+sum of the weighted means by at most:
 
     ((S + 1) ln N + S ln M + (T - S - 1) ln(M / (M - 1))) / eta + eta / 8 sum of D^2
 

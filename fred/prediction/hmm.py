@@ -28,7 +28,7 @@ class HiddenMarkov(Watched):
     """The best c for a hidden Markov model of slowdowns, where every node switches between a few states.
 
     An exact filter predicts the next states. log x of a worker is normal around its own median plus its node's log
-    slowdown; a dropped worker's time is only known to be larger than the cutoff. Training fits all of it by expectation
+    slowdown. A dropped worker's time is only known to exceed the cutoff. Training fits all of it by expectation
     maximisation. Without training, the first rounds set the workers' medians. The model knows no slowness other than that
     of its states. So averages of recent times (`ewma`) take over while they do better.
     """

@@ -29,8 +29,8 @@ class MADDeadline(CutoffRule):
     own.
 
     A rule based on recent times sees nothing beyond its own deadlines; if it trusted them, it would drop more and more
-    workers. So the next deadline is at least twice as late as the last round's end (RFC 6298, 5.5) in two cases: the median
-    was not observed, or less than a quarter of the workers made the last deadline. This goes on until enough workers
+    workers. So sometimes the next deadline is at least twice as late as the last round's end (RFC 6298, 5.5). This happens
+    if the median was not observed, or if less than a quarter of the workers made the last deadline, until enough workers
     finish. The rule notices a faster cluster at once.
 
     Here the median time is 11, and half of the times are within 1 of it:

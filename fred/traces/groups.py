@@ -83,7 +83,7 @@ def _without_what_all_share(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _significant(surprises: NDArray[np.float64]) -> float:
-    """Return the correlation above which the most correlated pair is significant [Fisher 1921; Bartlett 1946]."""
+    """Return the correlation that is significant however the two series were selected [Fisher 1921; Bartlett 1946]."""
     iterations, workers = surprises.shape
     lags = range(1, min(_LAGS, iterations // 4) + 1)
     persistence = sum(float((surprises[:-lag] * surprises[lag:]).mean()) ** 2 for lag in lags)

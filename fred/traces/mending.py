@@ -101,7 +101,7 @@ def _refused(
         cell = int(impossible[0])
         problems.append(
             f"{cells.place(cell)}: found {cells.seconds[cell]:g} s; expected a time above 0 and up to {longest:g} s. "
-            f"{_number(len(impossible), 'time')} of that kind"
+            f"Found {_number(len(impossible), 'such time')}"
         )
     if len(again):
         cell = int(again[0])

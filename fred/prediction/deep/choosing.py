@@ -51,10 +51,10 @@ def best(rule: Candidate, seconds: NDArray[np.float64], node_of: NodeOf, progres
     Every training runs in closed loop on the last quarter, as it will be used. If the rule gives no objective, it runs with
     either. The training with the most gradients per second wins, and its result is stored with it.
 
-    For the variant `shared` two more choices are made in the same way. The first is how much weight a hidden Markov model
-    of the same rounds gets. Where regimes change at random, that model knows all that can be known, and the deep model only
-    most of it. The second is whether rounds end by a deadline alone: among many workers, a few more than expected finish by
-    then. Raises ValueError for too few rounds.
+    For the variant `shared` two more choices are made in the same way. The first, unless `alone` is set, is how much weight
+    a hidden Markov model of the same rounds gets. Where regimes change at random, that model knows all that can be known,
+    and the deep model only most of it. The second is whether rounds end by a deadline alone: among many workers, a few more
+    than expected finish by then. Raises ValueError for too few rounds.
     """
     if len(seconds) < _FEWEST:
         raise ValueError(f"a deep Markov model needs at least {_FEWEST} iterations, not {len(seconds)}")

@@ -44,7 +44,7 @@ class DeepMarkov(Watched):
     holds_back: ClassVar[bool] = True
 
     objective: Objective | None = Field(  # type: ignore[assignment]
-        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: trained"
+        None, description="c / E[x_(c)] of the round, or c - rho E[x_(c)] of the long run; absent: chosen by training"
     )
     by: By | None = Field(  # type: ignore[assignment]
         None,
