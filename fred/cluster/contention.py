@@ -81,7 +81,7 @@ class Load:
 
 
 class Contention(Component):
-    """A contention regime, which slows workers down at times; several may act at once.
+    """A regime; several may be at work at once.
 
     Example: a new regime has options, like every component, and a `Load` that defines its effect in a run.
         >>> import fred

@@ -124,7 +124,7 @@ class Constant(Latency):
 
 
 class Uniform(Latency):
-    """A uniform distribution between two bounds."""
+    """Any duration between two bounds, equally likely."""
 
     low: NonNegative = Field(examples=[0.1], description="shortest duration, s")
     high: NonNegative = Field(examples=[0.3], description="longest duration, s")

@@ -125,7 +125,7 @@ def _the(each: Gain) -> str:
 
 
 def _machines(found: Diagnosis) -> list[Gain]:
-    """Return the change of machines with the largest gain."""
+    """Return the repair or removal with the largest gain, if any gains: a list of at most one."""
     own = [each for each in found.gains if each.remedy.kind in ("repair", "remove") and each.ratio.value > 1]
     return sorted(own, key=lambda each: -each.ratio.value)[:1]
 
