@@ -40,7 +40,7 @@ def fit(logs: Floats, chain_of: NodeOf, states: int, passes: int, progress: Prog
 def _first(logs: Floats, chain_of: NodeOf, states: int) -> Switching:
     offsets = np.sort(logs, axis=0)[len(logs) // 2]
     spread = np.sort((logs - offsets) ** 2, axis=0)[len(logs) // 2]
-    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median
+    deviations = np.maximum(np.sqrt(2.2 * spread), _LEAST_DEVIATION)  # a normal variance is 2.2 times the median square
     model = Switching(np.zeros(1), np.ones((1, 1)), offsets, deviations)
     means = np.sort(_chain_means(model, logs, chain_of)[0].ravel())
     low, high = means[int(_TAIL * len(means))], means[int((1 - _TAIL) * (len(means) - 1))]

@@ -67,7 +67,7 @@ class _Averages(Predictor):
         self._rounds += 1
         if self._rounds == 1:
             middle = np.sort(logs)[len(logs) // 2]
-            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median
+            spread = 2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2]  # a normal variance is 2.2 times the median square
             self._variance = np.full(len(logs), max(spread, _LEAST_VARIANCE))
             self._node_variance[:] = self._variance[0] / 4
             self._mean = logs

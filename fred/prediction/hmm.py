@@ -124,7 +124,7 @@ class _Filter(Predictor):
 
     def _begin(self, logs: Floats) -> None:
         middle = np.sort(logs)[len(logs) // 2]
-        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # a normal variance is 2.2 times the median
+        spread = max(2.2 * np.sort((logs - middle) ** 2)[len(logs) // 2], 1e-6)  # normal variance: 2.2 times the median square
         self._offsets, self._deviations = np.full(len(logs), middle), np.full(len(logs), np.sqrt(spread))
 
     def _settle(self, logs: Floats, finished: NDArray[np.bool_]) -> None:
