@@ -156,7 +156,7 @@ def test_classes_with_the_same_options_are_different():
         ({"compute": 3}, "expected a name or a mapping with the key `name`"),
         ({"compute": {"seconds": 3}}, "expected a name or a mapping with the key `name`"),
         ({"servers": True}, "found true or false; expected: parameter servers"),
-        ({"speeds": [1, True, 1]}, "found true or false; expected: one per worker"),
+        ({"speeds": [1, True, 1]}, "found true or false; expected: speed of each worker"),
     ],
 )
 def test_a_copy_is_refused_what_a_new_one_would_be(update, message):

@@ -155,7 +155,7 @@ class TestReviewed:
 
     def test_who_crashes_all_the_time_is_told(self):
         often = {"name": "crashes", "mean_up": 0.01, "away": {"name": "constant", "seconds": 0.01}}
-        with pytest.raises(FredError, match="worker 0 is away 10,000 times before it can compute one gradient of 1 s"):
+        with pytest.raises(FredError, match="worker 0 is offline 10,000 times before it can compute one gradient of 1 s"):
             record(Allreduce(), cluster(often), seconds=20)
 
     def test_who_joins_late_averages_with_nobody_before(self):

@@ -307,7 +307,7 @@ def test_workers_that_never_vary_are_fitted(recwarn):
 
 
 def test_too_few_iterations_are_refused():
-    with pytest.raises(FredError, match="has 7 complete iterations; at least 8 are needed"):
+    with pytest.raises(FredError, match="has 7 complete iterations; expected at least 8"):
         fit(trace(np.ones((7, 3))))
 
 

@@ -460,7 +460,7 @@ class TestFaults:
 
     def test_absences_without_a_gap(self):
         fault = {"name": "crashes", "mean_up": 1e-9, "away": {"name": "constant", "seconds": 1.0}}
-        with pytest.raises(FredError, match=r"`cluster.faults`: worker 0 is away 10,000 times in a row"):
+        with pytest.raises(FredError, match=r"`cluster.faults`: worker 0 is offline 10,000 times in a row"):
             execute("run", make_run("ssgd", task=None, cluster={"workers": 2, "faults": [fault, fault]}), 0)
 
     def test_messages_that_are_always_lost(self):

@@ -120,7 +120,7 @@ def test_empirical_reads_a_column(tmp_path):
         ("seconds\n", r"trace.csv has no rows"),
         ("seconds\n1\n1_0\n", r"trace.csv:3: expected a time .*found '1_0'"),
         ("seconds\n1\n\u0661\n", r"trace.csv:3: expected a time"),
-        ("seconds\n" + "1\n" * 100_001, r"100,001 durations, and at most 100,000 are taken: .* one of every 2"),
+        ("seconds\n" + "1\n" * 100_001, r"100,001 durations; expected at most 100,000: .* one of every 2"),
         (None, "cannot read"),
     ],
 )

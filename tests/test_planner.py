@@ -179,7 +179,7 @@ class TestRanking:
         _, nothing = plan(cluster, [SYNC], budget=3.0, target=0.001)
         assert not nothing.places
         assert nothing.unreached["sync"] > 0.001
-        assert "nobody reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
+        assert "no system reached the target within 3 s" in doubts(nothing, 0.1, 3.0)[0]
 
 
 def test_a_system_is_surely_later_only_if_the_interval_says_so_where_misses_count_as_the_budget():
