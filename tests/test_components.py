@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
 from fred.components.component import Component, OneOf, options_of
-from fred.errors import FredError
 from fred.running.execution import execute
 from fred.specification.blame import blamed
 from fred.specification.loading import validated_anew
@@ -215,7 +215,7 @@ def test_names_lead_to_classes_and_back():
 
 OWN = """
 import numpy as np
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.learning.models.softmax import SoftmaxRegression
 from fred.cluster.contention import Contention
 from fred.cluster.latency import Constant, Latency

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import FOREVER, MarkovSwitching, RandomDelays
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.synchronous import Synchronous
 from fred.running.execution import execute

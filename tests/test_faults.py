@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import NANOSECONDS, NEVER
 from fred.cluster.faults import Faults, Outage
 from fred.components import registry
-from fred.errors import FredError
 from fred.protocols.allreduce import Allreduce
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff

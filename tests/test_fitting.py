@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.commands import cli
-from fred.errors import FredError
 from fred.fitting import behaviour
 from fred.fitting.block import cluster_block
 from fred.fitting.description import describe

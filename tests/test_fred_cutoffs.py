@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.commands import cutoff_tables
 from fred.commands.cli import main
-from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES, Comparison, compare, rule_named

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fred.base.errors import FredError
 from fred.components import registry
-from fred.errors import FredError
 from fred.running.execution import execute
 from fred.schedule.schedule import Schedule, Verb
 from fred.specification.loading import load

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.durations import durations
 from fred.cluster.network import Network
 from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.components import registry
-from fred.errors import FredError
 from fred.outcomes.measures import run_times
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.synchronous import Synchronous

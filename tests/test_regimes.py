@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.contention import Load, Loads
 from fred.cluster.regimes import Diurnal, MovingJob, PersistentNoise, RareDelays
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.cutoff import Cutoff
 from fred.schedule.schedule import Verb

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.cluster.network import Network
 from fred.cluster.regions import Regions, _best_ring
-from fred.errors import FredError
 from fred.protocols.asynchronous import Asynchronous
 from fred.protocols.local_steps import LocalSteps
 from fred.protocols.outer_steps import OuterSteps

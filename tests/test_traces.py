@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fred.base.errors import FredError
 from fred.cluster.recorded import Recorded
 from fred.commands.cli import main
 from fred.commands.trace_options import add_options, from_options
-from fred.errors import FredError
 from fred.traces.reading import read
 from fred.traces.refusal import UnclearTraceError
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import Constant, Latency, Mixture, Positive
 from fred.components import own_code
 from fred.components.component import Component, Count, Whole
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 
 FOREVER = 1 << 62  # ns
 _MOST_CHANGES = 100_000  # changes of the regimes during one gradient

@@ -8,11 +8,11 @@ from itertools import chain, count
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds
 from fred.components import registry
 from fred.components.input_path import UnreadError
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 
 NANOSECONDS = 1_000_000_000  # per second
 NEVER = 1 << 70  # ns: beyond virtual time, which has 63 bits

@@ -11,13 +11,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.contention import Dwell
 from fred.cluster.durations import NANOSECONDS, NEVER, check_median, durations
 from fred.cluster.elementary import log
 from fred.cluster.latency import AnyLatency, Constant, Positive
 from fred.components.component import Component, Whole
-from fred.errors import FredError
 
 Who = Literal["worker", "server"]
 Way = Literal["to-servers", "to-workers", "between-workers"]

@@ -41,7 +41,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.elementary import exp, log1p, power
 from fred.components.component import Component, OneOf
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationInfo, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, NonNegative, Seconds, Uniforms
 from fred.components.input_path import InputPath
-from fred.errors import FredError
 from fred.traces.columns import CSVFile
 from fred.traces.words import listed
 

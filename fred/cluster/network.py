@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from fred.base.errors import FredError
 from fred.cluster.collectives import ALLGATHER, ALLREDUCE, Effort, one_way
 from fred.cluster.contention import Contention
 from fred.cluster.durations import NANOSECONDS
@@ -32,7 +33,6 @@ from fred.cluster.regions import Regions
 from fred.components import registry
 from fred.components.component import Component, Count, OneOf, Whole
 from fred.components.limits import MOST_BYTES
-from fred.errors import FredError
 
 Collective = Literal["ring", "recursive-doubling", "rabenseifner", "tree"]
 Bandwidth = Annotated[float, Field(gt=0)]  # bytes/s

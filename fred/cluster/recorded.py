@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, model_validator
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.latency import Latency, Seconds, Uniforms
 from fred.components.component import Count
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
 from fred.traces.columns import EXAMPLE
 from fred.traces.reading import Reading
 from fred.traces.trace import Trace

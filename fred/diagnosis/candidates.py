@@ -8,9 +8,9 @@ update from each worker moves the model about as far.
 from dataclasses import dataclass
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.components import registry
-from fred.errors import FredError
 from fred.specification.loading import scenario
 
 POINTS = 12  # points tried of each system

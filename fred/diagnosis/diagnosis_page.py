@@ -7,10 +7,10 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from fred.base.version import __version__
 from fred.diagnosis import diagnosis_figures, finding_tables
 from fred.diagnosis.findings import Diagnosis
 from fred.diagnosis.sentences import sections
-from fred.version import __version__
 from fred.views.figures import Picture
 from fred.views.page_tables import html
 from fred.views.table import Table

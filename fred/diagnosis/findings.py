@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis import remedies, spells
 from fred.diagnosis.fairness import Fairness
 from fred.diagnosis.remedies import Remedy
 from fred.diagnosis.slowness import Slowness, slowness
 from fred.diagnosis.surety import Surety
-from fred.errors import FredError
 from fred.prediction.comparison import nodes_of
 from fred.prediction.intervals import Ratio
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
 FEWEST = 8  # iterations needed for a diagnosis

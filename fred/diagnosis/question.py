@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
 from fred.diagnosis.candidates import Candidate
-from fred.errors import FredError
 from fred.specification import shipped
 from fred.specification.loading import load, validated
 from fred.specification.shape import Run

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
+from fred.base.numbers import finite
 from fred.diagnosis.attribution import WORST, Attribution
 from fred.diagnosis.candidates import RATE
 from fred.diagnosis.question import Question
 from fred.diagnosis.ranking import Place, Ranking
-from fred.files.numbers import finite
 from fred.outcomes.paired import FEWEST
 from fred.views.paired_table import said
 from fred.views.table import NONE, Cell, Table, show, terminal

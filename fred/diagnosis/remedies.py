@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.progress import Show
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.diagnosis.spells import Bools, Floats
 from fred.diagnosis.surety import Played
@@ -31,7 +32,6 @@ from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import nodes_of, rule_named
 from fred.prediction.contract import CutoffRule
 from fred.prediction.fixed import FixedDeadline
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
 RULE = "auto"  # cutoff rule that is tried

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.cluster.durations import NANOSECONDS
-from fred.errors import FredError
 from fred.outcomes.outcome import Outcome
 from fred.protocols.synchronous import Synchronous
 from fred.schedule.schedule import Schedule, Verb

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
-from fred import streams
+from fred.base import streams
 from fred.diagnosis.spells import Bools, Floats, runs
 from fred.prediction.intervals import FEWEST, Ratio
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fred.files import places
-from fred.files.numbers import finite
+from fred.base import places
+from fred.base.numbers import finite
 from fred.fitting.behaviour import Behaviour, Measure
 from fred.fitting.description import Description
 from fred.fitting.fitted import MARK, Candidate, Fitted

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fred import streams
+from fred.base import streams
+from fred.base.errors import FredError
 from fred.cluster.cluster import Cluster
-from fred.errors import FredError
 from fred.fitting.behaviour import Behaviour, Known, known
 from fred.fitting.block import Block, cluster_block, families
 from fred.fitting.description import Description, Matrix, describe

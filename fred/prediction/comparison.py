@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.cluster.contention import NodeOf
 from fred.components import registry
-from fred.errors import FredError
 from fred.prediction import closed_loop
 from fred.prediction.auto import Auto
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.contract import AllWorkers, CutoffRule, Oracle
 from fred.prediction.fixed import FixedCount, FixedDeadline
 from fred.prediction.intervals import Ratio, ratio
-from fred.process.progress import Show
 from fred.traces.groups import find_groups
 from fred.traces.trace import Trace
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.cluster.durations import NANOSECONDS
 from fred.components.component import Component
-from fred.errors import FredError
 from fred.schedule.layout import is_whole
 
 Times = NDArray[np.int64]  # compute time of each worker in a round, ns

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred import streams
+from fred.base import streams
 from fred.cluster.durations import NANOSECONDS, nanoseconds
 from fred.cluster.elementary import exp
 from fred.prediction.completed_rounds import Completion

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fred import streams
+from fred.base import streams
 from fred.cluster import elementary
 from fred.prediction.closed_loop import Rounds
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
+from fred.base.progress import Show
 from fred.prediction import closed_loop
 from fred.prediction.closed_loop import Rounds
 from fred.prediction.comparison import RULES, Comparison, nodes_of, rule_named, tried
 from fred.prediction.contract import AllWorkers, CutoffRule
-from fred.process.progress import Show
 from fred.traces.trace import Trace
 
 

@@ -5,9 +5,9 @@ from functools import cache
 from types import new_class
 from typing import Any
 
+from fred.base.errors import FredError
 from fred.components import pages
 from fred.components.pages import Row
-from fred.errors import FredError
 from fred.learning.server import Family, Server
 
 FAMILIES = {family.name.lower().replace("_", "-"): family for family in Family}

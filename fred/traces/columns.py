@@ -19,8 +19,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fred.errors import FredError, quoted
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError, quoted
 
 MISSING = ["", "NA", "N/A", "na", "nan", "NaN", "NAN", "null", "NULL", "None", "-"]  # values that mean a missing time
 _LOOKED_AT = 100  # rows inspected to tell a table from other text

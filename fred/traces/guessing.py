@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.columns import File, Numbers
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.roles import AND, FILE, PER_SECOND, Role, Roles, Unit, has_operations, has_times, parts, stands_beside_times

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
-from fred.files import inputs
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.traces.cells import Cells
 from fred.traces.columns import Labels
 from fred.traces.operations import busy

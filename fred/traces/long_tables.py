@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces import wide
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base.errors import FredError
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 from fred.traces.cells import Cells
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.words import briefly

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from fred.base.errors import FredError
 from fred.components.component import Component
 from fred.components.limits import LONGEST
-from fred.errors import FredError
 from fred.traces import kineto, long_tables
 from fred.traces.cells import Cells, joined, short_names
 from fred.traces.columns import opened

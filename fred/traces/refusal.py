@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 
 Options = Mapping[str, Any]  # of `fred.traces.reading.read`: columns, unit, mend
 _MOST = 6  # most errors of one file that are resolved in advance

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.refusal import UnclearTraceError
 from fred.traces.words import listed
 

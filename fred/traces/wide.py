@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fred.errors import FredError
+from fred.base.errors import FredError
 from fred.traces.cells import Cells, in_order, together
 from fred.traces.columns import File, Labels, Numbers
 from fred.traces.guessing import no_unit, to_be_said, ways

@@ -7,15 +7,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fred.base import environment
+from fred.base.version import __version__
 from fred.cluster import elementary
 from fred.cluster.contention import NodeOf
 from fred.prediction.contract import Objective, Progress
 from fred.prediction.deep import saved, training
 from fred.prediction.deep.grid import Grid
 from fred.prediction.deep.networks import Network, of_variant
-from fred.process import environment
 from fred.traces.trace import Trace
-from fred.version import __version__
 
 _MORE = 0.3  # margin for the mean of the first rounds
 _FACTOR = 2.0  # the normaliser in mean times, as printed

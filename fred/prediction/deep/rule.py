@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, ValidationInfo, model_validator
 
+from fred.base import environment
+from fred.base.errors import FredError
 from fred.cluster.contention import NodeOf
 from fred.components.component import Count, Whole
 from fred.components.input_path import InputPath, UnreadError
-from fred.errors import FredError
 from fred.prediction.contract import By, Chooser, Objective, Progress
 from fred.prediction.deep import saved
 from fred.prediction.deep.grid import Grid
 from fred.prediction.predictive import Predictor
 from fred.prediction.watched import Watched
-from fred.process import environment
 
 if TYPE_CHECKING:
     from fred.prediction.deep.filter import Filter, Known

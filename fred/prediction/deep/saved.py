@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fred.base import inputs
+from fred.base.errors import FredError
 from fred.components.component import Count, Whole
-from fred.errors import FredError
-from fred.files import inputs
 from fred.prediction.contract import By, Objective
 from fred.prediction.held_back import HeldBack
 from fred.prediction.hmm import HiddenMarkov
