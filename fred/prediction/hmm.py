@@ -13,9 +13,9 @@ from fred.cluster.elementary import exp, log
 from fred.components.component import Count
 from fred.prediction import baum_welch, forward
 from fred.prediction.contract import Chooser, Objective, Progress
+from fred.prediction.following import Watched
 from fred.prediction.lognormal import Floats, between_ranks
 from fred.prediction.predictive import Predictor
-from fred.prediction.watched import Watched
 
 _SETTLING = 20  # rounds in which an untrained rule learns each worker's median and deviation
 _REACH, _POINTS = 4.5, 256  # grid of times: deviations beyond the outermost means; number of points
