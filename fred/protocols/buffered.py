@@ -55,13 +55,13 @@ class Centred(Protocol):
         raise NotImplementedError
 
     def _fetch(self, sim: Simulation, worker: int) -> Process:
-        """The centre's model becomes the worker's; returns it."""
+        """Fetch the server's model, which becomes the worker's own, and return it."""
         model = yield from sim.pull(worker, sim.workers)
         sim.sync(worker, model)
         return model
 
     def _step(self, sim: Simulation, worker: int, model: Copy) -> Process:
-        """An update of the worker's own model, with a gradient at this one."""
+        """Update the worker's own model with a gradient at this one."""
         gradient = sim.compute(worker, model)
         yield gradient.finished
         sim.push(gradient, worker, NOTHING)

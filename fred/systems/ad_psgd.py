@@ -81,7 +81,7 @@ class Pairwise(Protocol):
             sim.push(gradient, worker, NOTHING)
 
     def _active(self, workers: int) -> Sequence[int] | set[int]:
-        """One half of the workers, with the smallest number of each part of the graph. Raises ValueError if there is none."""
+        """Return the half of the workers with the smallest number of each part of the graph. Raises ValueError if none."""
         if isinstance(self.topology, Bipartite):
             return range(0, workers, 2)  # the same without a look at millions of edges
         is_active: dict[int, bool] = {}
@@ -111,7 +111,7 @@ class _Exchanges:
         self._number = [0] * sim.workers  # of each worker's exchanges
 
     def due(self, worker: int) -> None:
-        """A worker has begun a gradient, and averages once more, now or after the exchange that it is at."""
+        """Let a worker that has begun a gradient average once more, now or after its present exchange."""
         partners = _partners(self._topology, worker, self._sim.workers)
         self._due[worker] = bool(partners)
         if partners and not self._busy[worker]:
@@ -140,7 +140,7 @@ class _Exchanges:
 
 
 def _partners(topology: Topology, worker: int, workers: int) -> Sequence[int]:
-    """All to whom a worker ever sends."""
+    """Return all workers to which a worker ever sends."""
     if topology.period(workers) == 1:
         return topology.receivers(worker, 0, workers)
     ever = (topology.receivers(worker, iteration, workers) for iteration in range(topology.period(workers)))

@@ -66,7 +66,7 @@ class _Allotted(Protocol):
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
-        """Who says how many trials each has, and collects."""
+        """Return the server, which says how many trials each worker has, and collects."""
 
     def start(self, sim: Simulation) -> None:
         server = self._server(sim)
@@ -123,14 +123,14 @@ class TimeLimited(_Allotted):
         return list(self.trials) if isinstance(self.trials, tuple) else [self.trials] * cluster.size
 
     def _limits(self, cluster: Cluster) -> list[int]:
-        """Of each worker, ns."""
+        """Return the time limit of each worker, ns."""
         given = self.limit if isinstance(self.limit, tuple) else (self.limit,) * cluster.size
         members = zip(given, cluster.latencies(), cluster.worker_speeds(), strict=True)
         medians = {latency: float(latency.sample(np.array([0.5]))[0]) for latency in set(cluster.latencies())}
         return [round((limit or medians[latency] / speed) * NANOSECONDS) for limit, latency, speed in members]
 
     def _expected(self, cluster: Cluster) -> float:
-        """How many gradients of a round are ready in time, on average."""
+        """Return how many gradients of a round are ready in time, on average."""
         points = (np.arange(_POINTS) + 0.5) / _POINTS
         seconds = {latency: latency.sample(points) for latency in set(cluster.latencies())}
         members = zip(self._trials(cluster), self._limits(cluster), cluster.latencies(), cluster.worker_speeds(), strict=True)
@@ -188,12 +188,12 @@ class Bounds:
         self._seen, self._seconds = [0] * workers, [0.0] * workers  # of each: how often, and their sum
 
     def observe(self, worker: int, seconds: float) -> None:
-        """A gradient of a `worker` has taken so many `seconds`."""
+        """Record that a gradient of a `worker` has taken so many `seconds`."""
         self._seen[worker] += 1
         self._seconds[worker] += seconds
 
     def shares(self, gradients: int) -> list[int]:
-        """So many `gradients`, shared out for the next round: of each worker how many."""
+        """Return how many of the next round's `gradients` each worker computes."""
         self._rounds += 1
         logarithm = math.log(2 * self._rounds**2)
         bounds = [self._bound(worker, logarithm) for worker in range(len(self._seen))]
@@ -235,7 +235,7 @@ class _Server:
         self.released = self._sim.env.event()  # happens when the next round begins
 
     def tried(self, gradient: Gradient) -> None:
-        """A trial has been made; the last one ends the round."""
+        """Count a trial; the last one ends the round."""
         if self._bounds is not None:
             self._bounds.observe(gradient.worker, (gradient.end - gradient.begin) / NANOSECONDS)
         self.left[gradient.worker] -= 1

@@ -159,7 +159,7 @@ class _Applied:
         self.gradients, self._bound = 0, bound
 
     def accepts(self, read: int, gradients: int) -> bool:
-        """Whether so many more are taken, whose model was read when there were `read`."""
+        """Return True if so many more are taken, whose model was read when there were `read`."""
         if self._bound is not None and self.gradients - read > self._bound:
             return False
         self.gradients += gradients
@@ -213,7 +213,7 @@ class _Steps:
         self._enough = sim.env.event()
 
     def make(self, worker: int) -> Process:
-        """Steps of a worker's own model until there are enough; returns how many it has made."""
+        """Step a worker's own model until there are enough steps in all; return how many it has made."""
         sim, made = self._sim, 0
         while self._left:
             gradient = sim.compute(worker, sim.own(worker))

@@ -67,7 +67,7 @@ class InTurn(Protocol):
             sim.process(self._group(sim, members, number + 1, len(groups)))
 
     def _group(self, sim: Simulation, members: range, first: int, steps: int) -> Process:
-        """Rounds of a group, of which the first has another number of steps."""
+        """Run the rounds of a group, of which the first has another number of steps."""
         due = first
         while True:
             brought = list[Gradient]()

@@ -108,11 +108,11 @@ class _Round:
 
     @property
     def members(self) -> list[int]:
-        """Workers that have done something."""
+        """Return the workers that have finished a gradient."""
         return [worker for worker, done in enumerate(self.done) if done]
 
     def work(self, worker: int, planned: int) -> Process:
-        """So many gradients of a worker, or those for which there is time; ends when it begins one for which there is none."""
+        """Compute a worker's gradients as far as there is time; end when it begins one for which there is none."""
         model = self._sim.read(worker, sent=False)
         for _ in range(planned):
             gradient = self._sim.begin(worker, model)
@@ -145,7 +145,7 @@ class _Rule:
         self._apart: list[int] = []
 
     def observe(self, this: _Round, communication: int) -> None:
-        """A round is over, after which an allreduce took so many ns."""
+        """Record a finished round, whose allreduce took so many ns."""
         if not self._missing:
             return
         self._missing -= 1
@@ -156,7 +156,7 @@ class _Rule:
 
 
 def best_threshold(times: NDArray[np.int64], communication: NDArray[np.int64]) -> int:
-    """The T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
+    """Return the T, ns, by which the most would have been done per time in these rounds; of several as good, the largest.
 
     Args:
         times: when each gradient of all workers was done, ns from the round's start [rounds, gradients].

@@ -104,14 +104,14 @@ class _Rounds:
         self._over: defaultdict[int, simpy.Event] = defaultdict(sim.env.event)
 
     def bring(self, number: int, difference: Gradient) -> None:
-        """A worker's part is ready; the allreduce begins when all are."""
+        """Take a worker's part; the allreduce begins when all parts are there."""
         self._brought.append(difference)
         if len(self._brought) == self._sim.workers:
             cost = self._sim.add_up(self._sim.workers, awaited=range(self._sim.workers))
             self._sim.later(cost.nanoseconds, partial(self._end, number, cost))
 
     def over(self, number: int, worker: int) -> Process:
-        """Ends when the allreduce of this number is over: the first has number 1."""
+        """Wait until the allreduce of this number is over; the first has number 1."""
         if number:
             yield from self._sim.wait(worker, self._over[number], f"allreduce {number}")
             yield from self._sim.present(worker)

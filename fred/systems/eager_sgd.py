@@ -110,7 +110,7 @@ class _Allreduces:
         self._activation = math.ceil(math.log2(sim.workers)) * sim.mean_latency
 
     def enter(self, worker: int, gradient: Gradient) -> Process:
-        """A worker has finished an iteration's gradient; ends when that iteration's allreduce is over."""
+        """Enter a worker's finished gradient, and wait until that iteration's allreduce is over."""
         iteration = self._iteration[worker]
         self._iteration[worker] += 1
         self._finished[worker].append(gradient)
@@ -127,7 +127,7 @@ class _Allreduces:
             yield from self._sim.wait(worker, allreduce.over, f"the allreduce of iteration {iteration}")
 
     def _opened(self, iteration: int) -> _Allreduce:
-        """An iteration's allreduce, with who or how many start it."""
+        """Return an iteration's allreduce, with the workers, or their number, that start it."""
         sim, start_by, period = self._sim, self._protocol.start_by, self._protocol.period
         if period and (iteration + 1) % period == 0:
             return _Allreduce(sim, None, sim.workers)
@@ -137,7 +137,7 @@ class _Allreduces:
         return _Allreduce(sim, None, 1 if start_by == "solo" else (sim.workers + 1) // 2)
 
     def _begin(self, allreduce: _Allreduce) -> None:
-        """It is active everywhere: what each worker that is there has finished enters it."""
+        """Begin it everywhere, with the finished gradients of all available workers."""
         if allreduce.begun:
             return
         allreduce.begun = True

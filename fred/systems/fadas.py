@@ -60,12 +60,12 @@ class FADAS(Server):
         return state.replace(first=zeros, second=zeros, largest=zeros, workers=jnp.zeros(workers))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, and its staleness in its worker's place: who comes again in a round, comes fresh."""
+        """Return the `message`, a pseudo-gradient, and its staleness in its worker's place; a round's second is fresh."""
         staleness = jnp.float32(state.clock - timestamp)
         return {"difference": message, "staleness": state.workers.at[worker].set(staleness)}
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """One step with `total`, the mean of `count` differences and of how stale they are."""
+        """Step with `total`, the mean of `count` pseudo-gradients and of their staleness."""
         difference, stalest = total["difference"], jnp.round(count * total["staleness"].max())
         first = jax.tree.map(lambda m, d: self.beta_1 * m + (1 - self.beta_1) * d, state.first, difference)
         second = jax.tree.map(lambda v, d: self.beta_2 * v + (1 - self.beta_2) * d * d, state.second, difference)

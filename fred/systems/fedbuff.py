@@ -42,6 +42,6 @@ class FedBuff(Moved):
     server_rate: Rate = Field(1.0, description="of the centre's steps")
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, times the centre's rate and 1 / square root of 1 + its staleness."""
+        """Return the `message`, a pseudo-gradient, times the server's rate and 1 / sqrt(1 + its staleness)."""
         weight = self.server_rate / jnp.sqrt(1.0 + state.clock - timestamp)
         return jax.tree.map(lambda leaf: weight * leaf, message)

@@ -56,11 +56,11 @@ class HeLoCo(Server):
         return super().init(params, workers).replace(speed=jax.tree.map(jnp.zeros_like, params))
 
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """The `message`, a difference, corrected."""
+        """Return the `message`, a pseudo-gradient, corrected."""
         return jax.tree.map(self._corrected, message, state.speed)
 
     def apply_round(self, state: State, total: Message, timestamp: Scalar, count: Scalar) -> State:
-        """A step with `total`, a corrected difference, and the momentum that it becomes part of."""
+        """Step with `total`, a corrected pseudo-gradient, and the momentum that it becomes part of."""
         speed = jax.tree.map(lambda m, d: self.momentum * m + (1 - self.momentum) * d, state.speed, total)
         params = jax.tree.map(lambda p, d, m: p - self.outer_rate * (d + self.momentum * m), state.params, total, speed)
         return state.replace(params=params, speed=speed, clock=state.clock + 1)

@@ -68,7 +68,7 @@ class _Fresh(Protocol):
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
-        """Who collects."""
+        """Return the server, which collects gradients."""
 
     def start(self, sim: Simulation) -> None:
         server = self._server(sim)
@@ -136,14 +136,14 @@ class _Server:
         self._sim = sim
 
     def accept(self, gradient: Gradient) -> bool:
-        """A gradient has arrived; whether there has been an update."""
+        """Accept an arrived gradient; return True if there has been an update."""
         if gradient.copy.timestamp < self._sim.clock():
             self._sim.drop(gradient)
             return False
         return self._collect(gradient)
 
     def pause(self, worker: int) -> Process:
-        """For a moment, in which what arrives may end the round."""
+        """Pause for a moment, in which arrivals may end the round."""
         yield 0
 
     def _collect(self, gradient: Gradient) -> bool:
@@ -177,7 +177,7 @@ class _Means(_Server):
         self._numbers = Counter[int]()  # of each worker's
 
     def pause(self, worker: int) -> Process:
-        """As others; or for ever, if somebody is missing who never comes back."""
+        """Pause as others do; block forever if a missing worker never returns."""
         if self._is_hopeless():
             yield from self._sim.wait(worker, self._sim.env.event(), "a gradient of everybody")
         yield 0

@@ -144,12 +144,12 @@ class _Server:
         self._oldest = 0  # nobody among them has read earlier
 
     def reads(self, worker: int) -> None:
-        """A worker asks for the model."""
+        """Record that a worker reads the model."""
         self._readers[worker] = self._clock
         self._readers.move_to_end(worker)
 
     def accept(self, gradient: Gradient) -> None:
-        """A gradient has arrived, whose worker asks for the model now."""
+        """Accept an arrived gradient, whose worker asks for the model now."""
         clock, readers = self._clock, self._readers
         if clock - gradient.copy.timestamp >= self._bound:
             self._sim.drop(gradient)
@@ -165,7 +165,7 @@ class _Server:
                 self._interrupt(clock - self._bound)
 
     def _interrupt(self, newest: int) -> None:
-        """All who have read at this clock, or before."""
+        """Interrupt all workers that have read at this clock, or before."""
         while (oldest := next(iter(self._readers.values()))) <= newest:
             self._sim.interrupt(self._readers.popitem(last=False)[0])
         self._oldest = oldest

@@ -92,7 +92,7 @@ class Softsync(Central):
             sim.work(worker, partial(self._work, sim, worker, servers))
 
     def _needed(self, workers: int) -> int:
-        """Gradients in each update."""
+        """Return the number of gradients in each update."""
         return self.gradients or workers // self.n
 
     def _work(self, sim: Simulation, worker: int, servers: "list[_Server]") -> Process:
@@ -122,7 +122,7 @@ class _Server:
         self._updated = sim.env.event()
 
     def accept(self, gradient: Gradient) -> simpy.Event:
-        """One more gradient has arrived; what happens when it has become part of an update."""
+        """Accept one more gradient; return the event that it has become part of an update."""
         updated = self._updated
         if self._needed == 1:
             self._sim.push(gradient, block=self._block)

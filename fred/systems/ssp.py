@@ -100,7 +100,7 @@ class _Steps:
         self.advanced = sim.env.event()
 
     def finish(self, worker: int) -> None:
-        """A worker has finished one more step."""
+        """Record that a worker has finished one more step."""
         step = self.steps[worker]
         self.steps[worker] += 1
         self._finished[step] += 1

@@ -85,7 +85,7 @@ class Streaming(Protocol):
 
     @property
     def _between(self) -> int:
-        """Updates from one fragment's step to the next one's."""
+        """Return the number of updates from one fragment's step to the next one's."""
         return self.period // self.fragments
 
     def layout(self, cluster: Cluster) -> Layout:
@@ -100,7 +100,7 @@ class Streaming(Protocol):
                 sim.process(self._work(sim, worker, meetings, made))
 
     def _live(self, sim: Simulation, worker: int, meetings: "Meetings", made: list[int]) -> Process:
-        """From a worker's return, with what another one has, to its crash."""
+        """Run a worker from its return, with another one's model, to its crash."""
         peers = meetings.others(worker) if sim.now else []
         if peers:
             for block in range(sim.blocks):
@@ -116,7 +116,7 @@ class Streaming(Protocol):
             meetings.leave(worker)
 
     def _work(self, sim: Simulation, worker: int, meetings: "Meetings", updates: list[int]) -> Process:
-        """Updates, of which `updates` has how many each worker has made, and meetings."""
+        """Make updates, which `updates` counts for each worker, and meet."""
         while True:
             gradient = sim.compute(worker, whole(sim, worker, worker))
             yield gradient.finished

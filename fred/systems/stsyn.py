@@ -82,7 +82,7 @@ class _Rounds:
         self._computing: dict[int, Gradient] = {}
 
     def join(self, worker: int, average: Copy | None, cost: Cost) -> None:
-        """A worker takes the average, as soon as it is there, and begins; unless there is a newer one by then."""
+        """Give a worker the average as soon as it is there, and let it begin, unless there is a newer one by then."""
         away = self._sim.back(worker, self._sim.now) - self._sim.now
         if away > 0:
             late = cost._replace(nanoseconds=0)  # it took no part
@@ -116,7 +116,7 @@ class _Rounds:
         self._sim.later(0, partial(self._begin, worker))  # first comes what else is finished now, which may be enough
 
     def _end(self) -> None:
-        """Whoever still computes gives up; then models are averaged."""
+        """Abort the gradients under way, then average models."""
         self._number += 1
         for gradient in self._computing.values():
             self._sim.drop(gradient, cost=NOTHING)

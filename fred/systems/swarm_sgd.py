@@ -91,7 +91,7 @@ class _Pairs:
         self._rounds = [0] * sim.workers  # that each has met in
 
     def meet(self, worker: int, number: int) -> Process:
-        """A worker has made its updates of a round; ends when it has been averaged."""
+        """Wait until a worker that has made its updates of a round has been averaged."""
         sim, pair = self._sim, self._pair(worker, number)
         over = self._waiting.pop((number, pair), None)
         if over is None and len(pair) == 2:
@@ -110,7 +110,7 @@ class _Pairs:
         over.succeed()
 
     def _pair(self, worker: int, number: int) -> tuple[int, ...]:
-        """The workers that average with this one in a round, itself among them."""
+        """Return the workers that average with this one in a round, itself among them."""
         self._rounds[worker] = number
         if number not in self._members:
             self._members = {each: pairs for each, pairs in self._members.items() if each >= min(self._rounds)}

@@ -117,7 +117,7 @@ class GroupAveraging(Protocol):
 
 
 def differing(iteration: int, workers: int, size: int, fixed: bool = False) -> list[int]:
-    """The log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
+    """Return the log2(size) bits, which rotate from iteration to iteration, in which members of one group differ.
 
     Args:
         iteration: from 0.
@@ -178,7 +178,7 @@ class _Averaging:
         self._group_size = protocol.group_size or 2 ** -(-depth // 2)
 
     def enter(self, worker: int) -> _Operation | None:
-        """A worker has finished its local update; the operation in which its model takes part, if there is one."""
+        """Enter a finished local update; return the operation in which the model takes part, if there is one."""
         iteration = self._finished[worker]
         self._finished[worker] = iteration + 1
         period = self._protocol.period
@@ -208,7 +208,7 @@ class _Averaging:
         return operation
 
     def _begin(self, operation: _Operation) -> None:
-        """The operation is active everywhere: whatever each worker finished last enters it."""
+        """Begin the operation everywhere, with the last finished model of each worker."""
         operation.active = True
         operation.cost = self._cost(operation)
         self._sim.later(operation.cost.nanoseconds, partial(self._average, operation, self._models.copy()))
