@@ -40,9 +40,11 @@ from fred.timing.simulation import Process, Simulation
 
 
 class Centred(Protocol):
-    """The centre is the replica behind the workers' own."""
+    """The server model is the replica behind the workers' own."""
 
-    faults: ClassVar[str] = "Who is back starts from the centre, and what it had not sent is lost; nobody waits."
+    faults: ClassVar[str] = (
+        "A returning worker starts from the server model, and what it had not sent is lost; no worker waits."
+    )
 
     def layout(self, cluster: Cluster) -> Layout:
         return Layout.centred(cluster.size)
@@ -68,16 +70,16 @@ class Centred(Protocol):
 
 
 class Buffered(Centred, Paced):
-    """A worker goes H steps from the centre on and sends the difference; after M of these the centre moves by their mean.
+    """A worker makes H steps from the server model and sends their pseudo-gradient; the mean of M of these moves that model.
 
-    Nobody waits for anybody: who has sent its difference starts again from the centre as it is. All workers are always at work.
-    `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps, all take about as
-    long.
-    `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first step began at once.
+    No worker waits: a worker that has sent its pseudo-gradient starts again from the current server model. All workers are
+    always at work. `paced` is DyLU of Liu et al. 2024, by mean speeds, contention left out: the fastest worker makes H steps,
+    all take about as long. `grace` is an oracle, as in that paper's simulator: who waits for nobody has not waited, its first
+    step began at once.
     """
 
     period: Count = Field(4, description="H: updates of each worker before it sends what they have changed")
-    buffer: Count = Field(4, description="M: differences in each update of the centre, whoever sent them")
+    buffer: Count = Field(4, description="M: pseudo-gradients in each update of the server model, whichever workers sent them")
     grace: Annotated[float, Field(gt=0)] | None = Field(
         None, description="seconds after somebody's difference in which others' may come: all of them start with the last's"
     )

@@ -75,14 +75,14 @@ def pull_weight(share: float) -> float:
 class OuterSteps(Paced):
     """Every worker makes `period` updates of its own model; an allreduce then averages what they have changed.
 
-    The common model makes a step with that mean difference, and everybody goes on from there. `every` says instead when to
+    The common model makes a step with that mean difference, and all workers go on from there. `every` says instead when to
     meet: who finishes an update after so many seconds waits for the others, so that the fast make more updates. With `pulls`,
     some updates are no gradients: they draw the worker's model towards its own copy of the common one. So a pull sends nothing
     and takes no time.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; a meeting begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; a meeting begins when all workers are available."
     )
 
     period: Count = Field(8, description="H: updates of each worker, or with `paced` of the fastest, between two meetings")

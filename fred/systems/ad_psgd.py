@@ -48,13 +48,13 @@ class Pairwise(Protocol):
     """Every worker steps its own model with each gradient at once; beside that, models are averaged in pairs.
 
     One side of a bipartite graph is active: once for each gradient that it begins, as far as exchanges are quick enough, a
-    worker sends its model x to a neighbour drawn anew. When it arrives, the neighbour sends its own model y back, and its own
-    becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped meanwhile. So
-    nobody ever waits, and the sum of all models changes by gradients only.
+    worker sends its model x to a randomly drawn neighbour. When it arrives, the neighbour sends its own model y back, and its
+    own becomes (x + y) / 2. When that arrives, (y - x) / 2 is added to the active one, which may have been stepped in the
+    meantime. So no worker ever waits, and the sum of all models changes by gradients only.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; who averages with it waits, and goes on computing."
+        "A worker keeps its model, and computes the lost gradient again; its partner waits, and goes on computing."
     )
 
     topology: Annotated[Topology, OneOf("topology")] = Field(

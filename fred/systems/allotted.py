@@ -40,7 +40,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "mindflayer": {
-        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the present parameters.",
+        "about": "One step with what was ready in time of B_i gradients that each worker has begun at the current parameters.",
         "family": "fresh",
         "rule": "w <- w - step(sum of the g at w that are ready in time / sum over i of p_i B_i)    (p_i: how likely)",
         "protocol": "time-limited",
@@ -60,9 +60,9 @@ _POINTS = 10_000  # of a distribution, at which it is looked at to find how much
 
 
 class _Allotted(Protocol):
-    """Who has made its trials waits until all have; then one update is made of what has come of them."""
+    """Workers that have made their trials wait for the others; then one update uses all that was ready."""
 
-    faults: ClassVar[str] = "Who is back makes the trials that it still has to make; the round waits for them."
+    faults: ClassVar[str] = "A returning worker makes the rest of its trials; the round waits for them."
 
     @abstractmethod
     def _server(self, sim: Simulation) -> "_Server":
@@ -93,7 +93,7 @@ class _Allotted(Protocol):
 
 
 class TimeLimited(_Allotted):
-    """Each worker begins so many gradients at the present parameters, and gives each up that is not ready in time.
+    """Each worker begins so many gradients at the current parameters, and aborts each that is not ready in time.
 
     An update is made of those that were, divided by how many that is on average: limits below the mean help where times have
     heavy tails. How likely a worker is to be in time follows from its compute times alone, without contention
@@ -141,11 +141,11 @@ class TimeLimited(_Allotted):
 
 
 class Bandit(_Allotted):
-    """The B gradients of a round are shared out among workers by what is known of their times; who has no share is idle.
+    """The B gradients of a round are shared out among workers by estimates of their times; a worker without a share is idle.
 
     The next gradient is always given to who would be the first to be ready, if every worker were as fast as it could be by
     what has been seen of it: by a lower bound of its mean time, which rises to what it has been when it has been seen often:
-    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So nobody computes in vain.
+    mean - width c (sqrt(q / N) + q / N), with N times seen, q = ln(2 k^2) in round k. So no gradient is wasted.
     """
 
     gradients: Count | None = Field(

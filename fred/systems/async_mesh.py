@@ -1,4 +1,4 @@
-"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done meanwhile.
+"""AsyncMesh and LOSCAR: late averages of some coordinates, moved on by what updates have done in the meantime.
 
 | name       | source                             |
 |------------|------------------------------------|
@@ -100,9 +100,9 @@ class AsyncMesh(_Late):
 
 
 class LOSCAR(_Late):
-    """Random coordinates are averaged while workers go on; a mean that comes is moved on by what they have done meanwhile.
+    """Random coordinates are averaged while workers go on; a mean is moved on by their updates in the meantime.
 
-    Nobody waits for anybody. As soon as a mean is merged, the next one is begun, of coordinates that are drawn anew.
+    No worker waits. As soon as a mean is merged, the next one is begun, of newly drawn coordinates.
     """
 
     def _part(self, number: Any) -> Any:

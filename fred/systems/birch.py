@@ -82,9 +82,11 @@ _BOUND = Field(
 
 
 class _Bounded(Protocol):
-    """Nobody waits; what is too old when it arrives is dropped."""
+    """No worker waits; what is too old on arrival is dropped."""
 
-    faults: ClassVar[str] = "Who is back starts from the server's model, and what it had not sent is lost; nobody waits."
+    faults: ClassVar[str] = (
+        "A returning worker starts from the server's model, and what it had not sent is lost; no worker waits."
+    )
 
     steps: Count = _STEPS
     bound: Count | None = _BOUND
@@ -169,12 +171,12 @@ class _Applied:
 class LocalTotal(Protocol):
     """All go steps of their own from the server's model on, until there are B of them in all; then each sends what it has.
 
-    What all have changed is added up. A gradient that is not finished when there are enough is given up. When all sums are
-    there, everybody reads the next model.
+    What all have changed is added up. A gradient that is not finished when there are enough is aborted. When all sums are
+    there, all workers read the next model.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; the others go on, and wait for its sum."
+        "A worker keeps its model, and computes the lost gradient again; the others go on, and wait for its sum."
     )
 
     total: Count | None = Field(None, description="B: steps of all workers together; absent: as many as there are workers")

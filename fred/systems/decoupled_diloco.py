@@ -89,14 +89,14 @@ class Quorum(Protocol):
 
     Then it steps with their weighted mean, each weighing as much as it has made updates since its model came, and sends the new
     model to all, who go on from there as soon as it arrives; gradients that they are at then are still used. Who has made no
-    update yet answers after its next one, if there is time; an answer that is on its way when time is over comes in vain.
+    update yet answers after its next one, if there is time; an answer that is on its way when time is over is wasted.
     Who is asked again before the new model has come answers with all that it has changed since the last one that came.
     Grace is what is left of `overlap` updates' time when K have answered. Where the model is cut into fragments, each is asked
     for by itself, H / P updates after the one before, whether that one's answers have come or not.
     """
 
     faults: ClassVar[str] = (
-        "Nobody waits for who has crashed; who is back reads the server's model, and what it had changed is lost. "
+        "No worker waits for a crashed one; a returning one reads the server's model, and what it had changed is lost. "
         "All stop when too few learners for a quorum will ever be there."
     )
 

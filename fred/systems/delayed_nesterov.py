@@ -44,7 +44,7 @@ class DelayedNesterov(Server):
         [3.5, 2.5]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the centre's steps")
+    outer_rate: Rate = Field(0.7, description="of the server's steps")
     momentum: Decay = Field(0.9, description="mu")
     gathered: Count | None = Field(
         None, description="N: differences in each change of the momentum; absent: one of each worker"

@@ -48,7 +48,7 @@ PROTOCOLS = {"drop-compute": "DropCompute"}
 class DropCompute(Protocol):
     """Each worker computes M gradients at the same parameters, fewer if a time is over; then an allreduce averages all of them.
 
-    What is not finished by then, at T, is given up; if nobody has finished anything, the round lasts until somebody has. T is
+    What is not finished by then, at T, is aborted; if nobody has finished anything, the round lasts until somebody has. T is
     given, or found from the first rounds, which last until all is done: of all T the one that would have made them the
     quickest, the mean of (share of the gradients done by T) (T_full + c) / (min(T, T_full) + c), c for the allreduce and T_full
     for all gradients of that round. A gradient is of one minibatch: what the paper calls a micro-batch.
@@ -58,7 +58,7 @@ class DropCompute(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A lost gradient is computed anew; a round waits for whoever is away only as long as T, and until T is known for all."
+        "A lost gradient is computed again; a round waits for offline workers only as long as T, and until T is known for all."
     )
 
     micro_batches: Count = Field(8, description="M: gradients that a worker adds up in a round, if there is time")

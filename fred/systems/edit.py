@@ -37,7 +37,7 @@ class EDiT(DiLoCo):
     """DiLoCo that trusts small differences more than large ones, leaves out what is much larger than usual, and clips.
 
     All of it array by array. What is usual for a worker's lengths is followed by moving averages, which begin with the first
-    length; `warm_up` rounds leave nobody out. Where all are out, momentum alone goes on. The published code's
+    length; `warm_up` rounds leave no worker out. Where all are out, momentum alone goes on. The published code's
     threshold also grows with the spread of recent scores, which is left out here.
 
     Of two differences, one is longer by ln 3, and counts for a quarter:
@@ -64,7 +64,7 @@ class EDiT(DiLoCo):
         3.0, description="z: standard deviations above the mean that are too many"
     )
     decay: Annotated[float, Field(gt=0, le=1)] = Field(0.02, description="what a new length counts for in what is usual")
-    warm_up: Whole = Field(120, description="rounds at the start in which nobody is left out")
+    warm_up: Whole = Field(120, description="rounds at the start in which no worker is left out")
 
     def init(self, params: Params, workers: int) -> State:
         usual = jax.tree.map(lambda _: jnp.zeros(workers), params)

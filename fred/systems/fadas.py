@@ -32,7 +32,7 @@ r = outer_rate if the largest tau in the round is at most tau_c, else min(outer_
 
 
 class FADAS(Server):
-    """The centre takes AMSGrad's steps with the mean of the last M differences, shorter ones where one of them is very stale.
+    """The server makes AMSGrad's steps with the mean of M pseudo-gradients, shorter ones if one of them is very stale.
 
     It is the algorithm's delay-adaptive form; a large `patience` makes it the other. There is no correction of the moments'
     beginnings, as in the paper. A first step with a difference of 0.5 that is 1 or 40 updates stale:
@@ -48,7 +48,7 @@ class FADAS(Server):
         [0.9, 0.975]
     """
 
-    outer_rate: Rate = Field(0.01, description="of the centre's steps, where nothing is too stale")
+    outer_rate: Rate = Field(0.01, description="of the server's steps, where nothing is too stale")
     beta_1: Decay = Field(0.9, description="decay of the moving average of differences")
     beta_2: Decay = Field(0.99, description="decay of that of their squares")
     epsilon: Annotated[float, Field(gt=0)] = Field(1e-8, description="added to the root of the squares' largest average")

@@ -28,9 +28,9 @@ w <- (1 - a) w + a w_i,  a = mixing x (1 + tau)^-exponent""",
 
 
 class FedAsync(Server):
-    """The centre goes some of the way towards each worker's model that arrives, less far where that is stale.
+    """The server model moves towards each worker's model that arrives, less far if that is stale.
 
-    Workers send models. A model at 3 reaches a centre at 1, fresh or 3 updates stale:
+    Workers send models. A model at 3 reaches a server model at 1, fresh or 3 updates stale:
 
         >>> from fred.systems.fedasync import FedAsync
         >>> import jax.numpy as jnp

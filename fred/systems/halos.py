@@ -98,7 +98,7 @@ class LocalServers(Paced):
     send each other counts as sent to and from servers.
     """
 
-    faults = "Who is back starts from its server's model, and what it had not sent is lost; nobody waits."
+    faults = "A returning worker starts from its server's model, and what it had not sent is lost; no worker waits."
 
     paced: bool = Field(True, description="whether slow workers make fewer updates, H x their speed / the largest, rounded up")
     pushes: Count = Field(32, description="K: differences that a server adds to its model before it sends what they came to")

@@ -28,7 +28,7 @@ _EACH: dict[str, Any] = {"buffer": 1}
 
 
 class HeLoCo(Server):
-    """Differences that point away from the centre's momentum are turned towards it, array by array, before they are used.
+    """Pseudo-gradients that oppose the server's momentum are rotated towards it, array by array, before they are used.
 
     Those that agree with it well enough stay as they are; those that oppose it lose some of what opposes; the others are turned
     and keep their length. The constants are guesses: the paper's were not found. Against a momentum of (1, 0) come a difference
@@ -45,7 +45,7 @@ class HeLoCo(Server):
         [-0.59, 1.0]
     """
 
-    outer_rate: Rate = Field(0.7, description="of the centre's steps")
+    outer_rate: Rate = Field(0.7, description="of the server's steps")
     momentum: Decay = Field(0.9, description="mu")
     agreeing: Share = Field(0.5, description="c_ok: cosine from which on a difference is not turned")
     turn: Annotated[float, Field(ge=0)] = Field(0.4, description="k_d: how far others are turned")

@@ -147,7 +147,7 @@ class SlowMo(_Outer):
 
 
 class SNOO(_Outer):
-    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets nobody.
+    """What K steps have changed is a gradient for SGD with Nesterov momentum; made for one worker, which meets no other.
 
     With several workers it is DiLoCo whose workers hold the outer optimizer themselves. K is the protocol's `period`.
     """

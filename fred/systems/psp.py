@@ -64,11 +64,11 @@ class Partial(Protocol):
     goes on with the newest version of which it has enough blocks; for the others it keeps what it had. It drops blocks of
     versions older than the one that it waits for: what arrives while it computes at version t must be of t + 1, so that a
     server that is always late is never heard (or, with `late_blocks: keep`, every block newer than what it has is taken). A
-    server drops gradients of versions older than its own. At the start everybody has the initial parameters.
+    server drops gradients of versions older than its own. At the start all workers have the initial parameters.
     """
 
     faults: ClassVar[str] = (
-        "Who is back goes on with the newest version that it has; with fewer than c workers, or b % of the servers, all wait."
+        "A returning worker goes on with its newest version; with fewer than c workers, or b % of the servers, all wait."
     )
 
     gradients: Count | None = Field(None, description="c: gradients that a server waits for; absent: all workers'")

@@ -57,9 +57,9 @@ class _Tabled(Server):
 
 
 class IA2SGD(_Tabled):
-    """Each update is with the mean of all workers' newest gradients, so that nobody's data count more than others'.
+    """Each update is with the mean of all workers' newest gradients, so that no worker's data count more than another's.
 
-    The first step is made when everybody has sent a gradient; until then arrivals change the table alone, though they count
+    The first step is made when every worker has sent a gradient; until then arrivals change the table alone, though they count
     as updates. Two workers, the second of which is slow:
 
         >>> from fred.systems.ringleader import IA2SGD
@@ -83,9 +83,9 @@ class IA2SGD(_Tabled):
 
 
 class RingleaderASGD(_Tabled):
-    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; nobody ever waits.
+    """Rounds of n updates, one for each of n workers, each with the mean of all workers' means; no worker ever waits.
 
-    First gradients are gathered until everybody has sent one, and the parameters stay as they are, though arrivals count as
+    First gradients are gathered until every worker has sent one, and the parameters stay as they are, though arrivals count as
     updates. The last one's makes the first of n steps; the others follow as the others' next gradients come, which join their
     means. What comes from who has had its step is kept for the next round. So a row of the table is needed
     for one round at a time: who has had its step has none in this round any more, and its row is the next round's.

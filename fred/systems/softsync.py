@@ -33,7 +33,7 @@ from fred.timing.simulation import Process, Simulation
 
 ALGORITHMS = {
     "softsync-sgd": {
-        "about": "One step with the mean of so many gradients as have arrived, however stale each is.",
+        "about": "One step with the mean of a number of gradients on arrival, however stale each is.",
         "family": "as-they-come",
         "rule": "w <- w - step(mean of the last c g)    (c = floor(workers / n))",
         "protocol": "softsync",
@@ -63,7 +63,9 @@ class Softsync(Central):
     `gradients: k` it is k-async [Dutta et al. 2018, arXiv:1803.01113] for who waits, k-batch-async for who goes on.
     """
 
-    faults: ClassVar[str] = "Who is back reads the newest model; a round takes whoever is there, and waits if too few are."
+    faults: ClassVar[str] = (
+        "A returning worker reads the newest model; a round takes the available workers, and waits if they are too few."
+    )
 
     n: Count = Field(1, description="updates while each worker computes one gradient; 1: all make one", examples=[2])
     gradients: Count | None = Field(None, description="k: gradients in each update, in place of what `n` makes of the workers")
@@ -114,7 +116,7 @@ class Softsync(Central):
 
 
 class _Server:
-    """Collects gradients, and updates with every so many of them."""
+    """Collects gradients, and updates with each full number of them."""
 
     def __init__(self, sim: Simulation, block: int, needed: int):
         self._sim, self._block, self._needed = sim, block, needed

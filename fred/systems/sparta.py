@@ -52,7 +52,7 @@ from fred.timing.simulation import Process, Simulation
 ALGORITHMS = {
     "sparta": {
         "about": """\
-After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided anew.
+After every update one of 20 parts of the coordinates is averaged; each time that all have been, they are divided again.
 
 With one part it is local SGD that averages models after every update. A mean that comes late takes the place of what is
 there.""",
@@ -125,17 +125,17 @@ class Masked(Server):
 
 
 class LateAveraging(Protocol):
-    """Every so many updates models enter an allreduce, as they are then; its mean is merged some updates later.
+    """Every few updates models enter an allreduce, as they are then; its mean is merged some updates later.
 
     It begins when all have brought theirs, and the one before it is over. Who is to merge a mean that is not there yet waits
-    for it. With no `delay` given nobody waits: a mean is merged after the first update at whose end it is there, and only
+    for it. With no `delay` given no worker waits: a mean is merged after the first update at whose end it is there, and only
     then is the next one begun. What is averaged of a model, and how large that is, the algorithm says. A late mean is merged
     in two steps: a round of the worker's own, with the difference between what it has brought and its present model; then the
     mean.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an allreduce begins when everybody is there."
+        "A worker keeps its model, and computes the lost gradient again; an allreduce begins when all workers are available."
     )
 
     every: Count = Field(1, description="updates of each worker from one average to the next")

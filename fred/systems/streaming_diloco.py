@@ -62,11 +62,13 @@ class Streaming(Protocol):
 
     A fragment's allreduce begins `delay` updates before its step is due, with what has been changed until then; who is there
     before it is over waits. A worker's fragment becomes (1 - alpha) x the common one + alpha x its own. Where it is `elastic`,
-    nobody waits for who has crashed; who is back takes the model of another worker as it is when that has been sent, and counts
-    its updates from there. What its own optimizer remembers it still has, as if on disk.
+    no worker waits for a crashed one; a returning one takes the model of another worker as it is when that has been sent, and
+    counts its updates from there. What its own optimizer remembers it still has, as if on disk.
     """
 
-    faults: ClassVar[str] = f"{OuterSteps.faults} `elastic`: the others go on, and who is back takes another worker's model."
+    faults: ClassVar[str] = (
+        f"{OuterSteps.faults} `elastic`: the others go on, and a returning worker takes another one's model."
+    )
 
     period: Count = Field(8, description="H: updates of each worker between two steps of a fragment")
     fragments: Count = Field(2, description="P: into how many the model is cut; every H / P updates comes the next one")

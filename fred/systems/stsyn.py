@@ -45,12 +45,12 @@ PROTOCOLS = {"straggler-tolerant": "StragglerTolerant"}
 class StragglerTolerant(Protocol):
     """All workers compute until K of them have made U updates each; then an allreduce averages the models that have changed.
 
-    Who is faster goes on meanwhile, and who is slower counts with the updates that it has; a gradient that is not finished by
-    then is given up. All start again from the average. In the paper a server makes it, here an allreduce among all.
+    Faster workers go on in the meantime, and slower ones count with the updates that they have; a gradient that is not
+    finished by then is aborted. All start again from the average. In the paper a server makes it, here an allreduce among all.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; who is away at an averaging takes it when it is back."
+        "A worker keeps its model, and computes the lost gradient again; a returning worker takes the last average."
     )
 
     period: Count = Field(8, description="U: updates that enough workers make between two averagings")

@@ -52,12 +52,12 @@ PROTOCOLS = {"in-pairs": "InPairs"}
 class InPairs(Protocol):
     """After each `period` updates of its own model a worker waits for one other, and both take the mean of their models.
 
-    Who meets whom is drawn anew for each round, by a permutation of all workers; of an odd number one is left over, whose model
-    is averaged with nobody's. Nobody waits for all, but who is slow holds up its partner, and then that one's next.
+    Pairs are drawn again for each round, by a permutation of all workers; of an odd number one is left over, whose model
+    is not averaged. No worker waits for all, but a slow one holds up its partner, and then that one's next.
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, and computes the lost gradient anew; an averaging begins when both are there."
+        "A worker keeps its model, and computes the lost gradient again; an averaging begins when both are there."
     )
 
     period: Count = Field(8, description="H: updates of each worker between two averagings")
@@ -82,7 +82,7 @@ class InPairs(Protocol):
 
 
 class _Pairs:
-    """Who meets whom in which round, and who is waiting."""
+    """The pairs of each round, and the workers that wait."""
 
     def __init__(self, sim: Simulation):
         self._sim = sim

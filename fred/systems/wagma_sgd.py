@@ -70,12 +70,12 @@ class GroupAveraging(Protocol):
     """
 
     faults: ClassVar[str] = (
-        "A worker keeps its model, which its groups average with, and computes the lost gradient anew; where all average, all "
-        "wait until everybody is there, and so does a group that waits (`group_waits`) for its members."
+        "A worker keeps its model, which its groups average with, and computes the lost gradient again; where all average, all "
+        "wait until all workers are available, and so does a group that waits (`group_waits`) for its members."
     )
 
     group_size: Count | None = Field(None, description="S: workers in a group, a power of two; absent: about sqrt(P)")
-    period: Count | None = Field(10, description="tau: every so many iterations all models are averaged; null: never")
+    period: Count | None = Field(10, description="tau: every this many iterations all models are averaged; null: never")
     group_waits: bool = Field(
         False,
         description="whether a group's allreduce waits for all its members (beta), or starts with the first worker (alpha)",
