@@ -263,8 +263,8 @@ times; `dmm-alone` is the network of the same deep model, unwatched and without 
 among its candidates here.
 
 Means over seeds on which nothing was developed or chosen ({seeds}). Ten other seeds of each
-cluster, and clusters of 2,175 workers, were reported twice before rules were as they are now; then ten trainings of one trace (`rotate`, 158 workers), which differed by the seed of
-training alone, came to .986 to .988.
+cluster, and clusters of 2,175 workers, were reported twice before rules were as they are now; then ten trainings of one
+trace (`rotate`, 158 workers), which differed by the seed of training alone, came to .986 to .988.
 
 {means}
 

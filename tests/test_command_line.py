@@ -182,7 +182,7 @@ def test_an_error_in_the_middle_leaves_the_old_result_alone_and_keeps_what_is_do
     assert (tmp_path / "results/small/summary.json").read_bytes() == before
     monkeypatch.setattr(work, "execute", None)
     assert cli.main(["run", "small.yaml", "--seed", "2"]) == 0
-    assert "2 of 2 were done before and kept" in capsys.readouterr().out
+    assert "2 of 2 runs were finished before and reused" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["small"]
 
 

@@ -335,7 +335,7 @@ class TestBlame:
 
     def test_too_little_memory_is_nobodys_fault(self):
         run = make_run(task=None, protocol="blamed_classes:Greedy")
-        with pytest.raises(FredError, match=r"^run `mine`: not enough memory; take fewer workers, or smaller data"):
+        with pytest.raises(FredError, match=r"^run `mine`: not enough memory; use fewer workers, less data"):
             execute("mine", run, 0)
         for error in (MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes")):
             with pytest.raises(FredError, match=r"^run `plain`: not enough memory"), blamed("plain", make_run(task=None)):

@@ -572,7 +572,10 @@ class TestCommand:
                 f"cannot write file/m.npz: {tmp_path}/file is not a folder; choose another place with --out",
             ),
             (["--out", "folder.npz"], "cannot write folder.npz: it is a folder; choose another place with --out"),
-            (["--out", "theirs.npz"], "theirs.npz exists and is no model of FRED's; choose another with --out, or remove it"),
+            (
+                ["--out", "theirs.npz"],
+                "theirs.npz exists and is not a FRED model; choose another file with --out, or remove this one",
+            ),
             (["--out", "m.npz", "--train", "61"], "--train 61: example has 60 iterations"),
             (["--out", "m.npz", "--train", "3"], "example: a deep Markov model needs at least 8 iterations, not 3"),
             (["--out", "m.npz", "--steps", "1"], "--steps: Input should be greater than or equal to 50"),

@@ -119,8 +119,8 @@ def test_a_best_point_has_the_colour_of_its_run(swept):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("los", "no figure `los` of these runs; did you mean `loss`?; there are loss, error, paired"),
-        ("loss copies", "no figure `copies` of these runs"),
+        ("los", "these runs have no figure `los`; did you mean `loss`?; there are loss, error, paired"),
+        ("loss copies", "these runs have no figure `copies`"),
         ("timeline --workers 1-3", "no worker 3 on the timeline; workers are numbered 0 to 2"),
         ("timeline --begin 2", "the timeline cannot begin at 2 s: the last run ends at 2 s"),
         ("timeline --begin 1 --end 0.5", "the timeline cannot end at 0.5 s; expected more than its beginning, 1 s"),
@@ -147,16 +147,14 @@ def test_numbers_of_workers_are_read_with_care(drawn, tmp_path, capsys, text):
 def test_files_that_are_there_are_replaced_only_if_one_says_so_and_the_results_own_never(drawn, tmp_path, capsys):
     (tmp_path / "loss.svg").write_text("mine")
     assert draw(drawn, "error loss", tmp_path) == 2
-    assert (
-        "loss.svg is there already; choose another folder with --out, or replace it with --replace" in capsys.readouterr().err
-    )
+    assert "loss.svg already exists; choose another folder with --out, or replace it with --replace" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["loss.svg"]
     assert draw(drawn, "loss --replace", tmp_path) == 0
     assert (tmp_path / "loss.svg").read_text().startswith("<?xml")
     assert draw(drawn, "loss", tmp_path / "loss.png") == 2
     assert "expected a folder" in capsys.readouterr().err and not (tmp_path / "loss.png").exists()
     assert draw(drawn, "loss --replace --width one", drawn / "figures") == 2
-    assert "is a part of the result, which `fred verify` checks" in capsys.readouterr().err
+    assert "is part of the result, which `fred verify` checks" in capsys.readouterr().err
 
 
 def test_latex_has_the_cells_of_what_is_printed(drawn, swept, capsys):

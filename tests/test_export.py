@@ -437,9 +437,15 @@ class TestCommand:
             (["--run", "time", "--seed", "1"], "no run `time` here; did you mean `timed`?; there are timed, clockless"),
             (["--run", "timed", "--seed", "3"], "no run `timed` with seed 3 here; there are seeds 1, 2"),
             (["--run", "clockless", "--seed", "1"], "run `clockless` has no clock, so it has no timeline"),
-            (["--run", "timed", "--seed", "1", "--begin", "1e9"], "expected a stretch of virtual time, in s; run `timed` goes"),
-            (["--run", "timed", "--seed", "1", "--begin", "0.2", "--end", "0.1"], "--begin 0.2 --end 0.1: expected a stretch"),
-            (["--run", "timed", "--seed", "1", "--end", "nan"], "expected a stretch"),
+            (
+                ["--run", "timed", "--seed", "1", "--begin", "1e9"],
+                "expected an interval of virtual time, in s; run `timed` lasts",
+            ),
+            (
+                ["--run", "timed", "--seed", "1", "--begin", "0.2", "--end", "0.1"],
+                "--begin 0.2 --end 0.1: expected an interval",
+            ),
+            (["--run", "timed", "--seed", "1", "--end", "nan"], "expected an interval"),
             (
                 ["--run", "timed", "--seed", "1", "--out", "mine"],
                 "mine is there already, and not what this command writes; choose another place with --out, or remove it",

@@ -153,7 +153,7 @@ class TestOneOfYourOwn:
         assert names_in() == ["cluster158.npz", "mine.yaml"]
         (folder / "fred.schema.json").write_text("{}")
         assert cli.main(["new", "b.yaml"]) == 0
-        assert "of another version of FRED: `fred schema > fred.schema.json` renews it" in capsys.readouterr().out
+        assert "from another version of FRED: `fred schema > fred.schema.json` updates it" in capsys.readouterr().out
         assert (folder / "fred.schema.json").read_text() == "{}"
 
     @pytest.mark.parametrize(

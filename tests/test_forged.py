@@ -257,4 +257,4 @@ def test_a_units_files_lie_in_its_folder(out, capsys, name):
 def test_numbers_that_json_lacks_are_refused(out, capsys):
     manifest = (out / "manifest.json").read_text()
     (out / "manifest.json").write_text(manifest.replace('"seconds"', '"other": NaN, "seconds"', 1))
-    assert "NaN is no number of JSON's" in refused(capsys, "report", str(out))
+    assert "NaN is not a JSON number" in refused(capsys, "report", str(out))

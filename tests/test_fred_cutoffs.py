@@ -62,7 +62,7 @@ def test_the_table_has_every_rule_and_a_line_in_words(trace, capsys):
     out = capsys.readouterr().out
     assert all(f"\n{name} " in out for name in RULES)
     said = " ".join(out.split())
-    assert "3 groups (as told)" in said
+    assert "3 groups (as given)" in said
     assert "gradients/s, waiting for all 30 workers" in said
 
 
@@ -70,7 +70,7 @@ def test_two_thirds_train_unless_the_user_says_otherwise(trace, capsys):
     assert main(["cutoffs", str(trace), "--rules", "all,count"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "after 173 to train on and 17 to warm up" in said
-    assert "rules were trained on the first 173, two thirds of 260 iterations; --train N takes others" in said
+    assert "rules were trained on the first 173, two thirds of 260 iterations; --train N changes this" in said
     assert main(["cutoffs", str(trace), "--rules", "all,count", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["train"], told["warm_up"], told["rounds"]) == (173, 17, 70)

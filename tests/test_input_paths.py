@@ -187,11 +187,11 @@ def test_units_are_kept_wherever_the_command_is_started(kind, tmp_path, monkeypa
     capsys.readouterr()
     monkeypatch.chdir(tmp_path / "here")
     assert main(["run", "a.yaml", "--out", "../out"]) == 0
-    assert "1 of 1 were done before and kept" in capsys.readouterr().out
+    assert "1 of 1 runs were finished before and reused" in capsys.readouterr().out
     Path("in").rename("moved")
     Path("a.yaml").write_text(Path("a.yaml").read_text().replace('"in', '"moved'))
     assert main(["run", "a.yaml", "--out", "../out"]) == 0
-    assert "1 of 1 were done before and kept" in capsys.readouterr().out
+    assert "1 of 1 runs were finished before and reused" in capsys.readouterr().out
     assert main(["verify", "../out"]) == 0
 
 

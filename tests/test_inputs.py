@@ -93,7 +93,7 @@ class TestArrays:
         file = tmp_path / "a.npz"
         with file.open("wb") as content:
             np.save(content, X)
-        with pytest.raises(FredError, match=r"it is damaged, or no NPZ file"):
+        with pytest.raises(FredError, match=r"it is damaged, or not an NPZ file"):
             inputs.arrays(file)
         np.savez(file, train_inputs=X)
         with pytest.raises(FredError, match=r"has no array `train_answers`"):

@@ -149,21 +149,21 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
             "runs:\n  a:\n    algorithm: {name: asgd, learning_rate: 0}\n" + START,
             "scenario.yaml:3: runs.a.algorithm.learning_rate: found 0",
         ),
-        ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name is made of"),
-        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are taken"),
-        ("runs: {best.csv: {}}\n" + START, "scenario.yaml:1: runs.best.csv: .*the names of the result's files are taken"),
-        ("runs: {Summary.CSV: {}}\n" + START, "the names of the result's files are taken"),
-        ("runs: {.at-work: {}}\n" + START, "without a `-` or `.` at first"),
+        ("runs: {a b: {}}\n" + START, "scenario.yaml:1: runs.a b: a run's name has at most 60"),
+        ("runs: {figures: {}}\n" + START, "`figures` and the names of the result's files are reserved"),
+        ("runs: {best.csv: {}}\n" + START, "scenario.yaml:1: runs.best.csv: .*the names of the result's files are reserved"),
+        ("runs: {Summary.CSV: {}}\n" + START, "the names of the result's files are reserved"),
+        ("runs: {.at-work: {}}\n" + START, "does not start with `-` or `.`"),
         (
             f"runs: {{{'𝒜' * 60}: {{}}}}\n{START}algorithm: {{name: asgd, learning_rate: 1}}",
-            "scenario.yaml:1: runs.*this run's name would have 240 bytes, and a folder's can have 239",
+            "scenario.yaml:1: runs.*this run's name would have 240 bytes, but a folder's name can have at most 239",
         ),
         (
             START
             + "algorithm: {name: asgd, learning_rate: 1}\nsweep:\n  over:\n    - {"
             + ", ".join(f"cluster.compute.{key}: {'x' * 39}" for key in "abcdef")
             + "}",
-            r"scenario.yaml:4: sweep: found .*bytes, and a folder's can have 239",
+            r"scenario.yaml:4: sweep: found .*bytes, but a folder's name can have at most 239",
         ),
         ("runs: []\n" + START, r"scenario.yaml:1: runs: found \[\]; expected run names"),
         ("a: 1\na: 2", "scenario.yaml:2: not valid YAML: found duplicate key"),
@@ -177,7 +177,7 @@ START = "cluster: {workers: 2}\nstop: {updates: 5}\n"
         (START + "seeds: [1, 1]\nalgorithm: {name: asgd, learning_rate: 1}", "`seeds` must differ"),
         (
             START + "evaluate: {points: 3, every_updates: 2}\nalgorithm: {name: asgd, learning_rate: 1}",
-            "scenario.yaml:3: evaluate: give one of `points`, `every_updates`",
+            "scenario.yaml:3: evaluate: give only one of `points`, `every_updates`",
         ),
         (
             "cluster: {workers: 2}\nstop: {seconds: 1}\nprotocol: dispatcher\nalgorithm: {name: asgd, learning_rate: 1}",
@@ -247,7 +247,7 @@ def test_a_broken_trace_that_runs_share_is_told_once_with_its_line(tmp_path, mon
 @pytest.mark.parametrize("name", ["--fresh", "-x", "-", ".", "..", ".a"])
 def test_no_run_is_called_like_an_option_or_a_hidden_file(tmp_path, name):
     text = f"{SHARED[1]}\ncluster: {{workers: 2}}\nalgorithm: {{name: asgd, learning_rate: 1}}\nruns: {{'{name}': {{}}}}"
-    with pytest.raises(FredError, match=r"scenario.yaml:4: .*: a run's name is .* without a `-` or `.` at first"):
+    with pytest.raises(FredError, match=r"scenario.yaml:4: .*: a run's name has .* does not start with `-` or `.`"):
         load(write(tmp_path, text))
 
 
@@ -272,7 +272,7 @@ def test_names_of_runs_have_no_such_characters_either(character):
     run = fred.scenario(cluster={"workers": 1}, algorithm={"name": "asgd", "learning_rate": 1}, stop={"updates": 1}).runs[
         "asgd"
     ]
-    with pytest.raises(ValueError, match="without `/` and control characters"):
+    with pytest.raises(ValueError, match="has no `/` or control characters"):
         Scenario(runs={f"a{character}b": run})
 
 

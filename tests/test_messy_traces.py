@@ -111,9 +111,9 @@ def span(category: str, name: str, begin: float, length: float, **args: int) -> 
 MESSY: tuple[tuple[Callable[[Path], list[Path]], int, list[int], str], ...] = (  # refusals, iterations that are lost, a name
     (from_pandas, 1, [1, 16, 33], "gpu-node-b"),
     (a_file_for_each_node, 1, [2], "gpu-node-b"),
-    (with_names_of_their_own, 1, [], "found in the run-times"),
+    (with_names_of_their_own, 1, [], "found in the compute times"),
     (a_file_for_each_day, 1, [], "gpu-node-c"),
-    (operations, 0, [], "found in the run-times"),
+    (operations, 0, [], "found in the compute times"),
     (profiled, 0, [], "gpu-node-c"),
 )
 

@@ -210,7 +210,7 @@ def test_a_value_that_changes_while_a_unit_is_computed_is_refused(monkeypatch, t
 
     monkeypatch.setattr(work, "execute", changing)
     try:
-        with pytest.raises(FredError, match=r"^asgd/seed-0: jax_enable_x64 changed while it ran; set options of jax's "):
+        with pytest.raises(FredError, match=r"^asgd/seed-0: jax_enable_x64 changed while it ran; set options of JAX "):
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out")
     finally:
         jax.config.update("jax_enable_x64", False)
@@ -226,7 +226,7 @@ def test_a_process_with_other_values_computes_nothing_for_this_one():
         ("jax_disable_jit", "jax_disable_jit is True: "),
     ):
         with updated(option, True):
-            assert f" would not come to the same: {said}" in str(on_dask._remote(order, packed))
+            assert f" would compute other results: {said}" in str(on_dask._remote(order, packed))
     with jax.enable_x64(True):
         other = Order.of(units_of(fred.scenario(SETTINGS)))
     assert "jax_enable_x64 is 'False' there, 'True' here" in str(on_dask._remote(other, packed))

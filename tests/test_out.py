@@ -139,7 +139,7 @@ class TestFolders:
         shutil.copytree("result", "other")
         before = content(here)
         assert main(["draw", "result", "throughput", "--out", "other/figures", "--replace"]) == 2
-        assert "other/figures/throughput.svg is a part of the result in" in capsys.readouterr().err
+        assert "other/figures/throughput.svg is part of the result in" in capsys.readouterr().err
         assert content(here) == before
 
     def test_a_comparison_is_there_whole_or_not_at_all(self, here):

@@ -235,7 +235,7 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
     assert (seconds, "kept" in said) == (10.0, False)
     seconds, said = folder.run(module, path)
     assert seconds == 10.0
-    assert "1 of 1 were done before and kept" in said
+    assert "1 of 1 runs were finished before and reused" in said
     folder.write(**{changing: files[changing].replace("1.0", "2.0")})
     seconds, said = folder.run(module, path)
     assert (seconds, "kept" in said) == (20.0, False)
@@ -244,7 +244,7 @@ def test_what_modules_are_made_of_and_say_they_read_tells_whether_a_run_has_been
 def test_a_variable_is_read_like_a_file(folder):
     folder.write(mine=own("float(os.environb.get(b'SCALE', b'3'))", "import os", ["$SCALE"]))
     assert [folder.run("mine", SCALE=scale)[0] for scale in ("1.0", "2.0")] == [10.0, 20.0]
-    assert "1 of 1 were done before and kept" in folder.run("mine", SCALE="2.0", ANOTHER="variable")[1]
+    assert "1 of 1 runs were finished before and reused" in folder.run("mine", SCALE="2.0", ANOTHER="variable")[1]
     assert folder.run("mine")[0] == 30.0
 
 
@@ -400,7 +400,7 @@ def test_what_is_not_known_is_not_said_to_be_kept(monkeypatch, tmp_path):
     scenario = fred.scenario(TEN | {"cluster": {"workers": 1, "compute": Timed()}, "seeds": [1, 2]})
     with pytest.raises(KeyboardInterrupt) as raised:
         fred.run(scenario, out=tmp_path / "out", progress=stopped)
-    assert raised.value.__notes__[0].startswith("what was done will be computed again: ")
+    assert raised.value.__notes__[0].startswith("finished units will be computed again: ")
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ SAID = [
     ),
     (
         [*reached("a", 8.0, 12.0), *reached("b", 10.0, 11.0)],
-        "a reached 12 % error first on average, after 10 s (mean of 2 seeds), but is not told apart from b, "
+        "a reached 12 % error first on average, after 10 s (mean of 2 seeds), but is indistinguishable from b, "
         "which took 0.92 to 1.2 times as long over the seeds.",
     ),
     ([*reached("a", 8.0), *reached("b", 12.0)], "a reached 12 % error first, after 8 s (1 seed); 1.5 times before b."),
@@ -179,7 +179,7 @@ SAID = [
     ),
     (
         [*ended("a", 0.10, 0.11), *ended("b", 0.09, 0.16)],
-        "a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is not told apart from b: "
+        "a ended with the lowest mean error, 10.5 % (mean of 2 seeds), but is indistinguishable from b: "
         "-1 points to 5 points above it over the seeds.",
     ),
     (ended("a", 0.1), "a ended with error 10 % (1 seed)."),

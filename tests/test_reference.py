@@ -91,7 +91,7 @@ def test_a_class_of_ones_own_is_explained_too(capsys, tmp_path, monkeypatch):
     [
         (["latencies"], "did you mean `latency`?"),
         (["fasdg"], "did you mean `fasgd`?"),
-        (["exponential"], "`exponential` is an algorithm and a topology and a latency; say which"),
+        (["exponential"], "`exponential` is an algorithm and a topology and a latency; choose one"),
         (["latncy", "uniform"], "there is no kind `latncy`; did you mean `latency`?"),
         (["latency", "unifrom"], "did you mean `uniform`?"),
         (["latency", "fasgd"], "there is an algorithm `fasgd`: `fred list algorithm fasgd`"),

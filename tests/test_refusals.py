@@ -137,8 +137,11 @@ class Widens(Server):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("StandsStill", "`apply_update` of .*StandsStill` makes 7 of a clock of 7; every update advances it by one"),
-        ("Jumps", "`apply_round` of .*Jumps` makes 9 of a clock of 7"),
+        (
+            "StandsStill",
+            "`apply_update` of .*StandsStill` returns a clock of 7 for a clock of 7; every update must advance it by one",
+        ),
+        ("Jumps", "`apply_round` of .*Jumps` returns a clock of 9 for a clock of 7"),
         ("Forgets", "`apply_update` of .*Forgets` returns nothing; a `return` is missing"),
         ("ReturnsParameters", "returns dict; expected the new state, such as `self.step"),
         ("AddsAField", r"returns a state with .*'last'.*; expected the fields that `init` made"),
@@ -148,7 +151,7 @@ class Widens(Server):
         ),
         (
             "AsksInPython",
-            r"the value of what is traced \(.*test_refusals\.py, line \d+\); expected `jnp\.where` instead of `if`",
+            r"the value of a traced array \(.*test_refusals\.py, line \d+\); expected `jnp\.where` instead of `if`",
         ),
         ("Widens", "changes the shapes or types in `total`: .*int32.* became .*float32"),
     ],
@@ -310,7 +313,7 @@ LAYOUTS = {
     "Layout(2, range(2), range(-1, 1))": r"on_servers=range\(-1, 1\); expected numbers of its replicas, from 0 to 1",
     "Layout(2, (0, 1), range(0))": r"answer=\(0, 1\); expected a range of replicas",
     "Layout(3, range(0, 3, 2), range(0))": r"answer=range\(0, 3, 2\); expected a range of replicas, one after the other",
-    "Layout(2, range(0), range(0))": "an empty `answer`; some replica must be what the run comes to",
+    "Layout(2, range(0), range(0))": "an empty `answer`; expected one replica or more",
     "Layout(1, range(1), range(1), 2, 'foo')": "cut='foo'; expected one of parts, layers",
     "{}['here']": r"KeyError: 'here' \(.*, line \d+\)$",
 }
@@ -455,7 +458,7 @@ class InSeconds(Protocol):
 
 
 def test_time_must_pass_in_whole_nanoseconds():
-    with pytest.raises(FredError, match="virtual time stands still at 0 s, and nothing comes of what happens then"):
+    with pytest.raises(FredError, match="virtual time stands still at 0 s, and events there add no row to the schedule"):
         record(Forever(), Cluster(workers=1))
     with pytest.raises(FredError, match="used at 0 s, before it is finished"):
         record(Dropped(), Cluster(workers=1))

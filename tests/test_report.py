@@ -101,7 +101,7 @@ def test_counts_and_times_of_a_run_that_can_be_counted_by_hand(capsys):
         },
     ]
     assert "One seed. Staleness is in updates." in text
-    assert "runs with one seed: how they differ says nothing about other seeds" in " ".join(text.split())
+    assert "runs with one seed: their differences say nothing about other seeds" in " ".join(text.split())
     assert text.startswith("here"), "named after its folder where it has no title"
     assert text.endswith("results: results/here\n")
 
@@ -287,13 +287,13 @@ class TestVerify:
         worker[1] = 17
         changed = dataclasses.replace(schedule, intervals=intervals._replace(worker=worker))
         first, recorded, now = verify.first_difference(changed, schedule).splitlines()
-        assert first == "rows are the same, what lies beside them differs: first at interval 1"
+        assert first == "rows are the same, intervals differ: first at interval 1"
         assert recorded.startswith(f"  recorded what {What(intervals.what[1]).name}, begin_ns {intervals.begin_ns[1]}, ")
         assert recorded.replace("  recorded", "  now     ").replace("worker 17", f"worker {intervals.worker[1]}") == now
         fewer = dataclasses.replace(schedule, intervals=Intervals(*(column[:-1] for column in intervals)))
         count = len(intervals.what)
         expected = f"recorded {count} intervals, now {count - 1}; the first {count - 1} are the same"
-        assert verify.first_difference(schedule, fewer) == f"rows are the same, what lies beside them differs: {expected}"
+        assert verify.first_difference(schedule, fewer) == f"rows are the same, intervals differ: {expected}"
 
     def test_parameters_alone_can_differ(self, copy):
         file = copy / "learned" / "seed-5" / "params.npz"
@@ -362,7 +362,7 @@ class TestVerify:
         self.sign(copy)
         verdict, said = verify.verify(copy)
         assert verdict == verify.Verdict.DIFFERENT
-        assert said.startswith(f"{name}: is not what the run")
+        assert said.startswith(f"{name}: differs from the file that the run")
         if name.endswith("csv"):
             assert re.search(r"; first in line \d+\n  recorded .*9\.9.*\n  now      ", said)
 
@@ -372,7 +372,7 @@ class TestVerify:
         manifest["files"]["figures/gain.svg"] = manifest["files"].pop("figures/loss.svg")
         (copy / "manifest.json").write_text(json.dumps(manifest))
         self.sign(copy)
-        said = "figures/gain.svg: no such file comes of these runs"
+        said = "figures/gain.svg: these runs write no such file"
         assert verify.verify(copy) == (verify.Verdict.DIFFERENT, said)
         (copy / "figures" / "gain.svg").unlink()
         del manifest["files"]["figures/gain.svg"]
@@ -402,7 +402,7 @@ class TestVerify:
             self.sign(tmp_path / "out")
             verdict, said = verify.verify(tmp_path / "out")
             assert verdict == verify.Verdict.DIFFERENT
-            assert said.startswith(f"{name}: is not what the runs come to; first in line 2\n")
+            assert said.startswith(f"{name}: differs from the file that the runs write; first in line 2\n")
             file.write_text(before)
 
     @staticmethod

@@ -160,7 +160,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("more", "words"),
         [
-            ({"report_seeds": [2, 11]}, r"report_seeds: 2 in `seeds`, too, on which the best points are chosen"),
+            ({"report_seeds": [2, 11]}, r"report_seeds: 2 also in `seeds`, on which the best points are chosen"),
             ({"report_seeds": [11, 11]}, "report_seeds: `report_seeds` must differ from each other"),
             ({"report_seeds": []}, "report_seeds: .*at least 1"),
             ({"report_seeds": [-1]}, r"report_seeds\.0: found -1; expected"),
@@ -176,7 +176,7 @@ class TestRefusals:
         text = "algorithm: {name: asgd, learning_rate: 0.1}\ncluster: {workers: 2}\nstop: {updates: 3}\nreport_seeds: [7]\n"
         (tmp_path / "x.yaml").write_text(text)
         assert cli.main(["run", str(tmp_path / "x.yaml"), "--seed", "7", "--out", str(tmp_path / "out")]) == 2
-        assert "x.yaml:4: report_seeds: 7 in `seeds`, too" in capsys.readouterr().err
+        assert "x.yaml:4: report_seeds: 7 also in `seeds`" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
 
@@ -193,4 +193,4 @@ def test_the_table_says_of_how_many_points_on_which_seeds(scenario, capsys):
 
 def test_the_table_says_that_the_seeds_are_the_same_if_they_are(scenario, capsys):
     print_summary(fred.run(scenario.replace({"report_seeds": None})), Path("results/here"))
-    assert "chosen on seeds 1-2, which are reported, too" in " ".join(capsys.readouterr().out.split())
+    assert "chosen on seeds 1-2, reported on the same seeds" in " ".join(capsys.readouterr().out.split())

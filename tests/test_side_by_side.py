@@ -121,7 +121,7 @@ def test_a_dask_cluster_that_would_not_is_refused_and_so_is_what_it_lacks(tmp_pa
     (here / "dasks_servers.py").write_text(own)
     monkeypatch.syspath_prepend(here)
     with cluster(there, 1, there, FRED_THREADS="2") as address:
-        with pytest.raises(FredError, match=r"would not come to the same: FRED's code is not the same") as raised:
+        with pytest.raises(FredError, match=r"would compute other results: FRED's code is not the same") as raised:
             fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", dask=address)
         assert "PJRT_NPROC is '2' there, '1' here" in str(raised.value)
         registry.allow_import(["dasks_servers"])
@@ -480,6 +480,6 @@ def test_processes_do_not_hear_of_ctrl_c_from_their_first_line_on():
 
 
 def test_processes_here_and_a_cluster_elsewhere_are_not_asked_for_at_once(tmp_path):
-    with pytest.raises(FredError, match="take one of them"):
+    with pytest.raises(FredError, match="use only one of them"):
         fred.run(fred.scenario(SETTINGS), out=tmp_path / "out", jobs=2, dask="tcp://nowhere:1")
     assert not (tmp_path / "out").exists()

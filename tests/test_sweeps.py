@@ -93,12 +93,18 @@ class TestRuns:
             (("0.001, last", "0, last"), r"sweep.yaml:7: sweep.over: `spacing: log` needs `first` and `last` above 0"),
             (("number: 3", "number: 1"), r"sweep.yaml:7: sweep.over.number: found 1; expected greater than or equal to 2"),
             (("{first: 0.001, last: 0.1, number: 3}", "[]"), r"sweep.yaml:6: .*at least one key, and one value for it"),
-            (("best: loss", "best: luck"), r"sweep.yaml:9: sweep.best: found 'luck'; expected a column .*they are .*loss,"),
-            (("best: loss", "best: highest throuhput"), r"sweep.yaml:9: sweep.best: .*did you mean `throughput`\?; they are"),
+            (
+                ("best: loss", "best: luck"),
+                r"sweep.yaml:9: sweep.best: found 'luck'; expected a column .*the columns are .*loss,",
+            ),
+            (
+                ("best: loss", "best: highest throuhput"),
+                r"sweep.yaml:9: sweep.best: .*did you mean `throughput`\?; the columns are",
+            ),
             (("best: loss", "best: least loss"), r"sweep.yaml:9: .*found 'least loss'; .*`lowest` or `highest`"),
             (("best: loss", "best: target_seconds"), r"sweep.yaml:9: sweep.best: found 'target_seconds'; it needs a target"),
-            (("[0.01]}", "[0.01]}, best: seconds"), r"sweep.yaml:14: .*found 'seconds'; another run's sweep says 'loss'"),
-            (("[2, 4]", "[2, 2]"), r"two points that are called fasgd,learning_rate=0.01,batch_size=2"),
+            (("[0.01]}", "[0.01]}, best: seconds"), r"sweep.yaml:14: .*found 'seconds'; another run's sweep has 'loss'"),
+            (("[2, 4]", "[2, 2]"), r"two points have the name fasgd,learning_rate=0.01,batch_size=2"),
             (
                 ("algorithm.learning_rate: {first", "cluster.speeds.3: {first"),
                 r"^\S*/sweep.yaml:8: sweep.over.cluster.speeds.3: `speeds` has no `3`$",
@@ -120,7 +126,7 @@ class TestRuns:
 
 @pytest.mark.parametrize("over", [{"stop.updates": list(range(1, 10_002))}, [{"stop.updates": n} for n in range(1, 10_002)]])
 def test_too_many_points_are_refused_however_they_are_given(over):
-    with pytest.raises(FredError, match=r"^sweep\S*: it has more than 10,000 points$"):
+    with pytest.raises(FredError, match=r"^sweep\S*: the sweep has more than 10,000 points; expected fewer$"):
         fred.scenario(cluster={"workers": 1}, algorithm={"name": "asgd", "learning_rate": 1}, sweep={"over": over})
 
 

@@ -150,7 +150,7 @@ class TestTold:
         verdict, said = verify(out)
         assert verdict == Verdict.CANNOT
         assert "schedule.parquet" in said
-        with pytest.warns(UserWarning, match="computed again: what was there is damaged"):
+        with pytest.warns(UserWarning, match="computed again: the stored result is damaged"):
             again = fred.run(scenario, out=out)
         assert digests(again) == whole
         assert verify(out)[0] == Verdict.SAME

@@ -99,7 +99,7 @@ class TestKept:
         file = tmp_path / "out" / "asgd" / "seed-2" / "schedule.parquet"
         file.write_bytes(file.read_bytes()[:-1])
         again = Counted(monkeypatch)
-        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: what was there is damaged"):
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: the stored result is damaged"):
             fred.run(scenario, out=tmp_path / "out")
         assert again.units == ["asgd/seed-2"]
 
@@ -138,7 +138,7 @@ class TestKept:
         with pytest.raises(FredError, match=r"asgd/seed-2"):
             load_result(out)
         again = Counted(monkeypatch)
-        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: what was there is damaged"):
+        with pytest.warns(UserWarning, match="asgd with seed 2 computed again: the stored result is damaged"):
             result = fred.run(scenario, out=out)
         assert again.units == ["asgd/seed-2"]
         assert result.summary.equals(before)
@@ -172,7 +172,7 @@ class TestPlace:
         (tmp_path / "out" / "asgd" / "seed-2" / "metrics.csv").write_text("mine")
         printing.print_summary(fred.run(scenario, out=tmp_path / "out"), tmp_path / "out")
         assert (tmp_path / "out" / "set-aside" / "asgd" / "seed-2" / "metrics.csv").read_text() == "mine"
-        assert "files of yours whose names the result needs" in capsys.readouterr().out
+        assert "your files whose names the result needs were moved to" in capsys.readouterr().out
         assert not changed(tmp_path / "out", read_manifest(tmp_path / "out")[0])
 
     def test_files_that_others_put_there_stay(self, scenario, tmp_path):
@@ -316,7 +316,7 @@ def test_whoever_is_killed_goes_on_and_leaves_nothing(tmp_path):
     assert process.wait(timeout=60) in (-signal.SIGKILL, 0)
     assert len(list(stage.glob("*/seed-*"))) >= 1
     finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert "were done before and kept" in finished.stdout
+    assert "were finished before and reused" in finished.stdout
     assert names(tmp_path) == ["eight.yaml", "out"]
     expected = fred.run(fred.scenario(settings), only="ssgd")
     for each in expected.outcomes:

@@ -1,1 +1,1 @@
-"""The command line: a file for each command that is longer than a call, and what they print."""
+"""The command line: one file per command, apart from short ones, and the tables they print."""

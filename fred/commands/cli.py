@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before it is needed."""
+"""The command line. Heavy modules are imported only when they are needed."""
 
 import argparse
 import importlib
@@ -18,36 +18,48 @@ from fred.running import companions
 if TYPE_CHECKING:
     from fred.results.result import Result
 
-_CANNOT = 2  # exit code of everything that a user can mend
-_ELSEWHERE = {  # command -> where it is, imported when it is asked for; its summary
-    "completion": ("fred.commands.completion", "print what makes a shell complete FRED's commands, options and scenarios"),
-    "cutoffs": ("fred.commands.cutoffs", "what every rule for the cutoff would make of a recorded trace"),
-    "diagnose": ("fred.commands.diagnose", "say what a cluster loses to slow workers, and what helps, from a recorded trace"),
-    "draw": ("fred.commands.draw", "draw a result's figures anew: as PDF, as wide as a column, another part of the timeline"),
-    "export": ("fred.commands.export", "write a run as a trace that https://ui.perfetto.dev opens: a timeline to zoom"),
-    "fit": ("fred.commands.fit", "say what a trace of run-times looks like, and which cluster behaves like it"),
-    "list": ("fred.commands.listing", "list what a scenario can name, or say all about one of them"),
-    "new": ("fred.commands.new", "begin a scenario of your own: a file with comments, or a copy of one that comes with FRED"),
-    "plan": ("fred.commands.plan", "which protocol reaches a target first on a cluster; how many of N + b workers to wait for"),
-    "report": ("fred.commands.report", "write a result folder's page, to look at in a browser"),
-    "scenarios": ("fred.commands.scenarios", "list the scenarios that come with FRED, and what to look for; or print one"),
-    "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's run-times, by which cutoffs are chosen"),
+_CANNOT = 2  # exit code of every error that a user can fix
+_ELSEWHERE = {  # command -> (its module, imported only when the command is used; its summary)
+    "completion": (
+        "fred.commands.completion",
+        "print a script with which a shell completes FRED's commands, options and scenarios",
+    ),
+    "cutoffs": ("fred.commands.cutoffs", "compare cutoff rules on a recorded trace: the throughput of each"),
+    "diagnose": (
+        "fred.commands.diagnose",
+        "report from a recorded trace how much a cluster loses to slow workers, and what helps",
+    ),
+    "draw": ("fred.commands.draw", "redraw a result's figures: as PDF, one column wide, or for another part of the timeline"),
+    "export": ("fred.commands.export", "write a run as a trace for https://ui.perfetto.dev: a timeline to zoom and search"),
+    "fit": ("fred.commands.fit", "describe the compute times of a trace, and fit a cluster that behaves like it"),
+    "list": ("fred.commands.listing", "list the components that a scenario can name, or describe one of them"),
+    "new": ("fred.commands.new", "start a scenario of your own: a commented template, or a copy of one that comes with FRED"),
+    "plan": (
+        "fred.commands.plan",
+        "find the protocol that reaches a target first on a cluster, or how many of N + b workers to wait for",
+    ),
+    "report": ("fred.commands.report", "write an HTML report of a result folder"),
+    "scenarios": (
+        "fred.commands.scenarios",
+        "list the scenarios that come with FRED and what to look for in each, or print one",
+    ),
+    "train-cutoff": ("fred.commands.train_cutoff", "train a model of a trace's compute times that chooses cutoffs"),
 }
 _FIRST_STEPS = """\
 first steps:
   fred quickstart           six algorithms on a cluster with stragglers; a table, and figures in results/quickstart/
-  fred scenarios            what else comes with FRED; `fred run systems/ssp` runs one
-  fred new mine.yaml        a scenario of your own, with comments; then `fred run mine.yaml`
+  fred scenarios            other scenarios that come with FRED; `fred run systems/ssp` runs one
+  fred new mine.yaml        a commented scenario of your own; then `fred run mine.yaml`
 """
-_UNREAD = 141  # as of any program whose reader is gone
+_UNREAD = 141  # the usual exit code for a closed pipe
 _EXIT_CODES = (
-    "Exit codes: 0 done; 2 something is wrong that you can mend; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM), "
-    "with a word on what is kept, from which the same command goes on."
+    "Exit codes: 0 success; 2 an error that you can fix; 130 interrupted by Ctrl-C (SIGINT), 143 by `kill` (SIGTERM). "
+    "After an interrupt FRED reports which finished runs are stored; the same command resumes from them."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments, do what they say, return the exit code."""
+    """Parse the arguments, run the command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, not a person
         from fred.commands.completion import answer
@@ -65,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = int(options.command(options))
             sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever reads this has read enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _UNREAD
     except OSError as error:
@@ -84,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
-    """Return the command that would work, where the error knows the options that it needs."""
+    """Return a line with the corrected command if the error carries the options that fix it; else no line."""
     fix: Sequence[str] = getattr(error, "fix", ())
     if not fix:
         return []
@@ -94,24 +106,24 @@ def _remedy(error: FredError, arguments: Sequence[str]) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """One whose refusals are a line that says what to do, as FRED's own are."""
+    """An argument parser that reports errors in one line that says what to do, as FRED does elsewhere."""
 
     def __init__(self, **options: Any):
         super().__init__(**options)
-        self.set_defaults(asked=self)  # of a command its own
+        self.set_defaults(asked=self)  # each command sets its own parser
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and where to read more."""
+        """Exit with a message that says what is wrong and which help to read."""
         self.exit(_CANNOT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Say what is not known here, and what may be meant."""
+        """Exit with a message that names the unknown arguments and suggests the nearest option."""
         hint = registry.nearest(words[0].split("=")[0], self._option_string_actions).removesuffix("?")
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
 def _refuse(word: str, known: Iterable[str]) -> None:
-    """Refuse what is no command, with what may be meant. Raises FredError."""
+    """Raise FredError for an unknown command, with the nearest command or scenario as a suggestion."""
     from fred.specification import shipped
 
     if word.endswith((".yaml", ".yml")) or word in shipped.names():
@@ -130,7 +142,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     _add_run(commands)
-    verify = commands.add_parser("verify", help="run a result's manifest again and compare bit by bit")
+    verify = commands.add_parser("verify", help="run a result's manifest again and compare it bit by bit")
     verify.set_defaults(command=_verify)
     verify.add_argument("folder", type=Path, help="result folder")
     registry.add_import_option(verify, "the scenario")
@@ -138,13 +150,13 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print a result folder's table again")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="result folder")
-    show.add_argument("--latex", action="store_true", help="for a paper: tabulars, with booktabs' rules")
+    show.add_argument("--latex", action="store_true", help="print LaTeX tabulars for a paper, with the rules of booktabs")
     registry.add_import_option(show, "the result")
 
-    compare = commands.add_parser("compare", help="put result folders side by side: numbers, digests, figures")
+    compare = commands.add_parser("compare", help="compare result folders: numbers, digests, figures")
     compare.set_defaults(command=_compare)
-    compare.add_argument("folders", type=Path, nargs="+", help="two result folders or more")
-    compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all of them")
+    compare.add_argument("folders", type=Path, nargs="+", help="two or more result folders")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="folder for a table and figures of all results together")
     registry.add_import_option(compare, "the results")
 
     _add_elsewhere(commands, arguments[:1])
@@ -169,7 +181,7 @@ def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
     run = commands.add_parser("run", help="run a scenario and write its results", epilog=_EXIT_CODES)
     run.add_argument("scenario", type=Path, nargs="?", help="YAML file, or the name of one that `fred scenarios` lists")
     _add_run_options(run, jobs=1)
-    example = "run FRED's main example: `fred run quickstart --jobs 2`, where there are two cores"
+    example = "run FRED's main example: the same as `fred run quickstart`, with two processes if there are two cores"
     quickstart = commands.add_parser("quickstart", help=example, epilog=_EXIT_CODES)
     quickstart.set_defaults(scenario=Path("quickstart"))
     _add_run_options(quickstart, jobs=min(2, cores()))
@@ -178,14 +190,22 @@ def _add_run(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_run_options(run: argparse.ArgumentParser, jobs: int) -> None:
     run.set_defaults(command=_run, usual_jobs=jobs)
     run.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help="override a setting (in every run)")
-    run.add_argument("--seed", type=int, action="append", metavar="N", help="run with this seed only; may be repeated")
-    run.add_argument("--only", action="append", default=[], metavar="RUN", help="run only this one; may be repeated")
+    run.add_argument("--seed", type=int, action="append", metavar="N", help="run only this seed; may be repeated")
+    run.add_argument(
+        "--only", action="append", default=[], metavar="RUN", help="run only the run of this name; may be repeated"
+    )
     run.add_argument("--out", type=Path, metavar="DIR", help="result folder (default: results/<scenario>)")
-    run.add_argument("--inline", action="store_true", help="compute while simulating instead of replaying afterwards")
-    run.add_argument("--jobs", type=_jobs, metavar="N", help="so many runs at a time, or `all` that there are cores for")
-    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the cluster of the Dask scheduler at this address")
-    run.add_argument("--no-report", dest="report", action="store_false", help="without the page to look at, report.html")
-    run.add_argument("--fresh", action="store_true", help="do everything anew, also what is there or compiled from before")
+    run.add_argument(
+        "--inline",
+        action="store_true",
+        help="compute gradients during the simulation instead of replaying the schedule afterwards",
+    )
+    run.add_argument("--jobs", type=_jobs, metavar="N", help="number of worker processes, or `all` for one per core")
+    run.add_argument("--dask", default="", metavar="ADDRESS", help="run on the Dask cluster whose scheduler has this address")
+    run.add_argument("--no-report", dest="report", action="store_false", help="do not write the HTML report, report.html")
+    run.add_argument(
+        "--fresh", action="store_true", help="run everything again: use neither earlier results nor the compilation cache"
+    )
     registry.add_import_option(run, "the scenario")
 
 
@@ -203,7 +223,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.scenario is None:
         raise FredError(
             "expected a scenario: a YAML file, or the name of one that comes with FRED, as in `fred run quickstart`; "
-            "`fred scenarios` lists these, `fred new FILE` begins one of your own"
+            "`fred scenarios` lists these, `fred new FILE` starts one of your own"
         )
     only = tuple(dict.fromkeys(options.only))
     out = options.out or Path("results") / ".".join((options.scenario.stem, *only))
@@ -212,7 +232,7 @@ def _run(options: argparse.Namespace) -> int:
     with interruption.saying(lambda: f"the result is complete: {out}"):
         from fred.commands import printing
 
-        companions.end()  # here, where an interrupt hears that all is done
+        companions.end()  # inside this `with`, so that an interrupt reports the complete result
         printing.print_summary(outcome, out)
         sys.stdout.flush()
     return 0
@@ -223,8 +243,8 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
 
     jobs = options.jobs or (1 if options.dask else options.usual_jobs)
     all_to_do = not options.imports and not options.dask and (options.fresh or staging.is_free(out))
-    one = len(only) == len(options.seed or ()) == 1  # perhaps many, if it is swept
-    if all_to_do and jobs == 2 and not one:  # what more processes could be at, only the scenario says
+    one = len(only) == len(options.seed or ()) == 1  # a swept run has more units than this one
+    if all_to_do and jobs == 2 and not one:  # start one process now; whether more help is known once the scenario is read
         companions.begin(1)
     from fred.process.progress import of_runs
     from fred.running.units import doubts_of, number_at_first, number_of_units
@@ -238,7 +258,7 @@ def _into(out: Path, only: tuple[str, ...], options: argparse.Namespace) -> "Res
         print(f"fred: {doubt}", file=sys.stderr)
     if all_to_do:
         companions.begin(min(jobs, number_at_first(scenario, only)) - 1)
-    from fred.results import experiment  # which brings jax, and takes as long as they do to start
+    from fred.results import experiment  # loads jax, which takes as long as the processes take to start
 
     with of_runs(number_of_units(scenario, only)) as progress:
         return experiment.run(

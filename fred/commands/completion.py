@@ -1,6 +1,6 @@
-"""`fred completion`: what a shell needs to complete FRED's commands, options, files, and the scenarios that come with it.
+"""`fred completion`: shell completion of FRED's commands, options and files, and of the scenarios that come with it.
 
-The shell asks `fred` itself, through argcomplete, so that nothing has to be written anew when commands change.
+The shell calls `fred` itself through argcomplete, so the completion never gets out of date.
 """
 
 import argparse
@@ -25,32 +25,32 @@ _HOW = """add to your shell's start-up file:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which shell."""
+    """Add the argument that names the shell."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _HOW
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what that shell evaluates."""
+    """Print the script that the shell evaluates."""
     print(shellcode(["fred"], shell=options.shell))
     return 0
 
 
 def answer(parser_for: Callable[[Sequence[str]], argparse.ArgumentParser]) -> int:
-    """Answer a shell that asks what may come next.
+    """Answer a shell that asks for completions of the current command line. Return the exit code.
 
     Args:
-        parser_for: the parser of a command line's words.
+        parser_for: function that returns the parser for the words of a command line.
     """
-    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # the last one is being written
-    with suppress(FredError):  # after a word that is no command there is nothing to complete
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split(" ")[1:-1]  # without the last, unfinished word
+    with suppress(FredError):  # nothing can be completed after an unknown command
         argcomplete.autocomplete(parser_for(words), default_completer=_Expected())
     return 0
 
 
 class _Expected(BaseCompleter):
-    """Files; where they are asked for, the scenarios that come with FRED, and what a scenario can name."""
+    """A completer of file names and, depending on the argument, of shipped scenarios, kinds and components."""
 
     def __call__(self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         files = list(FilesCompleter()(prefix))

@@ -1,4 +1,4 @@
-"""The table that `fred cutoffs` shows at the end."""
+"""The table that `fred cutoffs` prints."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ _HEADINGS = ("gradients/s", "of the oracle's", "against all", "against best", "m
 
 
 def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) -> None:
-    """Print one line per rule, and in words what a cutoff would win.
+    """Print a table with one line per rule, and a sentence on how much a cutoff would gain.
 
     Args:
-        outcome: what the rules came to.
-        notes: how it was asked, a line each.
+        outcome: the results of the rules.
+        notes: further lines to print, such as the defaults that were used.
     """
     console = terminal()
     rows = []
@@ -30,7 +30,7 @@ def print_comparison(outcome: comparison.Comparison, notes: Sequence[str] = ()) 
 def _caption(outcome: comparison.Comparison) -> str:
     nodes = outcome.trace.names_of_nodes
     workers = outcome.trace.seconds.shape[1]
-    told = "found in the run-times" if outcome.found else f"as told: {nodes}" if nodes else "as told"
+    told = "found in the compute times" if outcome.found else f"as given: {nodes}" if nodes else "as given"
     if outcome.trained == 1:
         after = f"after {outcome.train} to train on and {outcome.warm_up} to warm up"
     else:

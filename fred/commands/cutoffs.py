@@ -1,4 +1,4 @@
-"""`fred cutoffs`: what each rule for the cutoff would have made of a recorded trace."""
+"""`fred cutoffs`: compare cutoff rules on a recorded trace."""
 
 import argparse
 
@@ -11,36 +11,40 @@ from fred.process.progress import bars
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The trace, what of it to train on, and which rules to try."""
+    """Add the options for the trace, its training part, and the rules to compare."""
     trace_options.add_options(parser)
     parser.add_argument(
-        "--train", type=int, metavar="N", help="train on the first N iterations, run on the rest (default: two thirds of them)"
+        "--train",
+        type=int,
+        metavar="N",
+        help="train on the first N iterations and run on the rest (default: two thirds of all iterations)",
     )
     parser.add_argument(
         "--rules",
         default=",".join(RULES),
         metavar="RULE,...",
-        help="as `fred list cutoff` names them, without options; count:N, deadline:SECONDS: a given number or time "
+        help="names from `fred list cutoff`, without options; count:N and deadline:SECONDS set a fixed count or deadline "
         f"(default: {','.join(RULES)})",
     )
     parser.add_argument(
         "--warm-up",
         type=int,
         metavar="N",
-        help=f"iterations that wait for all, uncounted (default: {WARM_UP}, but at most a fifth of those after training)",
+        help="warm-up iterations, which wait for all workers and do not count "
+        f"(default: {WARM_UP}, but at most a fifth of the iterations after training)",
     )
     parser.add_argument(
         "--rolling",
         type=int,
         metavar="N",
-        help="train again after every N iterations, on all before them, so that every iteration after the first --train counts",
+        help="train again after every N iterations, on all earlier ones; so all iterations after the first --train count",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     registry.add_import_option(parser, "`--rules`")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, run, and print what came of it. Raises FredError."""
+    """Train and run the rules, then print their results. Raises FredError."""
     registry.allow_import(options.imports)
     trace = trace_options.from_options(options)
     names = options.rules.split(",")
@@ -55,6 +59,6 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(outcome.json())
     else:
-        how = f"rules were trained on the first {train}, two thirds of {trace.iterations} iterations; --train N takes others"
+        how = f"rules were trained on the first {train}, two thirds of {trace.iterations} iterations; --train N changes this"
         cutoff_tables.print_comparison(outcome, [how] if options.train is None else [])
     return 0

@@ -1,4 +1,4 @@
-"""`fred diagnose`: one answer from a trace."""
+"""`fred diagnose`: report from a trace how much slow workers cost, and what helps."""
 
 import argparse
 import json
@@ -20,24 +20,24 @@ _FOR = ("target_error", "target_loss", "seeds", "budget", "learning_rate", "jobs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the trace, the places of the answer, and the settings of runs to a target."""
+    """Add the options for the trace, the output, and the runs to a target."""
     trace_options.add_options(parser)
     parser.description = (
-        "Say what a cluster loses to its slowest workers, who they are, what would help, what that costs, and how surely the "
-        "trace tells it. With --for TASK also how soon each remedy reaches a target."
+        "Report how much throughput a cluster loses to its slowest workers, which workers these are, what would help, "
+        "what that costs, and how certain this is. With --for TASK, also report how soon each remedy reaches a target."
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"folder for the answer and for files that run: {', '.join(_FILES)} (default with --for: {_OUT})",
+        help=f"folder for the report and for files to run: {', '.join(_FILES)} (default with --for: {_OUT})",
     )
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON instead of sentences and tables")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON instead of sentences and tables")
     plan_for.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, diagnose, run where a task is given, write, print. Raises FredError."""
+    """Read the trace, diagnose it, run remedies if a task is given, then write and print. Raises FredError."""
     out = _checked(options)
     trace = trace_options.from_options(options)
     with bars() as show:
@@ -64,14 +64,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _checked(options: argparse.Namespace) -> Path | None:
-    """Return the folder that is written, if any. Raises FredError for what cannot be, before anything is read."""
+    """Return the output folder, if any. Raises FredError for invalid options, before the trace is read."""
     plan_for.check(options)
     if options.task is None:
         needs = [name for name in _FOR if getattr(options, name) is not None]
         if needs:
-            raise FredError(
-                f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, too, such as --for digits"
-            )
+            raise FredError(f"--{needs[0].replace('_', '-')} is for runs to a target: give --for TASK, such as --for digits")
     else:
         plan_for.aim(options)
     out: Path | None = options.out or (_OUT if options.task is not None else None)
@@ -84,7 +82,10 @@ def _checked(options: argparse.Namespace) -> Path | None:
 
 
 def _write(found: Diagnosis, out: Path) -> None:
-    """Write the files that run, the scenario first, by which the others are known. Raises FredError."""
+    """Write the scenario, the cluster and the trace. Raises FredError.
+
+    The scenario is written first: it marks the other files as FRED's, which may then be overwritten.
+    """
     places.write(out / next_steps.SCENARIO, next_steps.scenario_text(found).encode())
     places.write(out / next_steps.CLUSTER, next_steps.cluster_text(found).encode())
     places.write(out / next_steps.TRACE, next_steps.trace_text(found.trace).encode())

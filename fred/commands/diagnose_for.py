@@ -19,18 +19,20 @@ from fred.specification.loading import load
 from fred.specification.text import written
 
 POINTS = 6  # learning rates of each system
-_SPAN = 5.0  # rates from so many times less to so many times more
+_SPAN = 5.0  # learning rates range from 1/5 of the usual one to 5 times it
 _KINDS = ("backup", "deadline", "rule", "local", "asynchronous")
 _NO_NETWORK = "the trace has no network: messages take no time here"
 
 
 def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
-    """Return who reached the target first, each with the best of as many learning rates. Raises FredError.
+    """Return the ranking of remedies by time to the target. Raises FredError.
+
+    Each remedy is tuned over the same number of learning rates.
 
     Args:
-        options: of the command line.
+        options: options of the command line.
         found: the findings about the trace.
-        out: folder with the trace, which gets the scenario and the runs.
+        out: folder that holds the trace; the scenario and the runs are written there.
     """
     own = str((out / next_steps.TRACE).resolve())
     cluster = Cluster.model_validate(next_steps.cluster(found.trace, own))
@@ -47,7 +49,7 @@ def run(options: argparse.Namespace, found: Diagnosis, out: Path) -> Answer:
 
 
 def _tried(found: Diagnosis) -> list[Remedy]:
-    """Return waiting for all, and of each kind the remedy that gains most and changes no machine."""
+    """Return the baseline, waiting for all, and the best remedy of each kind that needs no hardware change."""
     best = [
         max(own, key=lambda each: each.ratio.value).remedy
         for kind in _KINDS
@@ -57,14 +59,17 @@ def _tried(found: Diagnosis) -> list[Remedy]:
 
 
 def _document(asking: Question, tried: Sequence[Remedy], found: Diagnosis) -> dict[str, Any]:
-    """Return the scenario that answers it."""
-    title = f"Who reaches {asking.aim} first on the cluster of {found.trace.source}?"
+    """Return the scenario whose runs compare the remedies."""
+    title = f"Which remedy reaches {asking.aim} first on the cluster of {found.trace.source}?"
     runs = {next_steps.name(each): _swept(each, asking, len(found.trace.workers)) for each in tried}
     return {"title": title, **asking.parts, "cluster": next_steps.cluster(found.trace), "runs": runs}
 
 
 def _swept(remedy: Remedy, asking: Question, workers: int) -> dict[str, Any]:
-    """Return a remedy's run with learning rates around the usual one: every gradient is a step of asynchronous workers."""
+    """Return a remedy's run, swept over learning rates around the usual one.
+
+    With asynchronous workers every gradient is an update, so their usual rate is divided by the number of workers.
+    """
     centre = asking.rate / (workers if remedy.kind == "asynchronous" else 1)
     rates = {"first": float(f"{centre / _SPAN:.3g}"), "last": float(f"{centre * _SPAN:.3g}"), "number": POINTS}
     return {**(remedy.run or {}), "sweep": {"over": {RATE: rates}, "best": "seconds"}}

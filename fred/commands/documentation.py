@@ -1,4 +1,4 @@
-"""Algorithms and protocols as a Markdown page, made of nothing but their classes and the scenarios that name them."""
+"""The Markdown page of algorithms and protocols, generated from their classes and from the scenarios that use them."""
 
 import inspect
 import os
@@ -17,18 +17,23 @@ from fred.specification.loading import load
 
 _HEAD = """# Algorithms and protocols
 
-Printed by `fred list --markdown` from FRED's classes: change those, then `make golden`. An *algorithm* says what an update does
-to the parameters, a *protocol* who waits for whom; an algorithm can be run with other protocols than its own.
+`fred list --markdown` prints this page from FRED's classes: to change it, edit them and run `make golden`. An *algorithm*
+defines what an update does to the parameters. A *protocol* defines who waits for whom. An algorithm can run with protocols
+other than its own.
 
-In the rules, `w` are parameters, `w_i` those of worker i where each has its own, and `g` a gradient: the mean over a minibatch,
-at the parameters that its worker had read `tau` updates before. `step(g)` is what the optimizer makes of it: with plain `sgd`,
-rate x g. Operations are elementwise.
+In the rules, `w` are the parameters, and `w_i` those of worker i where each worker has its own. `g` is a gradient: the mean
+over a minibatch, at the parameters that the worker read `tau` updates earlier. `step(g)` is the step that the optimizer
+computes from `g`: rate x g for plain `sgd`. Operations are elementwise.
 """
 _SHOWN = {"algorithm": "Algorithms", "protocol": "Protocols"}
 
 
 def page(scenarios: Path) -> str:
-    """The page; links to the scenarios in this folder are relative to the working directory."""
+    """Return the page.
+
+    Args:
+        scenarios: folder of scenario files; links to them are relative to the working directory.
+    """
     shown = _Shown(scenarios)
     lines = [_HEAD]
     for kind, title in _SHOWN.items():
@@ -46,7 +51,7 @@ def page(scenarios: Path) -> str:
 
 
 def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
-    """All names of a kind, by family; with the user's own."""
+    """Return all names of a kind by family, the user's own classes included."""
     known = list(registry.REGISTRY[kind])
     if kind != "algorithm":
         return {"": [*known, *own]}
@@ -55,7 +60,7 @@ def _families(kind: str, own: list[str]) -> dict[str, list[str]]:
 
 
 def _own(base: type[Component]) -> list[str]:
-    """The user's classes of this kind, in the modules that were allowed."""
+    """Return the user's classes of this kind, as `module:Class`, from the modules named with --allow-import."""
     found = [own for module in registry.imported() for _, own in inspect.getmembers(sys.modules[module], inspect.isclass)]
     own = [cls for cls in found if issubclass(cls, base) and cls.__module__ in registry.imported()]
     return [f"{cls.__module__}:{cls.__name__}" for cls in own if not inspect.isabstract(cls)]
@@ -72,7 +77,10 @@ def _entry(cls: type[Any]) -> Iterator[str]:
 
 
 class _Shown:
-    """Which scenario shows a class, best of all one of its name, then one of the systems'; which protocols it is run with."""
+    """The scenario that shows each class, and the protocols that each algorithm is run with.
+
+    A scenario with the name of the class comes first, then one in `systems/`, then any other.
+    """
 
     def __init__(self, scenarios: Path):
         self._best: dict[type[Any], Path] = {}
@@ -85,7 +93,7 @@ class _Shown:
                 self._protocols.setdefault(type(run.algorithm), []).append(registry.name_of("protocol", run.protocol))
 
     def lines(self, cls: type[Any]) -> Iterator[str]:
-        """The lines of the page about this class."""
+        """Yield the lines of the page that name the protocols and the scenario of a class."""
         if own := getattr(cls, "protocol", ""):
             names = dict.fromkeys([own, *sorted(self._protocols.get(cls, ()))])
             yield f"- protocol: {', in scenarios also '.join(f'[{name}](#{name})' for name in names)}"
@@ -96,7 +104,7 @@ class _Shown:
 
 
 def _options(cls: type[Component], base: type[Component]) -> Iterator[str]:
-    """A table of the options that `base` does not have, or has otherwise."""
+    """Yield a table of the options that `base` lacks or gives another default."""
     usual = {name: field.get_default() for name, field in base.model_fields.items()}
     fields = {
         name: field for name, field in cls.model_fields.items() if name not in usual or field.get_default() != usual[name]

@@ -1,4 +1,4 @@
-"""`fred draw`: figures of a result anew: for a page, as PDF, of some of its runs, of other times and workers."""
+"""`fred draw`: redraw figures of a result: for a paper, as PDF, for some runs, for other times and workers."""
 
 import argparse
 import re
@@ -26,43 +26,53 @@ _LEARNING = (
     "gradient-norm",
     "disagreement",
     "replicas-error",
-)  # figures that can be against something else
+)  # figures whose horizontal axis can be chosen with --against
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its arguments.
+    """Add the arguments of the command.
 
     Args:
-        parser: of this command.
+        parser: the parser of this command.
     """
     parser.epilog = "For example: fred draw results/quickstart timeline --begin 10 --end 12 --workers 0-3,12 --out paper"
     parser.add_argument("folder", type=Path, help="result folder")
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="loss, timeline, ... (default: all that the folder has)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the files, made if need be")
-    parser.add_argument("--replace", action="store_true", help="replace files that are there already")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="loss, timeline, ... (default: all figures of the folder)")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder for the files, created if it does not exist"
+    )
+    parser.add_argument("--replace", action="store_true", help="replace existing files")
     parser.add_argument("--format", choices=_FORMATS, default="svg", help="kind of file (default: svg)")
     parser.add_argument(
-        "--width", choices=WIDTHS, help="for a paper: as wide as one column (3.5 in) or two (7.2 in), without a title"
+        "--width", choices=WIDTHS, help="width for a paper: one column (3.5 in) or two (7.2 in), without a title"
     )
     parser.add_argument("--only", action="append", default=[], metavar="RUN", help="draw only this run; may be repeated")
     learned = parser.add_argument_group("loss and error")
     learned.add_argument(
-        "--against", action="append", choices=AXES, help="a panel against these instead of updates and seconds; may be repeated"
+        "--against",
+        action="append",
+        choices=AXES,
+        help="horizontal axis of a panel, instead of updates and seconds; may be repeated",
     )
     when = parser.add_argument_group("timeline")
     when.add_argument(
-        "--begin", type=float, metavar="S", help="virtual time (default: the start, or just before the first fault)"
+        "--begin",
+        type=float,
+        metavar="S",
+        help="start, virtual time in s (default: the start of the run, or just before the first fault)",
     )
-    when.add_argument("--end", type=float, metavar="S", help="virtual time (default: about six gradients later)")
-    when.add_argument("--workers", type=_numbers, metavar="LIST", help="such as 0-7,12 (default: up to 16, evenly spaced)")
+    when.add_argument("--end", type=float, metavar="S", help="end, virtual time in s (default: about six gradients later)")
+    when.add_argument(
+        "--workers", type=_numbers, metavar="LIST", help="workers to show, such as 0-7,12 (default: up to 16, evenly spaced)"
+    )
     registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw, then write: nothing is written if something cannot be drawn.
+    """Draw all figures, then write them. If one cannot be drawn, none is written.
 
     Args:
-        options: what was asked for.
+        options: options of the command line.
     """
     from fred.files.staging import said
     from fred.results.folder import load_result
@@ -84,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Callable[[], Picture]]":
-    """What can be drawn of these runs, in the colours that they have among all."""
+    """Return the figures that can be drawn of these runs; each run keeps its colour from the whole result."""
     from fred.running.units import wanted_runs
     from fred.views.pictures import coloured
 
@@ -94,11 +104,11 @@ def _pictures(result: "Result", only: list[str], view: View) -> "dict[str, Calla
 
 
 def _check(names: list[str], known: list[str], options: argparse.Namespace) -> None:
-    """Refuse figures that there are not, and options that no figure would heed."""
+    """Raise FredError for figures that do not exist, and for options that apply to none of the figures."""
     for name in names:
         if name not in known:
             there = f"there are {', '.join(known)}" if known else "there are none"
-            raise FredError(f"no figure `{name}` of these runs{registry.nearest(name, known)}; {there}")
+            raise FredError(f"these runs have no figure `{name}`{registry.nearest(name, known)}; {there}")
     for option in ("begin", "end", "workers"):
         if getattr(options, option) is not None and "timeline" not in names:
             raise FredError(f"--{option} is for the timeline, which is not among these figures: {', '.join(names)}")
@@ -107,24 +117,24 @@ def _check(names: list[str], known: list[str], options: argparse.Namespace) -> N
 
 
 def _files(names: list[str], options: argparse.Namespace) -> dict[str, Path]:
-    """By figure, where it is written. Raises FredError where something else would be lost."""
+    """Return the output file of each figure. Raises FredError if other data would be overwritten."""
     if options.out.suffix[1:].lower() in _FORMATS and not options.out.is_dir():
         raise FredError(
-            f"--out {options.out}: expected a folder; its files are named after figures, and --format says their kind"
+            f"--out {options.out}: expected a folder; its files are named after the figures, and --format sets their format"
         )
     if options.out.resolve() == (options.folder / FIGURES).resolve():
-        raise FredError(f"{options.out} is a part of the result, which `fred verify` checks; choose another folder with --out")
+        raise FredError(f"{options.out} is part of the result, which `fred verify` checks; choose another folder with --out")
     files = {name: options.out / f"{name}.{options.format}" for name in names}
     there = [file for file in files.values() if file.exists()]
     if there and not options.replace:
-        raise FredError(f"{there[0]} is there already; choose another folder with --out, or replace it with --replace")
+        raise FredError(f"{there[0]} already exists; choose another folder with --out, or replace it with --replace")
     for file in files.values():
         check_free(file, lambda _: True)
     return files
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """`0-3,12` as numbers, each once."""
+    """Return the numbers in a list such as `0-3,12`, each once."""
     found = list[int]()
     for part in text.split(","):
         bounds = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII)

@@ -1,4 +1,4 @@
-"""`fred export`: a run of a result in the format of another program."""
+"""`fred export`: write a run of a result in the format of another program."""
 
 import argparse
 from pathlib import Path
@@ -15,23 +15,25 @@ from fred.views.perfetto import Part, trace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which run, which part of it, and where to."""
+    """Add the options for the run, its part, and the output file."""
     parser.description = (
-        "Write what every worker did when, and every message and update, as a trace that https://ui.perfetto.dev opens: "
+        "Write every worker's activities, every message and every update as a trace for https://ui.perfetto.dev: "
         "a timeline to zoom, search and query by SQL. The file stays on this machine: the page reads it in the browser."
     )
     parser.add_argument("folder", type=Path, help="result folder")
-    parser.add_argument("--perfetto", action="store_true", required=True, help="the format, the only one so far")
-    parser.add_argument("--run", dest="name", metavar="NAME", help="which run, where there are several")
-    parser.add_argument("--seed", type=int, metavar="N", help="with which seed, where there are several")
-    parser.add_argument("--begin", type=float, metavar="SECONDS", help="from when on, in virtual time (default: the start)")
-    parser.add_argument("--end", type=float, metavar="SECONDS", help="until when (default: the end of the run)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: FOLDER.RUN.seed-N.pftrace, beside the folder")
+    parser.add_argument("--perfetto", action="store_true", required=True, help="the output format; the only one so far")
+    parser.add_argument("--run", dest="name", metavar="NAME", help="name of the run, if there are several")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the run, if there are several")
+    parser.add_argument("--begin", type=float, metavar="SECONDS", help="start, in virtual time (default: the start of the run)")
+    parser.add_argument("--end", type=float, metavar="SECONDS", help="end, in virtual time (default: the end of the run)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="output file (default: FOLDER.RUN.seed-N.pftrace, next to the folder)"
+    )
     registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, convert, write, say where. Raises FredError."""
+    """Read the result, write the trace, and print its path. Raises FredError."""
     registry.allow_import(options.imports)
     outcome = _chosen(load_result(options.folder), options)
     out = options.out or _beside(options.folder, outcome)
@@ -43,13 +45,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _beside(folder: Path, outcome: Outcome) -> Path:
-    """Where the trace of a run goes if nobody says it: not into the folder, which is the result's own."""
+    """Return the default path of a run's trace: next to the result folder, which may hold only the result."""
     name = f"{folder.resolve().name}.{outcome.name}.seed-{outcome.seed}.pftrace"
     return folder.parent / name.replace("/", "-")
 
 
 def _chosen(result: Result, options: argparse.Namespace) -> Outcome:
-    """The run with the seed that was asked for, or the only one."""
+    """Return the run with the requested name and seed, or the only one. Raises FredError."""
     names = list(dict.fromkeys(each.name for each in result.outcomes))
     if options.name is None and len(names) > 1:
         raise FredError(f"{options.folder} has {len(names)} runs; choose one with --run: {', '.join(names)}")
@@ -64,14 +66,14 @@ def _chosen(result: Result, options: argparse.Namespace) -> Outcome:
 
 
 def _part(outcome: Outcome, options: argparse.Namespace) -> Part:
-    """What is asked for of the run."""
+    """Return the requested part of the run. Raises FredError for an empty or invalid interval."""
     schedule = outcome.schedule
     last = schedule.end_ns / NANOSECONDS
     begin, end = options.begin or 0.0, last if options.end is None else options.end
-    if not 0 <= begin < min(end, last):  # nor NaN
+    if not 0 <= begin < min(end, last):  # also False for NaN
         raise FredError(
-            f"--begin {begin:g} --end {end:g}: expected a stretch of virtual time, in s; "
-            f"run `{outcome.name}` goes from 0 to {last:g}"
+            f"--begin {begin:g} --end {end:g}: expected an interval of virtual time, in s; "
+            f"run `{outcome.name}` lasts from 0 to {last:g}"
         )
     times = round(begin * NANOSECONDS), min(round(min(end, last) * NANOSECONDS), schedule.end_ns)
     return Part(schedule, f"{outcome.name}, seed {outcome.seed}", outcome.run.cluster.node_of, *times)

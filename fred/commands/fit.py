@@ -1,4 +1,4 @@
-"""`fred fit`: name the slow workers of a trace, and write a cluster that behaves like it."""
+"""`fred fit`: name the slow workers of a trace, and fit a cluster that behaves like it."""
 
 import argparse
 from pathlib import Path
@@ -12,14 +12,14 @@ from fred.traces.columns import EXAMPLE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The trace, and what becomes of the findings."""
+    """Add the options for the trace and the output."""
     trace_options.add_options(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cluster.yaml, fit.json and a figure")
-    parser.add_argument("--json", action="store_true", help="print all of it as JSON instead of tables")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON instead of tables")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, fit, write, print. Raises FredError."""
+    """Read the trace, fit a cluster, then write and print the findings. Raises FredError."""
     if options.out:
         fit_report.check_free(options.out)
     trace = trace_options.from_options(options)
@@ -35,6 +35,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options by which a cluster, in any folder, reads this trace."""
+    """Return the options with which a cluster file in any folder reads this trace: its paths are absolute."""
     file, *more = (str(path) if str(path) == EXAMPLE else str(path.resolve()) for path in options.trace)
     return {"file": file, **({"more": more} if more else {}), **trace_options.reading(options)}

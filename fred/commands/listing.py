@@ -1,4 +1,4 @@
-"""`fred list`: what a scenario can name; one kind of it; or all about one component. `python`: what `import fred` offers."""
+"""`fred list`: list the components that a scenario can name, or describe one; `python` lists the names in `import fred`."""
 
 import argparse
 from pathlib import Path
@@ -10,25 +10,25 @@ _PYTHON = "python"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is listed."""
+    """Add the arguments that choose what is listed."""
     parser.add_argument(
         "kind",
         nargs="?",
-        help="one kind only, such as `latency`; or a NAME that only one kind has; `python`: what `import fred` offers",
+        help="a kind, such as `latency`; or a NAME that only one kind has; or `python`: the public names of `import fred`",
     )
-    parser.add_argument("component", nargs="?", metavar="NAME", help="all about the one of this name, or about `module:Class`")
+    parser.add_argument("component", nargs="?", metavar="NAME", help="describe the component of this name, or `module:Class`")
     parser.add_argument(
         "--markdown",
         type=Path,
         metavar="DIR",
         help="print a page of all algorithms and protocols instead, "
-        "with their rules and options; DIR has the scenarios to which it links",
+        "with their rules and options; it links to the scenarios in DIR",
     )
     registry.add_import_option(parser, "the page and its scenarios")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what was asked for."""
+    """Print the requested list, page or description. Raises FredError for unknown names."""
     registry.allow_import(options.imports)
     if options.markdown:
         from fred.commands.documentation import page
@@ -56,7 +56,7 @@ def _explain(kind: str, name: str) -> None:
 
 
 def _found(kind: str, name: str | None) -> tuple[str, str]:
-    """The kind and name that are meant. Raises FredError if there is none, or several of the name."""
+    """Return the kind and name of the requested component. Raises FredError if none or several match."""
     if kind in registry.REGISTRY:
         assert name is not None
         if name in registry.REGISTRY[kind] or ":" in name:
@@ -69,7 +69,7 @@ def _found(kind: str, name: str | None) -> tuple[str, str]:
     if len(found := _kinds_of(kind)) == 1:
         return found[0], kind
     if found:
-        raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; say which: `fred list {found[0]} {kind}`")
+        raise FredError(f"`{kind}` is {' and '.join(map(_a, found))}; choose one: `fred list {found[0]} {kind}`")
     known = [*registry.REGISTRY, _PYTHON, *(each for names in registry.REGISTRY.values() for each in names)]
     raise FredError(f"there is no kind and no component `{kind}`{registry.nearest(kind, known)}; kinds: {_kinds()}")
 

@@ -1,7 +1,7 @@
-"""`fred new`: a scenario of one's own to begin with, and the schema by which editors complete and check it.
+"""`fred new`: write a scenario to start from, and the schema with which editors complete and check it.
 
-The schema lies beside the scenario, which names it by a relative path: so both may be moved, shared, or kept in a repository,
-which a path into one computer's installation of FRED may not.
+The schema lies next to the scenario, which refers to it by a relative path. So both can be moved, shared, or committed to a
+repository. An absolute path into the local installation of FRED would break.
 """
 
 import argparse
@@ -20,13 +20,16 @@ _POINTER = re.compile(r"^# yaml-language-server: .*$", re.MULTILINE)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Where to, and what to begin with."""
-    parser.add_argument("file", type=Path, help="file to be written, such as mine.yaml; none is overwritten")
+    """Add the options for the output file and the scenario to copy."""
+    parser.add_argument("file", type=Path, help="file to write, such as mine.yaml; an existing file is not overwritten")
     parser.add_argument("--from", dest="name", metavar="NAME", help="copy this shipped scenario: see `fred scenarios`")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the scenario, the files that it names, and the schema. Raises FredError where one of the former exists."""
+    """Write the scenario, the files that it names, and the schema.
+
+    Raises FredError if the scenario or a file that it names exists already. An existing schema stays as it is.
+    """
     file: Path = options.file
     if file.suffix not in (".yaml", ".yml"):
         raise FredError(f"{file}: expected a name that ends with .yaml, such as {file.name or 'mine'}.yaml")
@@ -40,9 +43,11 @@ def run(options: argparse.Namespace) -> int:
     for place, each in (copies | ({} if os.path.lexists(schema) else {schema: shipped.SCHEMA})).items():
         places.write(place, each.read_bytes())
     places.write(file, text.encode())
-    print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it by {schema}", end="")
-    print("" if _same(schema, shipped.SCHEMA) else f", which is of another version of FRED: `fred schema > {schema}` renews it")
-    print(f"`fred run {file}` runs it; `fred list` says what it can name")
+    print(f"wrote {', '.join(map(str, (file, *copies)))}; editors complete it with {schema}", end="")
+    print(
+        "" if _same(schema, shipped.SCHEMA) else f", which is from another version of FRED: `fred schema > {schema}` updates it"
+    )
+    print(f"`fred run {file}` runs it; `fred list` lists what it can name")
     return 0
 
 
@@ -51,6 +56,6 @@ def _same(place: Path, source: Path | None) -> bool:
 
 
 def _beside(source: Path, text: str) -> list[Path]:
-    """The files of a shipped scenario: those in its folder that it names, with what belongs to them under the same name."""
+    """Return the data files that a shipped scenario names: `NAME.npz` and every other file in its folder called `NAME`."""
     named = {Path(name).stem for name in re.findall(r"[\w-]+\.npz", text)}
     return sorted(each for each in source.parent.iterdir() if each.stem in named)

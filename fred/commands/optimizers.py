@@ -1,4 +1,4 @@
-"""Which optimizers of optax, and of FRED's own, a scenario can name, and their options, as a page made of signatures."""
+"""The Markdown page of optimizers that a scenario can name, from optax and FRED, generated from their signatures."""
 
 import inspect
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from fred.learning.optimizer import Transformation
 
 _HEAD = """# Optimizers
 
-Made from optax {version} and FRED's own additions: what `optimizer: {{name: ..., options}}` of an algorithm can name, alone or
-in a list. The learning rate is the algorithm's own, so exactly one of a list must take it: those marked with a star. What
-optax's do is in
-[optax's reference](https://optax.readthedocs.io).
+This page is generated from optax {version} and FRED's own additions. It lists the names that
+`optimizer: {{name: ..., options}}` of an algorithm accepts, alone or in a list. The learning rate belongs to the algorithm, so
+exactly one optimizer in a list must take it: those that do are marked with a star.
+[optax's reference](https://optax.readthedocs.io) describes its optimizers.
 """
 
 
 def page() -> str:
-    """All of them, those of `optax.contrib` in a table of their own, as Markdown."""
+    """Return the page: a table each for optax, `optax.contrib`, and FRED's own."""
     blocks = [_HEAD.format(version=optax.__version__)]
     for title, module in (("optax", optax), ("optax.contrib", optax.contrib), ("FRED's own", beyond_optax)):
         rows = "\n".join(_row(name) for name in named(module))
@@ -30,10 +30,10 @@ def page() -> str:
 
 
 def named(module: Any) -> Iterator[str]:
-    """The names of what can be an optimizer, or a part of one, as it is or with options that a file can say.
+    """Yield the names of a module's optimizers and transformations that a scenario file can express with their options.
 
     Args:
-        module: optax, optax.contrib, or what FRED has beside them.
+        module: optax, optax.contrib, or the module of FRED's own additions.
 
         >>> import optax
         >>> from fred.commands.optimizers import named
@@ -50,7 +50,7 @@ def named(module: Any) -> Iterator[str]:
 
 
 def _needed(name: str) -> list[str]:
-    """The options without a default."""
+    """Return the names of the options without a default, except the learning rate."""
     options = inspect.signature(found(name)).parameters.values()
     return [each.name for each in options if each.default is each.empty and each.name != Transformation.reserved]
 
@@ -63,7 +63,7 @@ def _row(name: str) -> str:
 
 
 def _option(option: inspect.Parameter) -> str:
-    """As `name = default`; a function or the like by its kind alone, as a file cannot say it."""
+    """Return an option as `name = default`; a default that a file cannot express, such as a function, appears as `...`."""
     if option.default is option.empty:
         return f"`{option.name}`, required"
     simple = option.default is None or isinstance(option.default, int | float | str | tuple)

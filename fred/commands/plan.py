@@ -1,4 +1,4 @@
-"""`fred plan`: which protocol reaches a target first on a scenario's cluster; of a result, how many workers to wait for."""
+"""`fred plan`: find the protocol that reaches a target first on a scenario's cluster, or a result's best number of workers."""
 
 import argparse
 from collections import Counter
@@ -14,28 +14,32 @@ from fred.errors import FredError
 from fred.files.places import check_free
 from fred.results.folder import load_result
 
-_MOST = 1 << 31  # gradients that are averaged
+_MOST = 1 << 31  # upper bound on N, the number of averaged gradients
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the scenario or the result, and the settings of both plans."""
-    parser.add_argument("source", type=Path, metavar="SCENARIO|FOLDER", help="a scenario, or the folder of a result")
+    """Add the argument that names the scenario or result, and the options of both plans."""
+    parser.add_argument("source", type=Path, metavar="SCENARIO|FOLDER", help="a scenario, or a result folder")
     parser.description = (
-        "Of a scenario: which protocol reaches its target first on its cluster. Of a result with synchronous runs: how many of "
-        "N + b workers to wait for. One run without backup workers is timed, and updates are counted of those with a target; "
-        "the time to a target is iterations to it, when N gradients are averaged, x mean time of the N-th arrival. "
-        "Of a trace, `fred diagnose TRACE` says what helps, and with --for how soon a target is reached."
+        "For a scenario: find the protocol that reaches its target first on its cluster. For a result with synchronous runs: "
+        "find how many of N + b workers to wait for. The time to the target is the iterations to it, with N gradients "
+        "averaged, x the mean time of the N-th arrival. The arrivals come from a run without backup workers, the iterations "
+        "from runs with a target. For a trace, `fred diagnose TRACE` reports what helps, and with --for how soon a target is "
+        "reached."
     )
-    parser.add_argument("--iterations", metavar="N=COUNT,...", help="iterations to the target when N gradients are averaged")
+    parser.add_argument("--iterations", metavar="N=COUNT,...", help="iterations to the target with N gradients averaged")
     parser.add_argument(
         "--curve",
         choices=("linear", "fitted"),
         default="linear",
-        help="at other N: interpolated, or least + noise / N fitted (default: linear)",
+        help="iterations at other N: linear interpolation, or a fit of least + noise / N (default: linear)",
     )
-    parser.add_argument("--workers", type=int, metavar="N+B", help="plan for so many of the workers (default: all)")
+    parser.add_argument("--workers", type=int, metavar="N+B", help="plan for this number of workers (default: all)")
     parser.add_argument(
-        "--out", type=Path, metavar="PATH", help="of a result a drawing: .svg, .png, .pdf; of a scenario a folder for all runs"
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="for a result, file of a figure: .svg, .png or .pdf; for a scenario, folder for all runs",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     registry.add_import_option(parser, "the result")
@@ -48,21 +52,21 @@ def run(options: argparse.Namespace) -> int:
     if plan_for.is_scenario(options.source):
         for name in ("iterations", "workers"):
             if getattr(options, name) is not None:
-                raise FredError(f"--{name} is for the folder of a result: of a scenario, runs say it")
+                raise FredError(f"--{name} is for a result folder; for a scenario, `fred plan` measures it by runs")
         return plan_for.run(options)
     if not options.source.is_dir():
         also = f" --for {options.task}" if options.task else ""
         raise FredError(
-            f"{options.source} is neither a scenario nor the folder of a result; for a trace it is "
+            f"{options.source} is neither a scenario nor a result folder; for a trace, use "
             f"`fred diagnose {options.source}{also}`"
         )
     if options.task is not None:
-        raise FredError(f"{options.source} is a folder: --for needs a scenario, such as the one that made it")
+        raise FredError(f"{options.source} is a folder: --for needs a scenario, such as the one that produced it")
     return _of_result(options)
 
 
 def _of_result(options: argparse.Namespace) -> int:
-    """Read, plan, draw, print."""
+    """Plan from a result folder: read, plan, draw and print. Raises FredError."""
     if options.out:
         check_free(options.out)
         if options.out.suffix not in (".svg", ".png", ".pdf"):

@@ -1,4 +1,4 @@
-"""`fred plan SCENARIO`: which protocol, with which of its knobs, reaches a target first on this cluster."""
+"""`fred plan SCENARIO`: find the protocol, and its settings, that reach a target first on a cluster."""
 
 import argparse
 import math
@@ -28,44 +28,47 @@ if TYPE_CHECKING:
 
 SEEDS = 5
 _TUNING = 2
-_FIRST = "Written by `fred plan"  # by which the file is known
+_FIRST = "Written by `fred plan"  # marks the file as FRED's
 _FILE, _RESULT = "scenario.yaml", "result"
 _Aim = tuple[dict[str, Any] | None, dict[str, float]]  # a task and its target
 NOTHING_GIVEN: _Aim = (None, {})
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the task, the target and the runs that look for it."""
+    """Add the options for the task, the target and the runs towards it."""
     own = parser.add_argument_group(
         "time to a target",
-        "Systems are run on this cluster with common random numbers, each with the best of as many settings, and ranked by "
+        "Run systems on this cluster with common random numbers, tune each over the same number of settings, and rank them by "
         "their time to the target.",
     )
     own.add_argument(
         "--for",
         dest="task",
         metavar="TASK",
-        help=f"what is learned: {', '.join(question.TASKS)}, or a YAML file with a `task`",
+        help=f"the task to learn: {', '.join(question.TASKS)}, or a YAML file with a `task`",
     )
     target = own.add_mutually_exclusive_group()
-    target.add_argument("--target-error", type=float, metavar="ERROR", help="to be reached (default: the task's; digits: 0.12)")
-    target.add_argument("--target-loss", type=float, metavar="LOSS", help="to be reached, instead of an error")
-    own.add_argument("--seeds", type=int, metavar="N", help=f"to report, beside {_TUNING} to choose by (default: {SEEDS})")
+    target.add_argument("--target-error", type=float, metavar="ERROR", help="target error (default: the task's; digits: 0.12)")
+    target.add_argument("--target-loss", type=float, metavar="LOSS", help="target loss, instead of an error")
+    own.add_argument("--seeds", type=int, metavar="N", help=f"seeds to report, besides {_TUNING} for tuning (default: {SEEDS})")
     own.add_argument(
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="virtual time of each run (default: the scenario's, or as long as the mean worker takes for "
+        help="virtual time of each run (default: the scenario's, or the time of the mean worker for "
         f"{question.GRADIENTS} gradients)",
     )
     own.add_argument(
-        "--learning-rate", type=float, metavar="RATE", help="of synchronous SGD, around which is searched (default: 0.5)"
+        "--learning-rate",
+        type=float,
+        metavar="RATE",
+        help="learning rate of synchronous SGD; the search is centred on it (default: 0.5)",
     )
-    own.add_argument("--jobs", type=int, metavar="N", help="so many runs at a time (default: all that there are cores for)")
+    own.add_argument("--jobs", type=int, metavar="N", help="number of worker processes (default: one per core)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Sweep, rank, attribute, print. Raises FredError."""
+    """Run the sweep, rank the systems, attribute the lost time, and print. Raises FredError."""
     check(options)
     given = _of_scenario(options)
     asking = asked(options, given.cluster, (given.task, given.target), given.budget)
@@ -94,13 +97,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> "Result":
-    """Return what the runs of a scenario came to, with a word on how long they may take. Raises FredError.
+    """Run a scenario with a progress bar and return its result. Raises FredError.
 
     Args:
-        planned: the runs.
-        out: folder whose `result` they are written to.
-        file: the scenario's.
-        jobs: at a time; None: as many as there are cores.
+        planned: the scenario.
+        out: folder in which the result folder, `result`, is written.
+        file: file of the scenario.
+        jobs: number of worker processes; None: one per core.
     """
     from fred.results import experiment  # loads jax, which neither a diagnosis nor a refusal needs
 
@@ -110,7 +113,7 @@ def made(planned: Scenario, out: Path, file: Path, jobs: int | None) -> "Result"
 
 @dataclass(frozen=True)
 class _Given:
-    """What the scenario says."""
+    """The parts of the scenario that the plan uses."""
 
     about: str  # in words
     cluster: Cluster
@@ -122,10 +125,10 @@ class _Given:
 
 
 def is_scenario(path: Path) -> bool:
-    """Return True for the name of a scenario's file, or of one that comes with FRED.
+    """Return True if a path is a scenario file by its ending, or the name of a scenario that comes with FRED.
 
     Args:
-        path: of anything.
+        path: any path; a file of that name takes precedence over a shipped scenario.
     """
     return path.suffix in (".yaml", ".yml") or (str(path) in shipped.names() and not path.is_file())
 
@@ -135,7 +138,7 @@ def _of_scenario(options: argparse.Namespace) -> _Given:
     runs = question.runs_of(path)
     first, cluster = runs[0], runs[0].cluster
     task, target = question.of_run(first, str(options.source)) if options.task is None else (None, {})
-    several = ("the scenario's runs have several clusters: this is about the first one's",)
+    several = ("the runs of this scenario have different clusters: the plan is for the cluster of the first run",)
     sizes = {"worker": cluster.size, "node": len(set(cluster.node_of.tolist()))}
     names = Names(*(tuple(f"{what} {number}" for number in range(size)) for what, size in sizes.items()))
     about = f"{options.source}: {cluster.size} workers"
@@ -147,10 +150,10 @@ def asked(options: argparse.Namespace, cluster: Cluster, given: _Aim, budget: fl
     """Return the question that a command line asks. Raises FredError.
 
     Args:
-        options: of the command line.
-        cluster: on which systems are run.
-        given: the task and the target of a scenario, which the command line may replace.
-        budget: virtual time of a scenario, s, likewise.
+        options: options of the command line.
+        cluster: the cluster on which the systems run.
+        given: the task and the target of a scenario; the command line overrides them.
+        budget: the virtual time of a scenario, s; the command line overrides it.
     """
     task, target = aim(options, given)
     seconds = options.budget or budget or question.usual_budget(cluster)
@@ -158,25 +161,25 @@ def asked(options: argparse.Namespace, cluster: Cluster, given: _Aim, budget: fl
 
 
 def aim(options: argparse.Namespace, given: _Aim = NOTHING_GIVEN) -> _Aim:
-    """Return the task and the target that a command line asks for. Raises FredError where there is no target.
+    """Return the task and the target that a command line asks for. Raises FredError if there is no target.
 
     Args:
-        options: of the command line.
-        given: those of a scenario, which the command line may replace.
+        options: options of the command line.
+        given: the task and the target of a scenario; the command line overrides them.
     """
     task, target = given if options.task is None else question.task_of(options.task)
     target = {"target_error": options.target_error} if options.target_error else target
     target = {"target_loss": options.target_loss} if options.target_loss else target
     if not target:
-        raise FredError("no target: say --target-error ERROR, such as 0.1, or --target-loss LOSS")
+        raise FredError("no target: give --target-error ERROR, such as 0.1, or --target-loss LOSS")
     return task, target
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse what cannot be. Raises FredError.
+    """Check the options' values. Raises FredError for a number that is not above 0, or if --out is a file.
 
     Args:
-        options: of the command line.
+        options: options of the command line.
     """
     for name in ("target_error", "target_loss", "budget", "learning_rate", "seeds", "jobs"):
         value = getattr(options, name)
@@ -187,13 +190,13 @@ def check(options: argparse.Namespace) -> None:
 
 
 def _write(out: Path, text: str) -> None:
-    """The scenario, of which one that somebody changed is not overwritten. Raises FredError."""
+    """Write the scenario. Raises FredError instead of overwriting a file that `fred plan` did not write."""
     places.check_free(out / _FILE, lambda beginning: beginning.startswith(f"# {_FIRST}".encode()))
     places.write(out / _FILE, text.encode())
 
 
 def _lost(result: Tables, cluster: Cluster) -> Attribution | None:
-    """Of the runs that wait for all, of which every point has the same timing."""
+    """Return the attribution of lost time in the runs that wait for all; every point of their sweep has the same timing."""
     points = [each for each in result.outcomes if each.name.startswith(f"{SYNC},")]
     try:
         return attribution.of_rounds(points[0].schedule, cluster.node_of)

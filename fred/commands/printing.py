@@ -1,4 +1,4 @@
-"""What the command line shows of results: tables."""
+"""The tables that the command line prints of results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,10 +25,13 @@ _BLOCKS_SHOWN = 16  # columns
 
 
 def print_summary(outcome: result.Result, out: Path) -> None:
-    """One line per run, means over the seeds, and where the files are; of a sweep, every point and the best ones' lines."""
+    """Print the tables of a result, its warnings, and where its files are.
+
+    The summary has one line per run, with means over the seeds. A sweep adds a table of all points.
+    """
     console = terminal()
     if outcome.kept:
-        print(f"{outcome.kept} of {len(outcome.outcomes)} were done before and kept (`--fresh` does them anew)")
+        print(f"{outcome.kept} of {len(outcome.outcomes)} runs were finished before and reused (`--fresh` runs them again)")
     for line in outcome.anew:
         print(line)
     for table in tables(outcome, out):
@@ -39,17 +42,22 @@ def print_summary(outcome: result.Result, out: Path) -> None:
         console.print(line, style="bold red", highlight=False, markup=False)
     console.print(f"results: {out}", highlight=False, markup=False, soft_wrap=True)
     if (out / REPORT).is_file():
-        console.print(f"to look at in a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"report for a browser: {out / REPORT}", highlight=False, markup=False, soft_wrap=True)
     for folder in sorted(out.glob(f"{ASIDE}*")):
-        console.print(f"files of yours whose names the result needs: {folder}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"your files whose names the result needs were moved to: {folder}", highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def tables(outcome: result.Result, out: Path) -> list[Table]:
-    """Return what is printed of a result: of a sweep every point, then a line per run, differences, and staleness by block.
+    """Return the tables of a result.
+
+    They are: all points of a sweep, one line per run, paired differences, and staleness by block. Only those that apply are
+    returned.
 
     Args:
         outcome: the result.
-        out: its folder, whose name is the title where there is none.
+        out: its folder; the folder's name is the title if the scenario has none.
     """
     found = [sweep_table(outcome)] if outcome.swept else []
     if outcome.chosen:
@@ -63,7 +71,7 @@ def tables(outcome: result.Result, out: Path) -> list[Table]:
 
 
 def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
-    """Return the table of the reported runs, which are chosen from what was swept if anything was."""
+    """Return the table of the reported runs; of a sweep, the best points are reported."""
     table = summary_table(outcome.summary, printed=True)
     if any(len(each.run.stop.limits) > 1 for each in outcome.outcomes):
         ended = {str(name): _ended_by(rows) for name, rows in outcome.summary.groupby("name", sort=False)}
@@ -76,17 +84,17 @@ def _of_runs(outcome: result.Result, out: Path, swept: result.Result) -> Table:
 
 
 def _chosen(swept: result.Result) -> str:
-    """By what, and on which seeds, the best points were chosen."""
+    """Return a sentence that says by which criterion and on which seeds the best points were chosen."""
     scenario = swept.scenario
-    reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "which are reported, too"
+    reported = f"reported on {_seeds(scenario.report_seeds)}" if scenario.report_seeds else "reported on the same seeds"
     by = f"{scenario.criterion.column} (the {scenario.criterion.way})"
     ends = [f"{key.rpartition('.')[2]} {value:g} of {run}" for run, key, value in sweeps.at_the_ends(swept.sweep, swept.best)]
-    beyond = f"; at an end of what was tried, so look beyond it: {', '.join(ends)}" if ends else ""
+    beyond = f"; at an end of the swept range, so extend it: {', '.join(ends)}" if ends else ""
     return f"The best of each run's sweep by {by}, chosen on {_seeds(scenario.seeds)}, {reported}{beyond}."
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    """In few words.
+    """Return seeds in words, with ranges.
 
     >>> _seeds((1, 2, 3, 7)), _seeds((4,))
     ('seeds 1-3, 7', 'seed 4')
@@ -100,7 +108,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _blocks_table(summary: pd.DataFrame) -> Table:
-    """Return mean staleness in each block of the parameters, of runs whose servers hold a block each, over the seeds."""
+    """Return a table of mean staleness in each block of the parameters, for runs with parameter blocks on several servers."""
     cut = summary[summary["staleness_by_block"].notna()]
     means = [
         {"run": name, **{each["block"]: each["mean"] for each in own}}
@@ -116,12 +124,12 @@ def _blocks_table(summary: pd.DataFrame) -> Table:
 
 
 def _doubts(outcome: result.Result) -> list[str]:
-    """A line for everything that speaks against what the runs name."""
+    """Return one line for each doubt that a run's protocol raises."""
     return list(dict.fromkeys(doubt for each in outcome.outcomes for doubt in each.run.protocol.doubts()))
 
 
 def _without_best(outcome: result.Result) -> list[str]:
-    """A line for every run of whose points none is the best."""
+    """Return one line for every swept run that has no best point."""
     if not outcome.swept:
         return []
     column, chosen = outcome.scenario.criterion.column, set(outcome.best["run"])
@@ -130,21 +138,21 @@ def _without_best(outcome: result.Result) -> list[str]:
 
 
 def _divergences(summary: pd.DataFrame) -> list[str]:
-    """A warning for every run whose loss did not stay finite."""
+    """Return one warning for every run whose loss did not stay finite."""
     lost = summary[summary["diverged"].notna()]
     return [
         f"{name} diverged: with {len(rows)} of {(summary['name'] == name).sum()} seeds its loss is no longer a finite number, "
         + (
             f"first seen after {rows['diverged'].min():,.0f} updates; try a smaller learning rate"
             if rows["diverged"].min()
-            else "nor was it at the start: look at the model's first parameters, and at the data"
+            else "nor was it at the start: check the model's initial parameters and the data"
         )
         for name, rows in lost.groupby("name", sort=False)
     ]
 
 
 def _standstills(summary: pd.DataFrame) -> list[str]:
-    """A warning for every run in which nothing happens any more before its time is over."""
+    """Return one warning for every run in which nothing more happens before its time is over."""
     still = summary[summary["standstill"].notna()]
     return [
         f"{name} stands still with {len(rows)} of {(summary['name'] == name).sum()} seeds: {rows['standstill'].iloc[0]}"
@@ -153,13 +161,13 @@ def _standstills(summary: pd.DataFrame) -> list[str]:
 
 
 def _ended_by(rows: pd.DataFrame) -> str:
-    """Which limit ended a run, with how many seeds where they differ."""
+    """Return the limit that ended a run; if seeds differ, every limit with its number of seeds."""
     counts = rows["ended_by"].str.replace("_", " ").value_counts(sort=False)
     return str(counts.index[0]) if len(counts) == 1 else ", ".join(f"{limit} ({times})" for limit, times in counts.items())
 
 
 def print_comparison(compared: Compared) -> None:
-    """A line per run and folder, and whose digests agree."""
+    """Print one line per run and folder, the paired differences, and which digests agree."""
     console, frame = terminal(), compared.table()
     rows: list[list[str]] = []
     previous = None
@@ -175,11 +183,11 @@ def print_comparison(compared: Compared) -> None:
 
 
 def save_comparison(compared: Compared, out: Path) -> None:
-    """Tables and the figures of all runs together, in a folder that is made if need be; nothing is replaced."""
+    """Write the tables and the figures of all runs together into a new or empty folder. Raises FredError."""
     if out.exists() and any(out.iterdir()):
         raise FredError(f"{out} is not empty; choose another folder with --out, or empty it")
     pictures = compared.together().pictures()
-    pictures.pop("paired", None)  # that of folders is another
+    pictures.pop("paired", None)  # replaced below by the one that compares folders
     if len(pairs := _named_pairs(compared)):
         from fred.views import paired_figure
 
@@ -198,6 +206,6 @@ def save_comparison(compared: Compared, out: Path) -> None:
 
 
 def _named_pairs(compared: Compared) -> pd.DataFrame:
-    """Return paired differences under the runs' names, and the folders' where there are more than two."""
+    """Return paired differences named by run; with more than two folders, the name also has the folder."""
     pairs = compared.paired()
     return pairs.assign(run=pairs["of"] + (": " + pairs["run"] if len(compared.results) > 2 else "")) if len(pairs) else pairs

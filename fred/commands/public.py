@@ -1,4 +1,4 @@
-"""`fred list python`: what `import fred` offers to code of one's own, made of signatures and docstrings."""
+"""`fred list python`: the public names of `import fred`, from their signatures and docstrings."""
 
 import inspect
 import re
@@ -10,11 +10,11 @@ import fred
 from fred.components.registry import nearest
 from fred.errors import FredError
 
-_MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # before the names of types
+_MODULES = re.compile(r"\b(?:[A-Za-z_]\w*\.)+(\w+)")  # qualifies the name of a type
 
 
 def listed() -> str:
-    """Every public name, and the first sentence about it.
+    """Return a list of all public names, each with the first line of its docstring.
 
     >>> next(line for line in listed().splitlines() if "Contention" in line)
     '  Contention        A regime; several may be at work at once.'
@@ -24,10 +24,12 @@ def listed() -> str:
 
 
 def text(name: str) -> str:
-    """All about one public name: its docstring, and those of its methods and attributes. Raises FredError if there is none.
+    """Return the signature and docstring of a public name, and those of its methods and properties.
+
+    Raises FredError if there is no such name.
 
     Args:
-        name: as in `fred.NAME`.
+        name: the name, as in `fred.NAME`.
     """
     if name not in fred.__all__:
         known = ", ".join(sorted(fred.__all__, key=str.lower))
@@ -51,7 +53,7 @@ def _is_freds(public: Any) -> bool:
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties with docstrings that FRED's own classes bring, those of the class itself first."""
+    """Yield public methods and properties that have docstrings: those of the class, then those of its bases in FRED."""
     found: dict[str, Any] = {}
     for each in filter(_is_freds, cls.__mro__):
         own = {name: member for name, member in vars(each).items() if not name.startswith("_")}

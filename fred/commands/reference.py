@@ -1,4 +1,4 @@
-"""All about one thing that a scenario can name, made of nothing but its class: for the terminal, and as Markdown."""
+"""The reference of a component, generated from its class: as text for the terminal, and as Markdown."""
 
 import importlib
 import inspect
@@ -15,16 +15,20 @@ from pydantic.fields import FieldInfo
 from fred.components import registry
 from fred.components.component import ONE_OF, Component, OneOf, without_example
 
-KINDS = {  # kind -> its plural; what it says; where a scenario has it, {} standing for it
+KINDS = {  # kind -> (title, what it defines, where a scenario has it: {} stands for the component)
     "algorithm": ("Algorithms", "what an update does to the parameters", "algorithm: {}"),
     "codec": ("Codecs", "how messages are coded", "algorithm: {codec: {}}"),
     "protocol": ("Protocols", "who waits for whom", "protocol: {}"),
     "cutoff": ("Cutoff rules", "how many workers a round waits for, or until when", "protocol: {name: cutoff, rule: {}}"),
-    "topology": ("Topologies", "who are whose neighbours", "protocol: {name: gossip, topology: {}}"),
+    "topology": ("Topologies", "which workers are neighbours", "protocol: {name: gossip, topology: {}}"),
     "selection": ("Selection rules", "which worker comes next", "protocol: {name: dispatcher, selection: {}}"),
     "gate": ("Gates", "which messages between workers and servers pass", "protocol: {name: gated, fetch_gate: {}}"),
     "contention": ("Contention", "what slows workers down for a while", "cluster: {contention: [{}]}"),
-    "fault": ("Faults", "who is away when, and which messages are lost", "cluster: {faults: [{}]}"),
+    "fault": (
+        "Faults",
+        "which workers or servers are offline and when, and which messages are lost",
+        "cluster: {faults: [{}]}",
+    ),
     "latency": ("Latencies", "how long something takes", "cluster: {compute: {}}"),
     "model": ("Models", "what is trained", "task: {model: {}}"),
     "loss": ("Losses", "what is minimised", "task: {loss: {}}"),
@@ -39,7 +43,7 @@ _TYPES = {
     "object": "mapping",
 }
 _LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-_NO_LIMIT = 2**31  # nothing larger can be counted anywhere
+_NO_LIMIT = 2**31  # a limit this large is not worth showing
 _WIDTH = 100  # of a terminal's line
 
 
@@ -48,14 +52,14 @@ class Option:
     """One option of a component."""
 
     name: str
-    values: str  # of which type, within which limits
+    values: str  # its type and limits
     default: str
-    meaning: str  # with its unit
+    meaning: str  # its description, with the unit
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What there is to say about one component."""
+    """The description of one component."""
 
     kind: str
     name: str
@@ -64,11 +68,11 @@ class Reference:
     rule: str  # of an algorithm: its formulas
     options: tuple[Option, ...]
     source: str
-    example: str  # as it stands in a scenario
-    place: str  # module:Class, or the page of an algorithm
+    example: str  # how a scenario names it
+    place: str  # module:Class, or the module of an algorithm that is made from a row
 
     def text(self) -> str:
-        """As `fred list KIND NAME` prints it."""
+        """Return the text that `fred list KIND NAME` prints."""
         blocks = [
             f"{self.name} ({self.kind}): {KINDS[self.kind][1]}",
             _filled(self.summary),
@@ -82,7 +86,7 @@ class Reference:
         return "\n\n".join([*blocks, "\n".join(last)])
 
     def markdown(self) -> str:
-        """As a section of its kind's page."""
+        """Return a section of its kind's Markdown page."""
         blocks = [f"## {self.name}", self.summary, self.more]
         blocks += [f"```text\n{self.rule}\n```"] if self.rule else []
         rows = [
@@ -99,11 +103,11 @@ class Reference:
 
 
 def reference(kind: str, name: str) -> Reference:
-    """What there is to say about the component that a scenario names so. Raises FredError if there is none.
+    """Return the description of a component. Raises FredError if there is none of this name.
 
     Args:
-        kind: a table of the registry.
-        name: in it; or `module:Class`, of a module that was allowed.
+        kind: the kind, a table of the registry.
+        name: its name in that table; or `module:Class`, from a module that was allowed.
 
         >>> from fred.commands.reference import reference
         >>> print(reference("latency", "uniform").text())
@@ -140,16 +144,21 @@ def reference(kind: str, name: str) -> Reference:
 
 
 def page(kind: str) -> str:
-    """All components of a kind, as a Markdown page."""
+    """Return a Markdown page of all components of a kind."""
     title, says, _ = KINDS[kind]
     names = registry.REGISTRY[kind]
     contents = "\n".join(f"- [{name}](#{name}): {registry.summary(target)}" for name, target in names.items())
-    head = f"# {title}\n\nMade from FRED's classes: `fred list {kind} NAME` prints the same. They say {says}.\n\n{contents}\n"
+    head = (
+        f"# {title}\n\nMade from FRED's classes: `fred list {kind} NAME` prints the same. They define {says}.\n\n{contents}\n"
+    )
     return "\n".join([head, *(reference(kind, name).markdown() for name in names)])
 
 
 def source(cls: type[Component]) -> str:
-    """Return what a class's file cites: for this class, in a table of its docstring, or in its first line, in brackets."""
+    """Return the source that the docstring of a class's module cites for it.
+
+    The source is the row of this class in the docstring's table, or else the text in brackets in its first line.
+    """
     text = inspect.getdoc(importlib.import_module(page_of(cls))) or ""
     for names, cited in re.findall(r"^\| (.*?) +\| (.*?) *\|$", text, re.MULTILINE):
         if cls.__name__ in names.split(", "):
@@ -159,17 +168,17 @@ def source(cls: type[Component]) -> str:
 
 
 def page_of(cls: type[Component]) -> str:
-    """Return the module in which a class is written: of one that is made from a row, the row's."""
+    """Return the module that defines a class; for a class made from a row of a table, the module of the row."""
     return getattr(cls, "page", "") or cls.__module__
 
 
 def default(cls: type[Component], name: str, field: FieldInfo) -> str:
-    """An option's default, or what a required one may be.
+    """Return the default of an option, or an example value if it is required.
 
     Args:
-        cls: whose option it is.
-        name: of the option.
-        field: as pydantic knows it.
+        cls: the component that has the option.
+        name: the name of the option.
+        field: its pydantic field.
     """
     if field.is_required():
         return f"required, such as {_flow(field.examples[0])}" if field.examples else "required"
@@ -183,10 +192,10 @@ def default(cls: type[Component], name: str, field: FieldInfo) -> str:
 
 
 def choices(field: FieldInfo) -> list[str]:
-    """The names that an option can be, where those are fixed.
+    """Return the names that an option accepts, if they form a fixed list.
 
     Args:
-        field: as pydantic knows it.
+        field: its pydantic field.
     """
     if get_origin(field.annotation) is Literal:
         return list(get_args(field.annotation))
@@ -194,7 +203,7 @@ def choices(field: FieldInfo) -> list[str]:
 
 
 def _values(field: FieldInfo, schema: dict[str, Any]) -> str:
-    """Of which type an option is, and within which limits."""
+    """Return the type of an option and its limits, in words."""
     if names := [name for name in choices(field) if get_origin(field.annotation) is Literal]:
         return ", ".join(names)
     said = ", ".join(dict.fromkeys(part for each in schema.get("anyOf", [schema]) for part in _said(each)))
@@ -220,7 +229,7 @@ def _example(kind: str, name: str, cls: type[Component]) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value as YAML has it on one line."""
+    """Return a value as one line of YAML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -243,7 +252,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _filled(paragraph: str) -> str:
-    """A paragraph in lines of the terminal's width; formulas and tables, which are indented or ruled, as they are."""
+    """Return a paragraph wrapped to 100 columns; formulas, tables and lists stay as they are."""
     return paragraph if paragraph.startswith((" ", "|", "-")) else textwrap.fill(paragraph, _WIDTH)
 
 

@@ -1,22 +1,20 @@
-"""`fred report`: a result folder's page, to look at in a browser."""
+"""`fred report`: write the HTML report of a result folder."""
 
 import argparse
 from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the arguments of the command."""
     from fred.components import registry
 
     parser.add_argument("folder", type=Path, help="result folder")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where the page is written (default: report.html in the folder)"
-    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="output file (default: report.html in the folder)")
     registry.add_import_option(parser, "the result")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page, and say where it is."""
+    """Write the report and print its path. Raises FredError."""
     from fred.components import registry
     from fred.results.folder import add_report
 

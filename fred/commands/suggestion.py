@@ -1,15 +1,15 @@
-"""The whole command that would work, of one that was refused."""
+"""The corrected version of a command line that was refused."""
 
 import shlex
 from collections.abc import Sequence
 
 
 def command(arguments: Sequence[str], fix: Sequence[str]) -> str:
-    """Return the command line with some options in place of what it says of them.
+    """Return the command line with some options replaced or added.
 
     Args:
         arguments: the words after `fred`.
-        fix: options, each with its value.
+        fix: the new options, each followed by its value.
 
     >>> command(["fit", "my times.csv", "--unit", "s"], ["--unit", "ms", "--mend", "drop"])
     "fred fit 'my times.csv' --unit ms --mend drop"

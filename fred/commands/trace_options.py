@@ -1,4 +1,4 @@
-"""How a command line says which trace to read, and how: the options of `Reading`, and how workers sit on nodes."""
+"""The options of a command line that reads a trace: those of `Reading`, and the assignment of workers to nodes."""
 
 import argparse
 from pathlib import Path
@@ -15,19 +15,19 @@ _WORDS = {"unit": get_args(Unit), "mend": get_args(Mend)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the trace as an argument, and one option for each of `Reading`'s.
+    """Add the trace as an argument, and one option for each option of `Reading`.
 
     Args:
-        parser: of a command.
+        parser: the parser of a command.
     """
     parser.add_argument(
         "trace",
         type=Path,
         nargs="+",
-        help="CSV, Parquet, lines of JSON, or JSON of PyTorch's profiler; several files of one trace; `example`: FRED's own",
+        help="one or more files of one trace: CSV, Parquet, JSON lines, or JSON of PyTorch's profiler; `example`: FRED's own",
     )
     for name, field in Reading.model_fields.items():
-        ours = f"; ours: {', '.join(get_args(Role))}" if name == "columns" else ""
+        ours = f"; OURS is one of {', '.join(get_args(Role))}" if name == "columns" else ""
         parser.add_argument(
             f"--{name}",
             choices=_WORDS.get(name),
@@ -35,7 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help=f"{field.description}{ours}" + (f" (default: {field.default})" if field.default else ""),
         )
     parser.add_argument(
-        "--nodes", metavar="N[,N...]", help="machines, among which the workers are spread evenly; or how many each has"
+        "--nodes",
+        metavar="N[,N...]",
+        help="number of nodes that share the workers evenly; or the number of workers on each node",
     )
 
 
@@ -43,17 +45,17 @@ def from_options(options: argparse.Namespace) -> Trace:
     """Return the trace that a command line asks for. Raises FredError.
 
     Args:
-        options: of a command with these options.
+        options: the parsed options, those of `add_options` among them.
     """
     nodes = None if options.nodes is None else _nodes(options.nodes)
     return read(*options.trace, nodes=nodes, **reading(options))
 
 
 def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """Return those of `Reading`'s options that a command line gives. Raises FredError.
+    """Return the options of `Reading` that a command line gives. Raises FredError.
 
     Args:
-        options: of a command with these options.
+        options: the parsed options, those of `add_options` among them.
     """
     given = {name: getattr(options, name) for name in Reading.model_fields if getattr(options, name) is not None}
     return given | ({"columns": _pairs(given["columns"])} if "columns" in given else {})

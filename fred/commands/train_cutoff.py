@@ -1,4 +1,4 @@
-"""`fred train-cutoff`: from a trace to a saved model."""
+"""`fred train-cutoff`: train a model of a trace's compute times, and save it."""
 
 import argparse
 import sys
@@ -23,16 +23,18 @@ _TRAINING = {"steps": int, "learning_rate": float, "window": int, "seed": int}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The trace, where the model goes, and one option for each of training's."""
+    """Add the options for the trace, the output file, and the training."""
     trace_options.add_options(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.npz", help="the model; what is known of it: FILE.json")
-    parser.add_argument("--rule", choices=RULES, default="dmm", help="which model (default: dmm)")
-    parser.add_argument("--alone", action="store_true", help="the network alone: mix no hidden Markov model in")
-    parser.add_argument("--train", type=int, metavar="N", help="first iterations to train on (default: all)")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.npz", help="file for the model; FILE.json describes it"
+    )
+    parser.add_argument("--rule", choices=RULES, default="dmm", help="kind of model (default: dmm)")
+    parser.add_argument("--alone", action="store_true", help="train the network alone, without mixing in a hidden Markov model")
+    parser.add_argument("--train", type=int, metavar="N", help="train on the first N iterations (default: all)")
     parser.add_argument(
         "--even-if-worse",
         action="store_true",
-        help="write the model, though in the last quarter of the iterations it is worse than the best static cutoff",
+        help="write the model even if it is worse than the best static cutoff in the last quarter of the iterations",
     )
     for name, kind in _TRAINING.items():
         field = DeepMarkov.model_fields[name]
@@ -41,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, with a bar on the terminal; write the model; say what came of it. Raises FredError."""
+    """Train with a progress bar, write the model, and print how good it is. Raises FredError."""
     rule = _rule(options)
     _check_free(options.out)
     trace = trace_options.from_options(options)
@@ -58,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if found.worse and not options.even_if_worse:
         raise FredError(
             f"{trace.source}: the model is not written: {found.doubt}; train on more iterations, use "
-            f"{{name: count, workers: {found.static}}} instead, or write it nevertheless with --even-if-worse"
+            f"{{name: count, workers: {found.static}}} instead, or write it anyway with --even-if-worse"
         )
     trained.save(options.out)
     for line in _said(options, trace, trained, time.perf_counter() - began):
@@ -88,7 +90,9 @@ def _check_free(path: Path) -> None:
         try:
             saved.load(path)
         except ValueError:
-            raise FredError(f"{file} exists and is no model of FRED's; choose another with --out, or remove it") from None
+            raise FredError(
+                f"{file} exists and is not a FRED model; choose another file with --out, or remove this one"
+            ) from None
 
 
 def _number(wanted: int | None, trace: Trace) -> int:
@@ -102,7 +106,7 @@ def _number(wanted: int | None, trace: Trace) -> int:
 def _said(options: argparse.Namespace, trace: Trace, trained: saved.Trained, seconds: float) -> list[str]:
     about, found = trained.about, trained.about.held_back
     assert found is not None
-    nodes = "told" if trace.node_of is not None else "found"
+    nodes = "given" if trace.node_of is not None else "found"
     names = trace.names_of_nodes
     return [
         *trace.said,

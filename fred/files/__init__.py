@@ -1,1 +1,1 @@
-"""Files and folders: users' files opened with care, and where results come to be, held, exchanged and owned."""
+"""Files and folders: safe reading of users' files, and the writing, locking and replacing of result folders."""

@@ -1,4 +1,4 @@
-"""Two folders that change names with each other in one step, where the system has such a step."""
+"""The atomic exchange of two folders' names, on systems that support it."""
 
 import ctypes
 import errno
@@ -6,17 +6,19 @@ import os
 import sys
 from pathlib import Path
 
-_HERE = -100  # AT_FDCWD of Linux
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_HERE = -100  # AT_FDCWD on Linux
+_EXCHANGE = 2  # RENAME_EXCHANGE on Linux, RENAME_SWAP on macOS
 _LACKING = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def exchanged(one: Path, other: Path) -> bool:
-    """Give each the other's name; False, and nothing done, where the system or the file system cannot. Raises OSError.
+    """Exchange the names of two folders in one step. Raises OSError.
+
+    Return True if it is done, and False if the system or the file system does not support it; then nothing has changed.
 
     Args:
-        one: a folder or file,
-        other: and another one on the same file system.
+        one: a folder or file.
+        other: another folder or file on the same file system.
     """
     library = ctypes.CDLL(None, use_errno=True)
     first, second = os.fsencode(one), os.fsencode(other)

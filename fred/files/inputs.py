@@ -1,4 +1,4 @@
-"""Files of the user's, opened with care: regular ones only, text in UTF-8, arrays of numbers. What is in them is not quoted."""
+"""Safe reading of the user's files: regular files only, UTF-8 text, arrays of numbers. Errors do not quote their content."""
 
 import hashlib
 import math
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fred.errors import FredError
 
-REAL, ANY_NUMBER = "biuf", "biufc"  # kinds of NumPy's types
+REAL, ANY_NUMBER = "biuf", "biufc"  # NumPy's `dtype.kind` letters
 _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
@@ -25,17 +25,19 @@ _HEADERS: dict[tuple[int, int], Callable[[Any], tuple[tuple[int, ...], bool, np.
 
 @contextmanager
 def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
-    """The bytes of a file; a folder has none, and a device, or a pipe that is none of the shell's, no end. Raises FredError.
+    """Open a regular file for reading bytes. Raises FredError.
+
+    Folders, devices and pipes are refused: a folder has no bytes, and reading the others might never end.
 
     Args:
         path: the file.
-        piped: whether a pipe will do, too, as the shell's `<(...)` is one.
+        piped: True to accept pipes, such as the shell's `<(...)`.
     """
     try:
         if path.exists() and not path.is_file() and not piped:
             raise FredError(f"cannot read {path}: it is not a file")
         file = path.open("rb")
-    except (OSError, ValueError) as error:  # a name may hold what none can
+    except (OSError, ValueError) as error:  # such as a null byte in the name
         raise FredError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     with file:
         try:
@@ -45,11 +47,13 @@ def opened(path: Path, piped: bool = False) -> Iterator[BufferedReader]:
 
 
 def text(path: Path, piped: bool = False) -> str:
-    """What a text file holds, without a byte order mark. Raises FredError, with the line of a byte that is not UTF-8.
+    """Return the content of a text file, without a byte order mark.
+
+    Raises FredError; for a byte that is not UTF-8 it names the line.
 
     Args:
         path: the file.
-        piped: whether a pipe will do, too.
+        piped: True to accept pipes.
     """
     with opened(path, piped) as file:
         content = file.read()
@@ -61,23 +65,23 @@ def text(path: Path, piped: bool = False) -> str:
 
 
 def content(path: Path) -> bytes:
-    """A file's bytes. Raises FredError."""
+    """Return a file's bytes. Raises FredError."""
     with opened(path) as file:
         return file.read()
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file's bytes. Raises FredError."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal. Raises FredError."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def arrays(path: Path, kinds: str = REAL) -> dict[str, NDArray[Any]]:
-    """The arrays in an NPZ file, all of them of these kinds of numbers. Raises FredError for anything else.
+    """Return the arrays in an NPZ file, by name. Raises FredError for other content or other kinds of numbers.
 
     Args:
-        path: the file; memory is asked for only once its headers are known to be right.
-        kinds: letters of NumPy's `dtype.kind`: `REAL` without complex numbers, or `ANY_NUMBER`.
+        path: the file; its headers are checked before memory is allocated.
+        kinds: allowed letters of NumPy's `dtype.kind`: `REAL` (without complex numbers) or `ANY_NUMBER`.
 
     >>> write_arrays(Path("two.npz"), {"a": np.arange(3), "b": np.ones((2, 2))})
     >>> {name: array.shape for name, array in arrays(Path("two.npz")).items()}
@@ -89,12 +93,12 @@ def arrays(path: Path, kinds: str = REAL) -> dict[str, NDArray[Any]]:
                 return {member.filename.removesuffix(".npy"): _array(archive, member, kinds) for member in archive.infolist()}
         except (FredError, MemoryError):
             raise
-        except Exception:  # a damaged file has an error for each of its bytes: of zip, zlib, struct, Python's syntax
-            raise FredError(f"cannot read {path}: it is damaged, or no NPZ file; expected arrays of numbers") from None
+        except Exception:  # damaged files raise many kinds: of zip, zlib, struct, Python's syntax
+            raise FredError(f"cannot read {path}: it is damaged, or not an NPZ file; expected arrays of numbers") from None
 
 
 def _array(archive: ZipFile, member: ZipInfo, kinds: str) -> NDArray[Any]:
-    """One of its arrays; memory is only asked for once the header is known to be right."""
+    """Return one array of an archive; its header is checked before memory is allocated."""
     with archive.open(member) as content:
         shape, _, dtype = _HEADERS[npy.read_magic(content)](content)
         if dtype.kind not in kinds:
@@ -106,24 +110,24 @@ def _array(archive: ZipFile, member: ZipInfo, kinds: str) -> NDArray[Any]:
 
 
 def write_arrays(path: Path, named: Mapping[str, NDArray[Any]]) -> None:
-    """Write an NPZ file, whole or not at all. Raises FredError.
+    """Write an NPZ file atomically: whole or not at all. Raises FredError.
 
     Args:
-        path: the file, in a folder that is there; what it held is replaced.
+        path: the file, in an existing folder; an existing file is replaced.
         named: arrays by name.
     """
-    with replaced(path) as new, new.open("wb") as file:  # by its name NumPy would add to it
+    with replaced(path) as new, new.open("wb") as file:  # given a name, NumPy would append a suffix
         np.savez(file, allow_pickle=False, **named)
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A file to be written meanwhile, which takes the place of another when it is whole. Raises FredError.
+    """Replace a file atomically: yield a temporary path to write to, and rename it at the end. Raises FredError.
 
     Args:
-        path: the other, in a folder that is there; left as it is where something fails.
+        path: the file to replace, in an existing folder; it stays unchanged if an error occurs.
     """
-    new = path.with_name(f".{os.getpid()}.{path.name}")  # with its ending, by which some know what to write
+    new = path.with_name(f".{os.getpid()}.{path.name}")  # same ending: matplotlib takes the format from it
     try:
         yield new
         new.replace(path)

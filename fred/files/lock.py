@@ -1,4 +1,4 @@
-"""A folder that one process holds: the system lets go of it when the process ends, however that happens."""
+"""Locks on folders. The operating system releases a lock when its process ends, even if it is killed."""
 
 import fcntl
 import os
@@ -6,13 +6,12 @@ from pathlib import Path
 
 
 def held(folder: Path) -> int | None:
-    """What holds the folder, made if need be, until it is closed: a file descriptor. None if somebody else holds it.
+    """Lock a folder, and create it if it does not exist. Return the lock, a file descriptor; close it to release the lock.
 
-    Raises OSError for anything else of that name; a link, whatever it leads to, included.
+    Return None if the folder is locked already. Raises OSError if the path is a file or a link, even a link to a folder.
 
     Args:
-        folder: which need not be there yet.
-
+        folder: the folder.
     >>> lock = held(Path("mine"))
     >>> held(Path("mine")) is None  # here, too: whoever opens it anew is somebody else
     True
@@ -22,7 +21,7 @@ def held(folder: Path) -> int | None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except (FileNotFoundError, FileExistsError):  # whoever held it has removed it just now
+        except (FileNotFoundError, FileExistsError):  # another process has just removed it: try again
             if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 raise
             continue
@@ -35,11 +34,11 @@ def held(folder: Path) -> int | None:
 
 
 def is_still(lock: int, folder: Path) -> bool:
-    """Whether what is held is what lies there: it may have been removed, or have become a result, since.
+    """Return True if the locked folder is still at this path. It may have been removed, or renamed to become a result.
 
     Args:
-        lock: what `held` gave.
-        folder: the place.
+        lock: the lock that `held` returned.
+        folder: the path.
     """
     try:
         return os.path.samestat(os.fstat(lock), folder.lstat())

@@ -1,14 +1,14 @@
-"""Numbers as JSON has them."""
+"""Numbers that JSON can represent."""
 
 import math
 from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """Return the same mappings, lists and values, with None for each number that is not finite.
+    """Return the value with None in place of every number that is not finite.
 
     Args:
-        value: of what JSON knows.
+        value: mappings, lists and values that JSON knows.
 
     >>> finite({"a": [1.0, math.inf], "b": math.nan})
     {'a': [1.0, None], 'b': None}

@@ -1,4 +1,4 @@
-"""What is FRED's in a result's place, shown by a mark that it left there and by digests, never by a name."""
+"""Ownership of files in a result folder. FRED recognizes its own by marker files and digests, never by name."""
 
 import hashlib
 import itertools
@@ -15,13 +15,13 @@ from fred.errors import FredError
 from fred.files import inputs
 from fred.files.contents import ASIDE, FIGURES, MANIFEST
 
-UNFINISHED, REPLACED = MARKS = (".fred-unfinished", ".fred-replaced")  # files that say whose a folder is
+UNFINISHED, REPLACED = MARKS = (".fred-unfinished", ".fred-replaced")  # marker files: FRED made the folder
 _SAYING = b"In this folder of FRED's a result comes to be, or is being replaced. What FRED made here, it will remove.\n"
-_FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # by which a manifest is known for FRED's
+_FIELDS = {"format", "fred", "inline", "environment", "data", "scenario"}  # fields that every manifest of FRED has
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
-    """What a folder's manifest.json holds, if it is one of FRED's; else nothing."""
+    """Return the content of a folder's manifest.json; empty if there is none or FRED did not write it."""
     try:
         manifest = json.loads(inputs.text(path / MANIFEST))
     except (FredError, ValueError, RecursionError):
@@ -30,11 +30,11 @@ def manifest_of(path: Path) -> dict[str, Any]:
 
 
 def has(result: Path, file: Path) -> bool:
-    """Return True if the file is one that FRED wrote into the result in this folder.
+    """Return True if a file belongs to the result in a folder: it is the manifest, or listed there.
 
     Args:
-        result: a folder, of a result or not.
-        file: of whatever name, there or not.
+        result: any folder.
+        file: any path; the file need not exist.
     """
     manifest, place = manifest_of(result), Path(os.path.realpath(file))
     if not manifest or not place.is_relative_to(os.path.realpath(result)):
@@ -44,20 +44,20 @@ def has(result: Path, file: Path) -> bool:
 
 
 def is_marked(folder: Path, mark: str) -> bool:
-    """Whether it is a folder, not a link to one, and FRED has left this mark there."""
+    """Return True if FRED has put this marker file into the folder. A link to a folder is not accepted."""
     return not folder.is_symlink() and _content(folder / mark) == _SAYING
 
 
 def mark(folder: Path, name: str) -> None:
-    """Leave a mark. Raises FredError where something else has its name.
+    """Write a marker file. Raises FredError if another file has its name.
 
     Args:
-        folder: one of FRED's.
-        name: one of `MARKS`.
+        folder: a folder that FRED made.
+        name: the marker file, one of `MARKS`.
     """
     if is_marked(folder, name):
         return
-    if _content(folder / name) == b"":  # of somebody who was killed just then
+    if _content(folder / name) == b"":  # its process was killed while writing it
         (folder / name).unlink()
     try:
         file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
@@ -68,7 +68,7 @@ def mark(folder: Path, name: str) -> None:
 
 
 def unmark(folder: Path) -> None:
-    """Take the marks away."""
+    """Remove the marker files."""
     for name in MARKS:
         if _content(folder / name) in (_SAYING, b""):
             with suppress(OSError):
@@ -76,21 +76,25 @@ def unmark(folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Refuse to work in a folder that FRED has not made. Raises FredError."""
+    """Raise FredError if FRED has not made this folder."""
     blank = {each.name for each in folder.iterdir()} <= {UNFINISHED} and not _content(folder / UNFINISHED)
     if not blank and not any(is_marked(folder, name) for name in MARKS):
         raise not_ours(folder)
 
 
 def not_ours(place: Path) -> FredError:
-    """That something lies where FRED would work."""
+    """Return the error for a place that FRED needs but did not make."""
     return FredError(
         f"{place} was not made by FRED, which needs the name: move it elsewhere, or choose another folder with --out"
     )
 
 
 def cut_links(folder: int) -> None:
-    """Remove whatever links are in an open folder of FRED's: it makes none, and would write where they lead."""
+    """Remove all links from an open work folder. FRED makes none, and would write to wherever they lead.
+
+    Args:
+        folder: file descriptor of the folder.
+    """
     for _, folders, files, here in os.fwalk(".", dir_fd=folder):
         for name in (*folders, *files):
             if stat.S_ISLNK(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
@@ -98,11 +102,11 @@ def cut_links(folder: int) -> None:
 
 
 def keep_only(folder: Path, names: Iterable[str]) -> None:
-    """Remove whatever is neither one of these files and folders, nor in one of them, nor a mark.
+    """Remove everything from a folder except the given files and folders and the marker files.
 
     Args:
-        folder: one of FRED's.
-        names: paths in it.
+        folder: a folder that FRED made.
+        names: paths in it to keep.
     """
     wanted = {Path(name) for name in (*names, *MARKS)}
     above = {parent for name in wanted for parent in name.parents}
@@ -117,7 +121,7 @@ def keep_only(folder: Path, names: Iterable[str]) -> None:
 
 
 def prune(folder: Path) -> None:
-    """Remove empty folders of FRED's, and this one if there is nothing but marks in it."""
+    """Remove empty subfolders, and the folder itself if only marker files are left in it."""
     for found in sorted(folder.rglob("*"), reverse=True):
         if found.is_dir() and not found.is_symlink():
             with suppress(OSError):
@@ -129,11 +133,11 @@ def prune(folder: Path) -> None:
 
 
 def share(old: Path, new: Path) -> None:
-    """What others have put into the old result is in the new one too, where the file system has a second name for it.
+    """Hard-link the user's files from the old result into the new one, if the file system supports it.
 
     Args:
-        old: the folder that will be replaced,
-        new: and the one that will replace it. Where a name is taken there, somebody's file goes into `set-aside`.
+        old: the folder that will be replaced.
+        new: the folder that will replace it. If a name is taken there, the user's file goes into `set-aside`.
     """
     for name, found in _of_others(old):
         place = _place_for(name, found, new)
@@ -144,7 +148,12 @@ def share(old: Path, new: Path) -> None:
 
 
 def hand_over(old: Path, new: Path) -> None:
-    """What others have put into a replaced result, and is not in the new one yet, moves there; the rest is FRED's to remove."""
+    """Move the user's files that the new result lacks from the replaced result. Only FRED's own files are left there.
+
+    Args:
+        old: the replaced folder.
+        new: the folder that replaced it.
+    """
     for name, found in _of_others(old):
         place = _place_for(name, found, new)
         if place is not None:
@@ -156,7 +165,10 @@ def hand_over(old: Path, new: Path) -> None:
 
 
 def _of_others(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """What of a result folder FRED did not write: files and links that are not listed or not the same, and empty folders."""
+    """Yield everything in a result folder that FRED did not write, with its status.
+
+    These are files and links that the manifest does not list, files that have changed, and empty folders.
+    """
     listed = manifest_of(path).get("files")
     written = listed if isinstance(listed, dict) else {}
     folders = {Path(FIGURES), *(parent for file in written for parent in Path(file).parents)}
@@ -173,7 +185,7 @@ def _of_others(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _place_for(name: Path, found: os.stat_result, new: Path) -> Path | None:
-    """Where somebody's file goes: under its own name, or aside if that is taken. None: it is there already."""
+    """Return the new path of a user's file: its own name, or one in `set-aside` if that is taken. None: it is there already."""
     for number in itertools.count():
         folder = Path(f"{ASIDE}-{number}" if number > 1 else ASIDE if number else "")
         there = _in_the_way(new, folder / name)
@@ -185,7 +197,7 @@ def _place_for(name: Path, found: os.stat_result, new: Path) -> Path | None:
 
 
 def _in_the_way(folder: Path, name: Path) -> os.stat_result | None:
-    """What has the name, or stands where a folder on the way to it would be."""
+    """Return the status of the file that has this name, or that blocks a folder on the way to it; None if the name is free."""
     for part in (*reversed(name.parents[:-1]), name):
         try:
             there = (folder / part).lstat()
@@ -197,7 +209,7 @@ def _in_the_way(folder: Path, name: Path) -> os.stat_result | None:
 
 
 def _digest(file: Path) -> str | None:
-    """SHA-256 of a file's bytes, if it is a file."""
+    """Return the SHA-256 of a file's bytes; None if it is not a regular file."""
     content = _opened(file)
     if content is None:
         return None
@@ -206,7 +218,7 @@ def _digest(file: Path) -> str | None:
 
 
 def _content(file: Path) -> bytes | None:
-    """The first bytes of a file, if it is a file."""
+    """Return the first bytes of a file, one more than a marker file has; None if it is not a regular file."""
     content = _opened(file)
     if content is None:
         return None
@@ -215,7 +227,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _opened(file: Path) -> int | None:
-    """A file that can be read, if it is one: not a link, nor a pipe, at which one would wait."""
+    """Return a file descriptor of a regular file; None for anything else, such as a link, or a pipe that would block."""
     try:
         opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

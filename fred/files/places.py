@@ -1,4 +1,4 @@
-"""Where commands write: asked before the work is done, so that hours are not lost to a misspelt folder."""
+"""Checks of output paths before the work starts, so that a misspelt folder does not cost hours."""
 
 import os
 import tempfile
@@ -11,10 +11,10 @@ from fred.files.inputs import replaced
 
 
 def check_places(*files: Path) -> None:
-    """Refuse files that could not be written, whose folders need not exist yet. Raises FredError.
+    """Raise FredError for files that could not be written. Their folders need not exist yet.
 
     Args:
-        files: places that a command will write to.
+        files: paths that a command will write to.
 
     >>> Path("results").mkdir()
     >>> check_places(Path("results/new/times.csv"))
@@ -37,13 +37,12 @@ def check_places(*files: Path) -> None:
 
 
 def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: False) -> None:
-    """Refuse a file that could not be written, that FRED did not write as this, or that belongs to a result.
-
-    Raises FredError.
+    """Raise FredError if a file cannot be written, belongs to a result, or exists and is not the command's own.
 
     Args:
-        file: a place that a command will write to.
-        ours: tells by its first bytes a file that the command may replace; default: it replaces none.
+        file: path that a command will write to.
+        ours: function that returns True for the first bytes of a file that the command may replace; by default it
+            replaces none.
 
     >>> _ = Path("mine.svg").write_text("drawn by hand")
     >>> check_free(Path("mine.svg"))
@@ -55,7 +54,7 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
     result = next((folder for folder in Path(os.path.realpath(file)).parents if ownership.has(folder, file)), None)
     if result is not None:
         raise FredError(
-            f"{file} is a part of the result in {result}, which `fred verify` checks; choose another place with --out"
+            f"{file} is part of the result in {result}, which `fred verify` checks; choose another place with --out"
         )
     if os.path.lexists(file) and not (file.is_file() and ours(_beginning(file))):
         raise FredError(
@@ -64,11 +63,11 @@ def check_free(file: Path, ours: Callable[[bytes], bool] = lambda beginning: Fal
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all, in a folder that is made if need be. Raises FredError.
+    """Write a file atomically, and create its folder if it does not exist. Raises FredError.
 
     Args:
-        file: the place.
-        content: all of it.
+        file: the path.
+        content: the bytes of the file.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

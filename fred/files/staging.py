@@ -1,4 +1,7 @@
-"""Where a result comes to be: in a folder beside its place, which takes the place in the end and outlives an interruption."""
+"""The work folder in which a result is written.
+
+It lies next to the result's place, survives interruptions, and becomes the result when it is complete.
+"""
 
 import errno
 import os
@@ -15,18 +18,18 @@ from fred.files.lock import held, is_still
 from fred.files.ownership import REPLACED, UNFINISHED, is_marked, manifest_of
 from fred.process import interruption
 
-_OLD = ".fred-old"  # in the new folder: the old one, where two folders cannot exchange their names
+_OLD = ".fred-old"  # the old result inside the new one, on systems without an atomic exchange
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
-    """The folder in which the result at `path` comes to be, with whatever an interrupted run has left there.
+    """Open and lock the work folder of a result, with everything that an interrupted run has left in it.
 
-    Nobody else gets it meanwhile. If nothing is in it at the end, it vanishes. Raises FredError for a place that cannot be
-    written, where anything but a result of FRED's lies, or at which somebody else is at work.
+    If the folder is empty at the end, it is removed. Raises FredError if the place cannot be written, holds anything but a
+    result of FRED, or is used by another run.
 
     Args:
-        path: where the result will be. The folder lies beside it, as `.NAME.unfinished`.
+        path: the place of the result. The work folder lies next to it, as `.NAME.unfinished`.
     """
     interruption.begun()
     check_free(path)
@@ -47,11 +50,11 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def publish(stage: Path, path: Path) -> None:
-    """The complete folder takes its place, with the files that somebody else has put into the old one.
+    """Move a complete work folder to its place, together with the user's files from the old result.
 
     Args:
-        stage: the folder that `opened` gave, with a manifest in it.
-        path: its place; a result that is there is replaced in one step, where the system has such a step.
+        stage: the folder that `opened` yielded, with a manifest in it.
+        path: its place. An existing result is replaced, atomically if the system supports it.
     """
     check_free(path)
     path = Path(os.path.realpath(path))
@@ -67,10 +70,10 @@ def publish(stage: Path, path: Path) -> None:
 
 @contextmanager
 def _standing() -> Iterator[None]:
-    """Whoever stands in the place is in the new folder of the same name afterwards, not in the old one that is gone."""
+    """Keep the current folder valid: if it is replaced, change to the new folder of the same name."""
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # a folder that is gone already
+    except FileNotFoundError:  # the current folder was removed before
         here = Path()
     yield
     if not here.samefile(os.curdir):
@@ -78,7 +81,7 @@ def _standing() -> Iterator[None]:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a place where the folder cannot be written, or where anything but a result of FRED's lies. Raises FredError."""
+    """Raise FredError if the place cannot be written, or holds anything but a result of FRED."""
     with said(path):
         path = Path(os.path.realpath(path))
         if path.exists() and not is_result(path) and (not path.is_dir() or any(path.iterdir())):
@@ -87,35 +90,39 @@ def check_free(path: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         there = next(folder for folder in path.parents if folder.exists())
         with suppress(FileNotFoundError):
-            (there / _stage(path).name).lstat()  # which is how a name that is too long is found out
+            (there / _stage(path).name).lstat()  # raises OSError if the name is too long
         with tempfile.TemporaryFile(dir=there):
             pass
 
 
 def is_result(path: Path) -> bool:
-    """Whether a folder has a manifest of FRED's."""
+    """Return True if a folder has a manifest of FRED."""
     return bool(manifest_of(path))
 
 
 def is_free(path: Path) -> bool:
-    """Whether neither a result nor an interrupted run has left anything at a place.
+    """Return True if there is neither a result nor the work folder of an interrupted run.
 
     Args:
-        path: the place.
+        path: the place of the result.
     """
     path = Path(os.path.realpath(path))
     return not any(os.path.lexists(each) for each in (path, _stage(path)))
 
 
 def title_of(path: Path) -> tuple[str, str]:
-    """Which scenario's result lies there: its file, as far as that is recorded, and its title; empty where none does."""
+    """Return the file and the title of the scenario whose result is at this place; empty if unknown or if there is none."""
     manifest = manifest_of(path)
     scenario = manifest.get("scenario")
     return str(manifest.get("file", "")), str(scenario.get("title", "")) if isinstance(scenario, dict) else ""
 
 
 def left(path: Path) -> str:
-    """What an interrupted run has left of the result that was to be at `path`, in words."""
+    """Return a sentence that says what an interrupted run has left of the result.
+
+    Args:
+        path: the place of the result.
+    """
     stage = _stage(Path(os.path.realpath(path)))
     units = len(list(stage.glob("*/seed-*/unit.json"))) if is_marked(stage, UNFINISHED) else 0
     kept = "1 unit is" if units == 1 else f"{units} units are"
@@ -124,7 +131,7 @@ def left(path: Path) -> str:
 
 @contextmanager
 def said(path: Path) -> Iterator[None]:
-    """The system's objections to a place as FredErrors."""
+    """Turn the OSErrors of a `with` block into FredErrors that name the place."""
     try:
         yield
     except OSError as error:
@@ -136,7 +143,7 @@ def _stage(path: Path) -> Path:
 
 
 def _locked(path: Path) -> tuple[Path, int]:
-    """The folder beside the place, and what holds it as long as this process lives."""
+    """Return the work folder and its lock, which holds as long as this process lives. Raises FredError."""
     stage = _stage(path)
     if stage.is_symlink() or (stage.exists() and not stage.is_dir()):
         raise ownership.not_ours(stage)
@@ -151,7 +158,7 @@ def _locked(path: Path) -> tuple[Path, int]:
                 return stage, lock
         except BaseException:
             with suppress(OSError):
-                stage.rmdir()  # if it is as empty as it was made
+                stage.rmdir()  # succeeds only if it is still empty
             os.close(lock)
             raise
         os.close(lock)
@@ -165,8 +172,8 @@ def _holding(folder: Path, path: Path) -> int:
 
 
 def _replace(path: Path, stage: Path) -> None:
-    """The new result takes the old one's place: in one step, so that there always is one, where the system has such a step."""
-    lock = _holding(path, path)  # so that it is held under its other name, too
+    """Replace the old result by the new one, atomically if the system supports it, so that there always is a result."""
+    lock = _holding(path, path)  # the lock stays on the old folder when it is renamed
     try:
         ownership.mark(path, REPLACED)
         ownership.share(path, stage)
@@ -186,15 +193,15 @@ def _replace(path: Path, stage: Path) -> None:
 
 
 def _remove(old: Path, path: Path) -> None:
-    """What others have put into a replaced result goes into the new one; the rest vanishes."""
+    """Move the user's files from a replaced result into the new one, and remove the rest."""
     ownership.hand_over(old, path)
-    for names in ([MANIFEST], []):  # the list of what is FRED's to the last
+    for names in ([MANIFEST], []):  # the manifest goes last: it lists FRED's files
         ownership.keep_only(old, names)
     ownership.prune(old)
 
 
 def _recover(path: Path, stage: Path) -> None:
-    """Finish a replacement in whose middle somebody was killed; the folder beside the place may be gone afterwards."""
+    """Finish a replacement that was killed halfway. The work folder may be gone afterwards."""
     within = stage / _OLD
     if is_marked(within, REPLACED) and not is_result(path):
         (stage if is_result(stage) else within).rename(path)

@@ -1,4 +1,4 @@
-"""When somebody is away for the first time: where timelines and replays look."""
+"""The first time that a worker or server is offline, for timelines and replays."""
 
 from collections.abc import Collection
 
@@ -6,11 +6,11 @@ from fred.schedule.schedule import Schedule, What
 
 
 def first_absence(schedule: Schedule, workers: Collection[int] | None = None) -> tuple[int, int] | None:
-    """When a worker or a server is away for the first time, ns, and which worker it is (or -1); None: nobody ever is.
+    """Return when a worker or server is first offline, ns, and the worker (-1: a server); None if that never happens.
 
     Args:
-        schedule: of a run with a clock.
-        workers: of which workers; by default of all.
+        schedule: schedule of a run with a clock.
+        workers: workers to consider; default: all.
     """
     away, servers = (schedule.intervals.only(what) for what in (What.AWAY, What.SERVER_AWAY))
     whose = zip(away.begin_ns.tolist(), away.worker.tolist(), strict=True)

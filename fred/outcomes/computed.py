@@ -1,4 +1,4 @@
-"""An outcome in memory: what follows from it is computed when it is first asked for, and once."""
+"""Outcomes in memory: derived values are computed when first used, once."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ from fred.specification.shape import Run
 
 @dataclass(frozen=True)
 class Computed:
-    """What one run with one seed came to: an `Outcome`."""
+    """The outcome of one run with one seed, in memory: an `Outcome`."""
 
     name: str
     seed: int
@@ -27,24 +27,24 @@ class Computed:
 
     @cached_property
     def schedule_digest(self) -> str:
-        """SHA-256 of the schedule."""
+        """Return the SHA-256 of the schedule."""
         return self.schedule.digest()
 
     @cached_property
     def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters."""
+        """Return the SHA-256 of the final parameters."""
         return digest(self.final)
 
     @cached_property
     def run_times(self) -> pd.DataFrame:
-        """How long each gradient took."""
+        """Return the compute time of each gradient."""
         return run_times(self.schedule, self.run.cluster)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """All of it in numbers."""
+        """Return the summary: all results as numbers."""
         return summarise(self)
 
     def renamed(self, name: str) -> "Computed":
-        """The same under another name."""
+        """Return the same outcome under another name."""
         return replace(self, name=name)

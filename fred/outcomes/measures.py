@@ -1,4 +1,4 @@
-"""What an outcome comes to in numbers: a summary row, times of gradients, staleness, traffic."""
+"""Numbers of an outcome: summary row, compute times, staleness, traffic."""
 
 from typing import Any
 
@@ -15,16 +15,16 @@ from fred.process import remembered
 from fred.schedule.schedule import NONE, UNENDING, WAYS, Schedule, Verb, What, exact_sum
 from fred.specification.shape import Run
 
-_SOMETIMES = ("perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # measured
+_SOMETIMES = ("perplexity", "gradient_norm", "replicas_loss", "replicas_error")  # only if measured
 
 
 def summarise(outcome: Outcome) -> dict[str, Any]:
-    """One run with one seed in numbers, as summary.json holds it.
+    """Return the results of one run with one seed as numbers, as in summary.json.
 
     Args:
-        outcome: the run, whose schedule and metrics are counted; its own `summary` is not read.
+        outcome: the run; its schedule and metrics are used, its own `summary` is not.
 
-    Numbers that do not apply are None, and so are those that JSON cannot hold.
+    Numbers that do not apply are None, and so are numbers that JSON cannot represent.
     """
     schedule, run, metrics = outcome.schedule, outcome.run, outcome.metrics
     counts = schedule.counts()
@@ -40,7 +40,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "ended_by": _ended_by(outcome, counts),
         **timing,
         "loss": _finite(metrics["loss"].iloc[-1]) if measured else None,
-        "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else it says nothing
+        "error": _finite(metrics["error"].iloc[-1]) if measured and diverged is None else None,  # else meaningless
         **{name: _finite(metrics[name].iloc[-1]) if name in metrics else None for name in _SOMETIMES},
         "diverged": diverged,
         "target": _target(metrics, run) if measured else None,
@@ -50,7 +50,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
 
 @remembered.with_each
 def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
-    """What is the same for all runs with this timing."""
+    """Return the numbers that are the same for all runs with this timing."""
     counts = schedule.counts()
     seconds = schedule.end_ns / NANOSECONDS if has_clock else None
     return {
@@ -76,7 +76,7 @@ def _of_timing(schedule: Schedule, has_clock: bool) -> dict[str, Any]:
 
 
 def _ended_by(outcome: Outcome, counts: dict[str, int]) -> str:
-    """Which limit ended the run; of several that were reached at once the first of these, last of all the time."""
+    """Return the limit that ended the run; of several reached at once the first in this order, the time last."""
     stop, metrics = outcome.run.stop, outcome.metrics
     if stop.target_loss and "loss" in metrics and len(metrics) > 1 and metrics["loss"].iloc[-1] <= stop.target_loss:
         return "target_loss"
@@ -91,15 +91,15 @@ def _mean_and_max(numbers: NDArray[np.int64]) -> dict[str, float | int | None]:
 
 
 def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
-    """How long each gradient took, as a trace is written that can drive a cluster: iteration, worker, seconds, node.
+    """Return the compute time of each gradient, as a trace that can drive a cluster: iteration, worker, seconds, node.
 
-    An iteration is the worker's own count of gradients. One that was dropped while it was being computed has the time that it
-    would have taken, unless its worker left for good; those that the run's end left unfinished or unused are absent, so some
-    workers may end before others.
+    An iteration is the worker's own count of gradients. A gradient dropped during its computation has the time that it
+    would have taken, unless its worker left for good. Gradients unfinished or unused at the end of the run are missing, so
+    some workers may end before others.
 
     Args:
-        schedule: of a run with a clock.
-        cluster: on which it was, and whose nodes are told.
+        schedule: schedule of a run with a clock.
+        cluster: cluster of that run; its nodes are listed.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -128,11 +128,11 @@ def run_times(schedule: Schedule, cluster: Cluster) -> pd.DataFrame:
 
 
 def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
-    """Gradients used per second of virtual time in equal parts of a run: virtual_seconds (the middle), gradients per second.
+    """Return the gradients used per second in equal parts of a run: virtual_seconds (the middle), gradients per second.
 
     Args:
-        metrics: a run's evaluations, with columns virtual_seconds and gradients; between two of them the pace is constant.
-        parts: how many, if there are as many evaluations.
+        metrics: a run's evaluations, with columns virtual_seconds and gradients; between two of them the rate is constant.
+        parts: number of parts, at most one for each interval between evaluations.
 
     >>> pace(pd.DataFrame({"virtual_seconds": [0.0, 1.0, 4.0], "gradients": [0, 4, 10]}), parts=2)
        virtual_seconds  gradients per second
@@ -148,10 +148,10 @@ def pace(metrics: pd.DataFrame, parts: int) -> pd.DataFrame:
 
 
 def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
-    """Bytes and messages sent each way: by servers to workers, by workers to servers, and between workers.
+    """Return the bytes and messages from servers to workers, from workers to servers, and between workers.
 
     Args:
-        schedule: of any run; one without a task sends messages without bytes, unless `message_bytes` says how many.
+        schedule: schedule of any run; without a task its messages have no bytes, unless `message_bytes` is set.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -169,13 +169,13 @@ def traffic(schedule: Schedule) -> dict[str, dict[str, int]]:
 
 
 def copies(schedule: Schedule) -> pd.DataFrame:
-    """What was sent of what could have been [Odena 2016, figure 3], a row per gradient of which servers have heard, in order.
+    """Return the copies sent and the copies possible [Odena 2016, figure 3]: a row per gradient known to servers, in order.
 
-    Every gradient is an opportunity to push one copy and, before it, to fetch one. Columns, all counted up to and with that
-    gradient: seconds, updates (until then), potential, pushes, fetches, pushed_bytes, fetched_bytes.
+    Each gradient could be pushed once and, before that, parameters could be fetched once. Columns, cumulative up to that
+    gradient: seconds, updates (so far), potential, pushes, fetches, pushed_bytes, fetched_bytes.
 
     Args:
-        schedule: of a run with servers.
+        schedule: schedule of a run with servers.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -208,7 +208,7 @@ def copies(schedule: Schedule) -> pd.DataFrame:
 
 
 def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
-    """By mailbox, what was sent to fill it; a block counts in the first one that it becomes a part of."""
+    """Return the messages or bytes sent to fill each mailbox; a block counts in the first mailbox that includes it."""
     pulls, mixes = schedule.rows(Verb.PULL), schedule.rows(Verb.MIX)
     fetched = np.zeros(int(schedule["mailbox"].max(initial=0)) + 1)
     fetched[schedule["mailbox"][pulls]] = schedule[unit][pulls]
@@ -219,14 +219,14 @@ def _fetched(schedule: Schedule, unit: str) -> NDArray[np.float64]:
 
 
 def _copies(schedule: Schedule) -> dict[str, int | None]:
-    """The end of `copies`, where there are servers."""
+    """Return the last row of `copies`, if there are servers."""
     counted = copies(schedule) if schedule.on_servers else pd.DataFrame()
     names = ("potential", "pushes", "fetches")
     return dict.fromkeys(names) if counted.empty else {name: int(counted[name].iloc[-1]) for name in names}
 
 
 def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
-    """When the loss, or else the error, or else the gradient's norm first came down to its target; None without one."""
+    """Return when the loss, or else the error, or else the gradient norm, first reached its target; None without a target."""
     if not run.has_target:
         return None
     column, goal = next(iter(run.targets.items()))
@@ -237,12 +237,12 @@ def _target(metrics: pd.DataFrame, run: Run) -> dict[str, Any] | None:
 
 
 def _diverged(metrics: pd.DataFrame) -> int | None:
-    """After how many updates the loss was found not to be a finite number for good; None if it ended as one."""
+    """Return the number of updates after which the loss stayed non-finite; None if the last loss is finite."""
     finite = np.flatnonzero(np.isfinite(metrics["loss"]))
     first = finite[-1] + 1 if len(finite) else 0
     return int(metrics["updates"].iloc[first]) if first < len(metrics) else None
 
 
 def _finite(value: float) -> float | None:
-    """None for what JSON cannot hold: a loss that diverged, the time of a run without a clock."""
+    """Return None for numbers that JSON cannot represent: a diverged loss, the time of a run without a clock."""
     return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What one run with one seed came to, in memory or on disk: everybody who counts, draws, stores or compares reads this."""
+"""The outcome of one run with one seed, in memory or on disk: the interface for summaries, figures, storage, comparisons."""
 
 import hashlib
 from typing import Any, Protocol
@@ -14,65 +14,65 @@ Named = dict[str, NDArray]  # parameters by path, such as `layer0/weights`
 
 
 class Outcome(Protocol):
-    """What one run with one seed came to; `Computed` holds it in memory, `Stored` reads it from its folder when it is asked."""
+    """The outcome of one run with one seed; `Computed` has it in memory, `Stored` reads it from its folder on demand."""
 
     @property
     def name(self) -> str:
-        """The run's."""
+        """Return the run's name."""
 
     @property
     def seed(self) -> int:
-        """The run's."""
+        """Return the run's seed."""
 
     @property
     def run(self) -> Run:
-        """All that was asked for."""
+        """Return the specification of the run."""
 
     @property
     def schedule(self) -> Schedule:
-        """Who did what when."""
+        """Return the schedule of the run."""
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """One row per evaluation point: virtual_seconds (s), updates, gradients, and with a task loss and error."""
+        """Return one row per evaluation: virtual_seconds (s), updates, gradients; with a task also loss and error."""
 
     @property
     def initial(self) -> Named:
-        """Parameters before the first update; each replica's under `replica-<number>/` where they start apart."""
+        """Return the initial parameters; those of each replica under `replica-<number>/`, if they differ."""
 
     @property
     def final(self) -> Named:
-        """Parameters after the last update; none without a task."""
+        """Return the parameters after the last update; empty without a task."""
 
     @property
     def data_digest(self) -> str | None:
-        """SHA-256 of the data; None without a task."""
+        """Return the SHA-256 of the data; None without a task."""
 
     @property
     def schedule_digest(self) -> str:
-        """SHA-256 of the schedule: the identity of the timing."""
+        """Return the SHA-256 of the schedule: the identity of the timing."""
 
     @property
     def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters: the identity of the arithmetic; None without a task."""
+        """Return the SHA-256 of the final parameters: the identity of the arithmetic; None without a task."""
 
     @property
     def run_times(self) -> pd.DataFrame:
-        """How long each gradient took: iteration, worker, seconds, node."""
+        """Return the compute time of each gradient: iteration, worker, seconds, node."""
 
     @property
     def summary(self) -> dict[str, Any]:
-        """All of it in numbers, as summary.json holds them."""
+        """Return all results as numbers, as in summary.json."""
 
     def renamed(self, name: str) -> "Outcome":
-        """The same under another name."""
+        """Return the same outcome under another name."""
 
 
 def digest(params: Named) -> str | None:
-    """SHA-256 of parameters; None if there are none.
+    """Return the SHA-256 of parameters; None if there are none.
 
     Args:
-        params: arrays by path; their order does not count, types and shapes do.
+        params: arrays by path; their order does not matter, types and shapes do.
 
     >>> digest({}), len(digest({"weights": np.zeros(2)}))
     (None, 64)

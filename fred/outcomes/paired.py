@@ -1,14 +1,20 @@
-"""How surely one run is told from another: paired differences over the seeds, with bootstrap intervals.
+"""Significance of differences between runs: paired over the seeds, with bootstrap intervals.
 
-Runs of a scenario with one seed have their random streams in common (common random numbers), so what one seed does to all of
-them cancels in each pair: of every seed the difference (or ratio) is taken first, its mean and interval over the seeds
-afterwards. What that saves in variance is stated.
+Runs of a scenario with the same seed share their random streams (common random numbers), so effects of the seed cancel in each
+pair. The difference (or ratio) is taken for each seed first, then its mean and interval over the seeds. The variance that
+pairing saves is reported.
 
-Intervals are BCa bootstrap intervals over the seeds [Efron 1987, JASA 82(397)], at a level for which their normal form has
-the coverage of Student's: of few values the bootstrap shows too little spread [Hesterberg 2015, American Statistician 69(4)].
-Of 10 normal values 95 % of these intervals held the mean, of 10 exponential ones 91 %, of 5 values 90 and 88 %; where values
-are more skewed than that (lognormal, sigma 1), 88 % with 10 and 81 % with 5. Each is for its pair alone: of many runs that
-do not differ, one in twenty will seem to.
+Intervals are BCa bootstrap intervals over the seeds [Efron 1987, JASA 82(397)]. Their level is the one at which their normal
+form has the coverage of Student's: with few values the bootstrap underestimates the spread [Hesterberg 2015, American
+Statistician 69(4)]. Measured coverage of the 95 % intervals:
+
+| values                                 | 5 values | 10 values |
+|----------------------------------------|----------|-----------|
+| normal                                 | 90 %     | 95 %      |
+| exponential                            | 88 %     | 91 %      |
+| more skewed: lognormal with sigma 1    | 81 %     | 88 %      |
+
+Each interval is for its own pair alone: among many runs that do not differ, one in twenty will seem to.
 """
 
 import math
@@ -25,10 +31,10 @@ from fred.components import registry
 from fred.errors import FredError
 from fred.outcomes.tables import Tables
 
-FEWEST = 5  # seeds of which an interval can be said
-_OUTSIDE = 0.05  # of the intervals do not hold the truth
+FEWEST = 5  # fewest seeds for which an interval is given
+_OUTSIDE = 0.05  # share of intervals that miss the true mean
 _RESAMPLES = 9999
-_ROUNDING = 1e-12  # relative: what differs by less is equal
+_ROUNDING = 1e-12  # relative: smaller differences count as none
 _COLUMNS = (
     *("run", "baseline", "quantity", "way", "mean", "low", "high", "least", "largest", "seeds", "missing"),
     "variance_saved",
@@ -36,35 +42,37 @@ _COLUMNS = (
 
 
 class _Quantity(NamedTuple):
-    """What of the summary is compared, and how."""
+    """A quantity of the summary, and how it is compared."""
 
     name: str
-    way: str  # difference, or ratio
-    columns: tuple[str, ...]  # of the summary: the first that both runs of a pair have
+    way: str  # difference or ratio
+    columns: tuple[str, ...]  # of the summary: the first one that both runs of a pair have
 
 
 _QUANTITIES = (
     _Quantity("loss", "difference", ("loss",)),
     _Quantity("error", "difference", ("error",)),
     _Quantity("gradient_norm", "ratio", ("gradient_norm",)),
-    _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates where there is no clock
+    _Quantity("to_target", "ratio", ("target_seconds", "target_updates")),  # updates if there is no clock
     _Quantity("throughput", "ratio", ("throughput",)),
 )
 
 
 def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
-    """A row per quantity and run that has seeds in common with the baseline; of a sweep the best points. Raises FredError.
+    """Compare runs with the baseline: a row per quantity and run that shares seeds with it; for sweeps, their best points.
 
     Args:
-        tables: what the runs came to.
-        baseline: the run that all others are compared with, of a swept one its best point; by default the scenario's
-            `baseline`, or else the first.
+        tables: outcomes of the runs.
+        baseline: the run that all others are compared with (for a swept run its best point); default: the scenario's
+            `baseline`, or else the first run.
 
-    Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput; those that are measured), way
-    (`difference` from the baseline for loss and error, `ratio` to it for the others), mean (of ratios the geometric one), low
-    and high (its 95 % interval; NaN with fewer than 5 seeds), least and largest (over the seeds), seeds (how many pairs),
-    missing (how many were left out, because one of the two did not reach the target, or has no finite number), variance_saved
-    (by pairing: 1 - the variance of the paired differences / the sum of both variances, of logarithms for ratios).
+    Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput; if measured), way (`difference`
+    from the baseline for loss and error, `ratio` to it for the others), mean (geometric for ratios), low and high (its 95 %
+    interval; NaN with fewer than 5 seeds), least and largest (over the seeds), seeds (number of pairs), missing (pairs left
+    out, since one of the two missed the target or has no finite number), variance_saved (by pairing: 1 - the variance of
+    the paired differences / the sum of both variances, of logarithms for ratios).
+
+    Raises FredError for an unknown baseline, or if no point of a sweep is the best.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -96,10 +104,10 @@ def compared(tables: Tables, baseline: str | None = None) -> pd.DataFrame:
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """The 95 % interval of the mean of independent values; NaN for fewer than 5, the value itself where all are equal.
+    """Return the 95 % interval of the mean of independent values; NaN for fewer than 5, the value itself if all are equal.
 
     Args:
-        values: one of each seed, all finite.
+        values: one per seed, all finite.
 
     >>> low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
     >>> 1 < low < 3.5 < high < 6, interval(np.array([1.0, 2.0])), interval(np.full(5, 0.25))
@@ -112,7 +120,7 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return _bootstrapped(tuple(values.tolist()))
 
 
-@lru_cache(maxsize=256)  # a result's tables, figures and page ask for the same ones
+@lru_cache(maxsize=256)  # requested again by a result's tables, figures and page
 def _bootstrapped(values: tuple[float, ...]) -> tuple[float, float]:
     from scipy.special import ndtr, stdtrit  # statistics are slow to import
     from scipy.stats import bootstrap
@@ -120,7 +128,7 @@ def _bootstrapped(values: tuple[float, ...]) -> tuple[float, float]:
     number = len(values)
     tail = float(ndtr(math.sqrt(number / (number - 1)) * stdtrit(number - 1, _OUTSIDE / 2)))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # where it is degenerate, it is NaN
+        warnings.simplefilter("ignore")  # a degenerate interval is NaN
         found = bootstrap(
             (values,), np.mean, n_resamples=_RESAMPLES, confidence_level=1 - 2 * tail, rng=np.random.default_rng(0)
         ).confidence_interval
@@ -128,10 +136,10 @@ def _bootstrapped(values: tuple[float, ...]) -> tuple[float, float]:
 
 
 def shared_seeds(tables: Tables) -> int:
-    """How many seeds the baseline has in common with another run, with the one with which it has most.
+    """Return the largest number of seeds that the baseline shares with any other run.
 
     Args:
-        tables: what the runs came to, without the points of sweeps.
+        tables: outcomes of the runs, without the points of sweeps.
     """
     seeds = _seeds(tables)
     own = seeds.pop(_baseline(tables))
@@ -146,7 +154,7 @@ def _seeds(tables: Tables) -> dict[str, set[int]]:
 
 
 def _baseline(reported: Tables) -> str:
-    """The scenario's, if it is among the reported runs, else the first."""
+    """Return the scenario's baseline if it is among the reported runs, else the first run."""
     runs = [each.name for each in reported.outcomes]
     return reported.scenario.baseline if reported.scenario.baseline in runs else runs[0]
 
@@ -156,7 +164,7 @@ def _has(rows: pd.DataFrame, column: str) -> bool:
 
 
 def _pair(run: pd.DataFrame, baseline: pd.DataFrame, quantity: _Quantity) -> dict[str, float]:
-    """A run and the baseline over the seeds that both have."""
+    """Compare a run with the baseline over their common seeds."""
     column = next((each for each in quantity.columns if _has(run, each) and _has(baseline, each)), quantity.columns[-1])
     seeds = [seed for seed in run.index if seed in baseline.index]
     both = np.array([_numbers(rows, column, seeds) for rows in (run, baseline)])
@@ -176,7 +184,7 @@ def _numbers(rows: pd.DataFrame, column: str, seeds: list[int]) -> NDArray[np.fl
 
 
 def _of_pairs(paired: NDArray[np.float64], both: NDArray[np.float64]) -> dict[str, float]:
-    """Of the differences between a run and the baseline over the seeds [seeds], and of what each of the two has [2, seeds]."""
+    """Summarise paired differences over the seeds [seeds]; `both` has the values of run and baseline [2, seeds]."""
     if not paired.size:
         return dict.fromkeys(("mean", "low", "high", "least", "largest", "variance_saved"), math.nan)
     low, high = interval(paired)

@@ -1,4 +1,4 @@
-"""Who sends what to whom, and how long it is on its way: messages to and from servers, models between workers."""
+"""Messages in a schedule: senders, receivers and times in transit, to and from servers and between workers."""
 
 import numpy as np
 import pandas as pd
@@ -10,17 +10,20 @@ _TO_WORKERS, _TO_SERVERS, _BETWEEN_WORKERS = range(len(WAYS))
 
 
 def messages(schedule: Schedule) -> pd.DataFrame:
-    """Every message with a sender and a receiver, those to servers first; in the order of the rows. Collectives are none.
+    """Return every message with a sender and a receiver: first those to servers, then in the order of the rows.
 
-    Columns: way (of `WAYS`), begin_ns, end_ns, arrived (false: it was under way at the end of the run, or lost in a crash),
-    row (of the schedule: in which it is used or, of a model, was sent; NONE: none), sender and receiver (a worker; the block
-    that a server holds; NONE: all servers, or several workers), bytes (NONE: not known).
+    Collective operations are not included.
 
-    What servers send takes from being sent to its arrival, what they receive from the end of the gradient to its use, a model
-    between workers from being sent to its arrival; in exchanges one after the other, from those a worker waits for last.
+    Columns: way (of `WAYS`), begin_ns, end_ns, arrived (false: in transit at the end of the run, or lost in a crash), row
+    (of the schedule: the row that uses it or, for a model, sends it; NONE: none), sender and receiver (a worker; the block
+    on a server; NONE: all servers, or several workers), bytes (NONE: unknown).
+
+    Messages from servers last from sending to arrival, messages to servers from the end of the gradient to its use. Models
+    between workers last from sending to arrival; in sequential exchanges, the time starts when the last
+    awaited sender has begun.
 
     Args:
-        schedule: of a run with a clock, `result.outcome(run).schedule`.
+        schedule: schedule of a run with a clock, `result.outcome(run).schedule`.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -41,7 +44,7 @@ def messages(schedule: Schedule) -> pd.DataFrame:
 
 
 def _up(schedule: Schedule) -> pd.DataFrame:
-    """What servers have used or dropped."""
+    """Return the messages that servers have used or dropped."""
     rows = _of_servers(schedule, Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
     begin, end = schedule["end_ns"][rows], schedule["time_ns"][rows]
     sizes = schedule["bytes"][rows]
@@ -49,13 +52,13 @@ def _up(schedule: Schedule) -> pd.DataFrame:
 
 
 def _never_used(schedule: Schedule) -> pd.DataFrame:
-    """What does not arrive at servers."""
+    """Return the messages that never arrive at servers."""
     _, begin, end, _, worker, _ = schedule.intervals.only(What.SENDING)
     return _table(_TO_SERVERS, begin, end, False, NONE, worker, NONE, NONE)
 
 
 def _down(schedule: Schedule) -> pd.DataFrame:
-    """What servers have sent."""
+    """Return the messages from servers."""
     rows = _of_servers(schedule, Verb.PULL)
     begin, end = schedule["begin_ns"][rows], schedule["end_ns"][rows]
     arrived, sizes = end <= schedule.end_ns, schedule["bytes"][rows]
@@ -63,7 +66,7 @@ def _down(schedule: Schedule) -> pd.DataFrame:
 
 
 def _trips(schedule: Schedule) -> pd.DataFrame:
-    """Models between workers: what was published may go to several, and is as large for each."""
+    """Return the models sent between workers; a published model may go to several, at the same size for each."""
     _, begin, end, row, sender, receiver = schedule.intervals.only(What.TRIP)
     sizes = np.where(row == NONE, NONE, schedule["bytes"][row] // schedule["messages"][row].clip(1)) if len(row) else row
     arrived = (end < schedule.end_ns) | (begin == end)
@@ -71,7 +74,7 @@ def _trips(schedule: Schedule) -> pd.DataFrame:
 
 
 def _of_servers(schedule: Schedule, *verbs: Verb) -> Ints:
-    """Rows about replicas on servers for which something was sent."""
+    """Return the rows about replicas on servers for which something was sent."""
     rows, where = schedule.rows(*verbs), schedule.on_servers
     replica = schedule["replica"][rows]
     chosen: Ints = rows[(schedule["messages"][rows] > 0) & (replica >= where.start) & (replica < where.stop)]
@@ -92,6 +95,6 @@ def _table(
     receiver: Ints | int,
     size: Ints | int,
 ) -> pd.DataFrame:
-    """One way's; what is the same for all is given once."""
+    """Return a table of messages of one way; values common to all are given once."""
     columns = {"way": way, "begin_ns": begin, "end_ns": end, "arrived": arrived, "row": row, "sender": sender}
     return pd.DataFrame({**columns, "receiver": receiver, "bytes": size}, index=range(len(begin)))

@@ -1,4 +1,4 @@
-"""What each worker does when: one account, from which shares of time, timelines and exports are made."""
+"""Each worker's activities over time: the basis of time shares, timelines and exports."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,29 +10,34 @@ from numpy.typing import NDArray
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb, What, by_name, exact_sum
 
 KINDS = ("computing", "wasted", "network", "waiting", "away")
-OTHERS = ("", "worker", "server", "collective")  # with whom a worker is on the network; for whom it waits
+OTHERS = ("", "worker", "server", "collective")  # the partner on the network; the one that a worker waits for
 _COMPUTING, _WASTED, _NETWORK, _WAITING, _AWAY = range(len(KINDS))
-_FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # of what happens at once, the first counts; waiting is all that is left
+_FIRST = (_AWAY, _COMPUTING, _WASTED, _NETWORK)  # priority of simultaneous activities; waiting is the remainder
 _NOBODY, _WORKER, _SERVER, _COLLECTIVE = range(len(OTHERS))
 
 
 def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
-    """What all workers, or the first so many, do when: each moment of each belongs to exactly one row, by worker and time.
+    """Return the activities of all workers, or of the first ones: each moment belongs to exactly one row; by worker and time.
 
-    Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of OTHERS), number (whose; NONE: not
-    known, or several). A worker's time goes until the last row or interval about it or, where nothing can happen any more,
-    until the end of the run: what it was at beyond that nobody knows.
+    Columns: worker, begin_ns, end_ns, kind (of KINDS), row (of the schedule; NONE), other (of OTHERS), number (of the
+    other; NONE: unknown, or several). A worker's time ends with its last row or interval, since later activities are
+    unknown. If no further event was possible, it ends with the run.
 
-    Of what happens at once the first of these counts: being away; computing a gradient, which may be in flight at the end of
-    the run; wasted on one that was dropped, or lost in a crash; being on the network; waiting, which is all that is
-    left. Messages of servers are on the network from being sent to their arrival, those to servers from the end of the
-    gradient, models between workers for who sends and who receives; collectives from when all are there that they wait for.
-    Who waits, waits for what ends it: the server that sends next, the worker whose model is sent next, or a collective
-    operation that begins.
+    Simultaneous activities count in this order:
+
+    1. away: offline;
+    2. computing a gradient, including one in flight at the end of the run;
+    3. wasted on a gradient that was dropped or lost in a crash;
+    4. network: messages of servers from sending to arrival; messages to servers from the end of the gradient on; models between
+       workers, for sender and receiver; collectives, once all awaited workers are available;
+    5. waiting: all other time.
+
+    A worker waits for whatever ends the wait: the server that sends next, the worker whose model is sent next, or the next
+    collective operation.
 
     Args:
-        schedule: of a run with a clock, `result.outcome(run).schedule`.
-        workers: how many of them, from the first on; by default all.
+        schedule: schedule of a run with a clock, `result.outcome(run).schedule`.
+        workers: number of workers, from the first on; default: all.
 
     >>> import fred
     >>> def constant(seconds):
@@ -60,10 +65,10 @@ def spans(schedule: Schedule, workers: int | None = None) -> pd.DataFrame:
 
 
 def shares(account: pd.DataFrame) -> dict[str, float | None]:
-    """The share of all workers' time that went to each of KINDS, of their spans. None where no time passed.
+    """Return the share of each of KINDS in all workers' time; None if no time passed.
 
     Args:
-        account: what `spans` gives: of it columns begin_ns and end_ns, ns, and kind.
+        account: spans as returned by `spans`: columns begin_ns and end_ns, ns, and kind.
 
     >>> kind = pd.Categorical(["computing", "waiting"], KINDS)
     >>> shares(pd.DataFrame({"begin_ns": [0, 300], "end_ns": [300, 400], "kind": kind}))
@@ -79,7 +84,7 @@ _Each = Ints | int
 
 
 class _Pieces(NamedTuple):
-    """Stretches of a line on which all workers' times lie one after the other, each from one point to another."""
+    """Pieces of a line on which all workers' times are laid end to end, each piece from one point to another."""
 
     begin: Ints
     end: Ints
@@ -92,21 +97,21 @@ class _Pieces(NamedTuple):
     def of(
         cls, begin: Ints, end: Ints, kind: int, row: _Each = NONE, other: _Each = _NOBODY, number: _Each = NONE
     ) -> "_Pieces":
-        """What is the same for all is given once."""
+        """Return pieces; values common to all are given once."""
         return cls(begin, end, *(np.broadcast_to(each, begin.shape) for each in (np.int64(kind), row, other, number)))
 
     @classmethod
     def joined(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
-        """All of these, in this order."""
+        """Return all of these pieces, in this order."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def only(self, which: NDArray) -> "_Pieces":
-        """Those of a mask, or at these positions."""
+        """Return the pieces of a mask, or at these positions."""
         return _Pieces(*(column[which] for column in self))
 
 
 def _taken(candidates: _Pieces, free: _Pieces) -> _Pieces:
-    """What of the candidates lies in free stretches, which are in order and apart; of two at once, who was there first."""
+    """Return the parts of candidates within free pieces (sorted and disjoint); of two at once the one that began first."""
     order = np.argsort(candidates.begin, kind="stable")
     begin, end = candidates.begin[order], candidates.end[order]
     reached = np.maximum.accumulate(end)
@@ -122,20 +127,20 @@ def _taken(candidates: _Pieces, free: _Pieces) -> _Pieces:
 
 
 def _without(free: _Pieces, taken: _Pieces) -> _Pieces:
-    """What is left of free stretches."""
+    """Return the remainder of free pieces, as waiting."""
     begin = np.sort(np.concatenate((free.begin, taken.end)), kind="stable")
     end = np.sort(np.concatenate((taken.begin, free.end)), kind="stable")
     return _Pieces.of(begin[end > begin], end[end > begin], _WAITING)
 
 
 class _Table:
-    """A schedule's rows and intervals as pieces of the line."""
+    """A schedule's rows and intervals as pieces of a line."""
 
     def __init__(self, schedule: Schedule, workers: int):
         self._schedule, self._workers = schedule, workers
         self._away = schedule.intervals.only(What.AWAY)
         self._stride = schedule.end_ns + 1  # from one worker's beginning to the next one's
-        self._ticks = np.zeros(0, np.int64)  # what points of time are numbered by where the line would be too long otherwise
+        self._ticks = np.zeros(0, np.int64)  # points of time, numbered if the line would be too long otherwise
         if self._stride * workers >= 2**63:
             names = ("time_ns", "begin_ns", "end_ns")
             times = [schedule[name] for name in names] + [schedule.intervals.begin_ns, schedule.intervals.end_ns]
@@ -143,7 +148,7 @@ class _Table:
             self._stride = len(self._ticks)
 
     def whole(self) -> _Pieces:
-        """Each worker's time, until the last that is known of it."""
+        """Return each worker's time, until its last known activity."""
         schedule, last = self._schedule, np.zeros(self._workers, np.int64)
         if schedule.standstill:
             last[:] = schedule.end_ns
@@ -158,7 +163,7 @@ class _Table:
         return _Pieces.of(self._at(everybody, np.zeros_like(everybody)), self._at(everybody, last[everybody]), _WAITING)
 
     def candidates(self, kind: int) -> _Pieces:
-        """What is of a kind if nothing comes before it."""
+        """Return all activities of one kind, before priorities."""
         schedule = self._schedule
         if kind == _AWAY:
             return self._placed(self._away.worker, self._away.begin_ns, self._away.end_ns, kind)
@@ -171,7 +176,7 @@ class _Table:
         return _Pieces.joined((self._down(), self._up(), self._together(), *self._trips()))
 
     def _down(self) -> _Pieces:
-        """Messages of servers, which nobody hears of any more who has crashed."""
+        """Return messages from servers, which end early if their receiver crashes."""
         down = self._of_rows(self._schedule.rows(Verb.PULL), "begin_ns", "end_ns", _NETWORK, _SERVER)
         crashes = np.sort(self._at(self._away.worker, self._away.begin_ns))
         if not len(crashes):
@@ -181,7 +186,7 @@ class _Table:
         return down._replace(end=np.minimum(down.end, crash))
 
     def _up(self) -> _Pieces:
-        """Messages to servers."""
+        """Return messages to servers."""
         schedule = self._schedule
         rows = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP, Verb.SYNC)
         rows = rows[(schedule["messages"][rows] > 0) & self._on_servers(rows)]
@@ -189,12 +194,12 @@ class _Table:
         return _Pieces.joined((arrived, self._beside(What.SENDING, _NETWORK, _SERVER)))
 
     def _together(self) -> _Pieces:
-        """Collective operations."""
+        """Return collective operations."""
         found = self._schedule.intervals.only(What.COLLECTIVE)
         return self._placed(found.worker, found.begin_ns, found.end_ns, _NETWORK, found.row, _COLLECTIVE)
 
     def _trips(self) -> tuple[_Pieces, _Pieces]:
-        """Models between workers, for who receives and who sends."""
+        """Return models between workers: for receivers, and for senders."""
         _, begin, end, row, sender, receiver = self._schedule.intervals.only(What.TRIP)
         return (
             self._placed(receiver, begin, end, _NETWORK, row, _WORKER, sender),
@@ -202,10 +207,10 @@ class _Table:
         )
 
     def waiting(self, free: _Pieces) -> _Pieces:
-        """What is left of the line: waiting, each for what comes next."""
+        """Return the remainder of the line as waiting, each piece for the event that follows."""
         if not len(free.begin):
             return free
-        coming = _Pieces.joined((self._trips()[0], self._together(), self._rows()))  # the first of what comes at once
+        coming = _Pieces.joined((self._trips()[0], self._together(), self._rows()))  # first wins among equals
         coming = coming.only(np.argsort(coming.begin, kind="stable"))
         next_ = np.searchsorted(coming.begin, free.end).clip(max=max(0, len(coming.begin) - 1))
         if not len(coming.begin):
@@ -215,7 +220,7 @@ class _Table:
         return free._replace(other=other, number=number)
 
     def frame(self, pieces: _Pieces) -> pd.DataFrame:
-        """The account, in order."""
+        """Return the account as a table, in order."""
         pieces = pieces.only(np.argsort(pieces.begin, kind="stable"))
         worker, begin = np.divmod(pieces.begin, self._stride)
         end = pieces.end - worker * self._stride
@@ -226,7 +231,7 @@ class _Table:
         return pd.DataFrame({**columns, "number": pieces.number}, copy=False)
 
     def _rows(self) -> _Pieces:
-        """When rows begin, with whom each is about; first those that are part of a collective operation."""
+        """Return the beginnings of rows with their partners; rows of collective operations first."""
         schedule = self._schedule
         rows = np.flatnonzero((schedule["worker"] >= 0) & (schedule["verb"] != Verb.MIX))
         rows = rows[np.argsort(~self._is_together(rows), kind="stable")]
@@ -237,12 +242,12 @@ class _Table:
         return self._placed(schedule["worker"][rows], begin, begin, _WAITING, rows, other, number)
 
     def _is_together(self, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether messages were sent for what these rows do to a worker's own replica, or to one that all have alike."""
+        """Return True for rows for which workers sent messages to each other, to change their own or a shared replica."""
         sent = (self._schedule["messages"][rows] > 0) & (self._schedule["verb"][rows] != Verb.PULL)
         return sent & ~self._on_servers(rows)
 
     def _usual(self) -> int:
-        """Whom a worker waits for where nothing says it."""
+        """Return the kind of partner that a worker waits for if nothing tells it."""
         if len(self._schedule.on_servers):
             return _SERVER
         return _COLLECTIVE if self._schedule.replicas == 1 else _WORKER
@@ -257,7 +262,7 @@ class _Table:
         return self._placed(schedule["worker"][rows], schedule[begin][rows], schedule[end][rows], kind, rows, other, number)
 
     def _beside(self, what: What, kind: int, other: int = _NOBODY) -> _Pieces:
-        """Intervals of which no row tells."""
+        """Return intervals of this kind, which have no rows."""
         found = self._schedule.intervals.only(what)
         return self._placed(found.worker, found.begin_ns, found.end_ns, kind, found.row, other)
 
@@ -271,12 +276,12 @@ class _Table:
         other: _Each = _NOBODY,
         number: _Each = NONE,
     ) -> _Pieces:
-        """Where on the line something lies, if it is about one of these workers."""
+        """Return the pieces for these times of workers, without workers outside the table."""
         pieces = _Pieces.of(self._at(worker, begin), self._at(worker, end), kind, row, other, number)
         return pieces.only((worker >= 0) & (worker < self._workers))
 
     def _at(self, worker: Ints, time: Ints) -> Ints:
-        """Points of the line."""
+        """Return points of the line."""
         time = time.clip(0, self._schedule.end_ns)
         if len(self._ticks):
             time = np.searchsorted(self._ticks, time)

@@ -1,4 +1,4 @@
-"""How late gradients and models are when they are used, counted from a schedule's columns."""
+"""Staleness of gradients and models when they are used, from a schedule's columns."""
 
 import bisect
 
@@ -10,13 +10,13 @@ from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 
 def of_gradients(schedule: Schedule) -> Ints:
-    """Updates that others' (or earlier) gradients made between the read and the use of each gradient that was used.
+    """Return the staleness of each used gradient: updates by other (or earlier) gradients between its read and its use.
 
-    What averaging with other models changes meanwhile (SYNC) advances a replica's clock, but makes no gradient stale. What
-    servers are told, the schedule's `staleness`, may be less: of stamps as published (`gated`).
+    Averaging with other models (SYNC) advances a replica's clock but does not count as staleness. The schedule's
+    `staleness`, as reported to servers, may be less: for stamps as published (`gated`).
 
     Args:
-        schedule: of any run.
+        schedule: schedule of any run.
 
     Returns: one number for each row that uses a gradient (PUSH, ADD), in the order of the rows [uses].
 
@@ -42,10 +42,10 @@ def of_gradients(schedule: Schedule) -> Ints:
 
 
 def by_block(schedule: Schedule) -> pd.DataFrame:
-    """Staleness of gradients in each block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count; by block.
+    """Return the staleness of gradients per block of the parameters [Chen et al. 2017, table 1]: min, mean, ..., count.
 
     Args:
-        schedule: of any run; where parameters are not cut, there is one block.
+        schedule: schedule of any run; unless parameters are split, there is one block.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -64,17 +64,17 @@ def by_block(schedule: Schedule) -> pd.DataFrame:
 
 
 def in_gradients(schedule: Schedule) -> int | None:
-    """R of Birch SGD: how many gradients had been applied, at most, since the one's parameters were read, when it was.
+    """Return R of Birch SGD: the largest number of gradients applied between a gradient's read and its own use.
 
     A round's gradients count as applied one after the other. In the tree of points it is the number of edges from the
-    newest one back to where a gradient was computed [Birch SGD 2025, arXiv:2505.09218]. Of several blocks it is the most.
+    newest point back to the point of a gradient [Birch SGD 2025, arXiv:2505.09218]. Over several blocks it is the maximum.
 
     Args:
-        schedule: of any run.
+        schedule: schedule of any run.
 
-    A difference of models counts as the gradients of the steps that made it.
+    A pseudo-gradient counts as the gradients of its local steps.
 
-    Returns: None where models are averaged, or differences are anything but added up; and where nothing was applied.
+    Returns: None if models are averaged, if pseudo-gradients are used in any other way than summed, or if nothing was applied.
 
     >>> import fred
     >>> scenario = fred.scenario(cluster={"workers": 4}, algorithm={"name": "ssgd", "learning_rate": 0.1}, stop={"updates": 3})
@@ -97,7 +97,7 @@ def in_gradients(schedule: Schedule) -> int | None:
 
 
 def _in_differences(schedule: Schedule) -> int | None:
-    """The same where workers make steps of their own from the server's model on, and it adds up what these have changed."""
+    """Return the same for workers that take local steps from the server's model, which sums their pseudo-gradients."""
     rows = schedule.rows(Verb.ADD, Verb.COMMIT)
     rows = rows[schedule["replica"][rows] == schedule.workers]
     if not len(rows) or schedule.blocks > 1 or not _adds_up(schedule, rows):
@@ -126,7 +126,7 @@ def _in_differences(schedule: Schedule) -> int | None:
 
 
 def _adds_up(schedule: Schedule, rows: Ints) -> bool:
-    """Whether all that these rows do to the server's model is to add differences, and everybody takes it as it is."""
+    """Return True if these rows only add pseudo-gradients to the server's model, and all workers take it as it is."""
     syncs, verbs, weights = schedule.rows(Verb.SYNC), schedule["verb"][rows], schedule["weight"][rows]
     whole = (schedule["keep"][syncs] == 0).all() and (schedule["weight"][syncs] == 1).all() and (weights == 1).all()
     differences = (schedule["step"][rows][verbs == Verb.ADD] == NONE).all()
@@ -134,13 +134,13 @@ def _adds_up(schedule: Schedule, rows: Ints) -> bool:
 
 
 def of_models(schedule: Schedule) -> Ints:
-    """Iterations by which each worker's model that entered an average was behind the most advanced one who took the average.
+    """Return how many iterations each averaged worker model was behind the most advanced worker that took the average.
 
-    A worker's iterations are the updates that gradients have made of its own replica, up to when its model was read; who is
-    ahead counts as 0. Only the first block is looked at. Empty where workers average no models.
+    A worker's iterations are the updates by gradients of its own replica, up to the read of its model; a model that is ahead
+    counts as 0. Only the first block is used. Empty if workers average no models.
 
     Args:
-        schedule: of any run.
+        schedule: schedule of any run.
     """
     first = schedule["block"] == 0
     own = (schedule["replica"] < schedule.workers) & ~np.isin(schedule["replica"], schedule.on_servers)
@@ -152,7 +152,7 @@ def of_models(schedule: Schedule) -> Ints:
     updates, takers = (np.full(int(schedule["mailbox"].max()) + 1, NONE, np.int64) for _ in range(2))
     updates[schedule["mailbox"][pulls]] = _updates(schedule, pulls)
     np.maximum.at(takers, schedule["mailbox"][syncs], _updates(schedule, syncs))
-    whole = np.unique(schedule["mailbox"][syncs])  # a model that is taken as it is
+    whole = np.unique(schedule["mailbox"][syncs])  # models taken as they are
     average = np.concatenate((schedule["mailbox"][mixes], whole))
     model = np.concatenate((schedule["source"][mixes], whole))
     known = (takers[average] != NONE) & (updates[model] != NONE)
@@ -161,7 +161,7 @@ def of_models(schedule: Schedule) -> Ints:
 
 
 def _updates(schedule: Schedule, rows: NDArray[np.intp]) -> Ints:
-    """How many updates gradients had made of each of these rows' replica before it."""
+    """Return the number of updates by gradients, before each of these rows, of the row's replica."""
     changes = np.flatnonzero(np.isin(schedule["verb"], (Verb.PUSH, Verb.COMMIT)) & (schedule["block"] == 0))
     stride = len(schedule) + 1
     order = np.sort(schedule["replica"][changes] * stride + changes)

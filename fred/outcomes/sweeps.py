@@ -1,4 +1,4 @@
-"""What a sweep shows: each point's mean over the seeds, and the best point of each swept run on the same budget."""
+"""Results of sweeps: each point's mean over the seeds, and the best point of each swept run on the same budget."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,19 +9,18 @@ import pandas as pd
 from fred.specification.loading import Scenario
 from fred.specification.sweep import Criterion, word
 
-_OWN = ("run", "point", "points", "mean", "least", "largest")  # columns of the table that nobody swept
+_OWN = ("run", "point", "points", "mean", "least", "largest")  # columns that are not swept keys
 
 
 def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None = None) -> pd.DataFrame:
-    """A row per point: the swept run, its values by key, and the criterion's mean, least and largest over the seeds.
+    """Return a row per point: the swept run, its values by key, and the criterion's mean, least and largest over the seeds.
 
-    A point with a seed whose criterion is not a finite number (it diverged, or never reached the target) has an infinite mean,
-    the worst. The criterion is the scenario's if none is given.
+    A point has an infinite mean (the worst) if the criterion is not finite for some seed: it diverged, or missed the target.
 
     Args:
-        scenario: whose points say what was swept.
+        scenario: the scenario with the points.
         summary: a row per run and seed; points that are not in it are left out, and so are seeds that are only reported.
-        criterion: a column of the summary, and whether the higher is the better.
+        criterion: a column of the summary, and whether higher is better; default: the scenario's.
     """
     criterion, summary = criterion or scenario.criterion, summary[summary["seed"].isin(scenario.seeds)]
     column, worst = criterion.column, -np.inf if criterion.highest else np.inf
@@ -41,17 +40,17 @@ def table(scenario: Scenario, summary: pd.DataFrame, criterion: Criterion | None
 
 
 def _alike(values: pd.Series) -> pd.Series:
-    """Numbers if all of them are, else their text: no axis has both."""
+    """Return numeric values as they are, others as text: no axis can have both."""
     return values if pd.api.types.is_numeric_dtype(values) else values.map(str, na_action="ignore")
 
 
 def keys_of(points: pd.DataFrame) -> list[str]:
-    """What was swept."""
+    """Return the swept keys."""
     return [str(column) for column in points if column not in _OWN]
 
 
 def said(values: Iterable[Any]) -> list[str]:
-    """Values of a key as they are shown; a dash for none.
+    """Return values of a key as text; a dash for missing ones.
 
     Args:
         values: numbers, words, or NaN.
@@ -63,13 +62,13 @@ def said(values: Iterable[Any]) -> list[str]:
 
 
 def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
-    """The row with the best mean of each swept run; of equal ones the first. None where no point has a finite one.
+    """Return the row with the best mean of each swept run; the first of equal ones. Runs without a finite mean have no row.
 
-    A column more says of how many `points` it is the best.
+    The added column `points` is the number of points of the run.
 
     Args:
         points: a row per point, with columns run and mean.
-        highest: whether the higher is the better.
+        highest: True if higher is better.
 
     >>> points = pd.DataFrame({"run": ["a", "a", "b"], "point": ["a1", "a2", "b1"], "mean": [2.0, 1.0, np.inf]})
     >>> best(points)["point"].tolist(), best(points, highest=True)["point"].tolist()
@@ -81,11 +80,11 @@ def best(points: pd.DataFrame, highest: bool = False) -> pd.DataFrame:
 
 
 def at_the_ends(points: pd.DataFrame, best: pd.DataFrame) -> list[tuple[str, str, float]]:
-    """Of each run's best point: the run, each key of three values or more whose value is the least or largest, and that value.
+    """Return best values at the end of their range, for keys with three values or more: run, key and value.
 
     Args:
-        points: a row per point, as `table` gives them.
-        best: some of these rows.
+        points: a row per point, as returned by `table`.
+        best: some of these rows: the best point of each run.
 
     >>> points = pd.DataFrame({"run": "a", "point": ["a1", "a2", "a3"], "rate": [0.1, 0.2, 0.4], "mean": [2.0, 3.0, 1.0]})
     >>> at_the_ends(points, points.tail(1)), at_the_ends(points, points[1:2])

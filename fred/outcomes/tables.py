@@ -1,4 +1,4 @@
-"""What runs came to as data frames: metrics and schedules, a summary row per run and seed, a sweep's points."""
+"""Outcomes as data frames: metrics and schedules, a summary row per run and seed, points of sweeps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ from fred.specification.loading import Scenario
 
 @dataclass(frozen=True)
 class Tables:
-    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used."""
+    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read on demand."""
 
     scenario: Scenario
     outcomes: Sequence[Outcome]
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Every evaluation point: run, seed, virtual_seconds, updates, gradients, loss, error.
+        """Return all evaluations: run, seed, virtual_seconds, updates, gradients, loss, error.
 
-        virtual_seconds is in s (NaN without a clock); loss and error are there if there is a task, gradient_norm if it was
-        asked for; where workers have models of their own, also replicas_loss, replicas_error and disagreement.
+        virtual_seconds is in s (NaN without a clock). loss and error exist with a task, gradient_norm if requested. If
+        workers have their own models, there are also replicas_loss, replicas_error and disagreement.
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -45,9 +45,9 @@ class Tables:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per run and seed: counts, times, staleness, last loss and error, when targets were reached, digests.
+        """Return one row per run and seed: counts, times, staleness, last loss and error, times to targets, digests.
 
-        Columns are those of summary.json, whose nested keys are joined by `_`: times in s, throughput in gradients per second,
+        Columns are those of summary.json, with nested keys joined by `_`: times in s, throughput in gradients per second,
         staleness in updates (staleness_in_gradients: R of Birch SGD), workers_time_* as shares of all workers' time.
 
         >>> import fred
@@ -64,14 +64,14 @@ class Tables:
 
     @property
     def swept(self) -> bool:
-        """Whether some of these runs are points of a sweep."""
+        """Return True if any of these runs is a point of a sweep."""
         return any(each.name in self.scenario.points for each in self.outcomes)
 
     @property
     def sweep(self) -> pd.DataFrame:
-        """One row per point: run, point, the values, and the criterion's mean, least and largest over the seeds.
+        """Return one row per point: run, point, the values, and the criterion's mean, least and largest over the seeds.
 
-        Raises FredError where nothing was swept.
+        Raises FredError without a sweep.
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -94,13 +94,13 @@ class Tables:
 
     @property
     def best(self) -> pd.DataFrame:
-        """The best point of each run that was swept, if one has a finite mean. Raises FredError where nothing was swept."""
+        """Return the best point of each swept run, if one has a finite mean. Raises FredError without a sweep."""
         return sweeps.best(self.sweep, self.scenario.criterion.highest)
 
     def with_its_best(self) -> Self:
-        """What is reported: the best points alone in the place of each sweep, with the seeds that are reported.
+        """Return the reported runs: only the best points of each sweep, with the reported seeds.
 
-        Raises FredError if that leaves no run.
+        Raises FredError if no run is left.
         """
         if not self.swept and not self.scenario.report_seeds:
             return self
@@ -114,7 +114,7 @@ class Tables:
         return replace(self, scenario=self.scenario.model_copy(update=left | seeds), outcomes=outcomes)
 
     def target(self, quantity: str) -> float | None:
-        """What all runs are to come down to; None if that is not the same for all.
+        """Return the target of all runs for a quantity; None if it is not the same for all.
 
         Args:
             quantity: `loss`, `error` or `gradient_norm`.
@@ -123,7 +123,7 @@ class Tables:
         return goals.pop() if len(goals) == 1 else None
 
     def called(self, run: str) -> str:
-        """What a run is called among the reported ones: of one that was swept, its best point if it has one.
+        """Return the name of a run among the reported ones: for a swept run that of its best point, if it has one.
 
         Args:
             run: its name.
@@ -133,17 +133,17 @@ class Tables:
 
     @property
     def chosen(self) -> list[Outcome]:
-        """Those of the best points, and of runs that were not swept, with the seeds that are reported."""
+        """Return the outcomes of the best points, and of runs that were not swept, with the reported seeds."""
         best, seeds = set(self.best["point"]) if self.swept else set(), set(self.scenario.reported_seeds)
         wanted = (each for each in self.outcomes if each.name not in self.scenario.points or each.name in best)
         return [each for each in wanted if each.seed in seeds]
 
     def schedule(self, run: str, seed: int | None = None) -> pd.DataFrame:
-        """One run's schedule, a row per verb; with the first seed if none is given. Raises FredError for an unknown run.
+        """Return the schedule of one run, a row per verb. Raises FredError for an unknown run.
 
         Args:
             run: its name.
-            seed: one of the scenario's.
+            seed: one of the scenario's; default: the first.
 
         Columns are those of `fred.Schedule`; times in ns of virtual time.
 
@@ -161,11 +161,11 @@ class Tables:
         return self.outcome(run, seed).schedule.frame()
 
     def run_times(self, run: str, seed: int | None = None) -> pd.DataFrame:
-        """How long each gradient of one run took, as a trace that can drive a cluster.
+        """Return the compute time of each gradient of one run, as a trace that can drive a cluster.
 
         Args:
             run: its name.
-            seed: one of the scenario's; by default the first.
+            seed: one of the scenario's; default: the first.
 
         Columns: iteration (the worker's own count), worker, seconds, node. Raises FredError for an unknown run, or one
         without a clock.
@@ -187,11 +187,11 @@ class Tables:
         return outcome.run_times
 
     def outcome(self, run: str, seed: int | None = None) -> Outcome:
-        """Everything about one run with one seed. Raises FredError for an unknown one.
+        """Return the outcome of one run with one seed. Raises FredError if there is none.
 
         Args:
-            run: its name; of one that was swept, its best point.
-            seed: one of the scenario's; by default the first.
+            run: its name; for a swept run, that of its best point is used.
+            seed: one of the scenario's; default: the first.
 
         It has schedule, metrics, run_times and summary; with a task also initial and final parameters, arrays by path; digests.
 

@@ -1,1 +1,1 @@
-"""From rows to parameters: an interpreter, which says what rows mean, and a compiler to one program. JAX, never SimPy."""
+"""From schedules to parameters: an interpreter, which specifies the verbs, and a compiler. Uses JAX, never SimPy."""

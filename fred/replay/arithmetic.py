@@ -1,6 +1,6 @@
-"""What each verb does to values, as pure functions; the replay runs them on registers, the interpreter on values.
+"""The effect of each verb on values, as pure functions; the replay runs them on registers, the interpreter on values.
 
-The bits of each follow from its operands alone (`portable/`, environment.py), whatever is compiled around it.
+The bits of each result depend only on its operands (`portable/`, environment.py), not on the code compiled around it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from fred.replay.compact import Split, split
 from fred.replay.hooks import Hooks
 from fred.schedule.layout import Layout, Sizes, size_in_bytes
 
-_SMALL = 1 << 14  # numbers
+_SMALL = 1 << 14  # numbers in a gradient
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def sealed(function: F) -> F:
-    """Keep the compiler from rewriting what a function does together with what comes before or after it.
+    """Keep the compiler from optimizing a function together with the code before or after it.
 
-    It would make one multiplication of two by constants, for example, whose product is rounded once instead of twice.
+    For example, it would merge two multiplications by constants into one, whose product is rounded once instead of twice.
     """
 
     @wraps(function)
@@ -44,10 +44,10 @@ def sealed(function: F) -> F:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """One run's server and loss, and how its parameters are cut; hashable, so that compiled code is shared.
+    """The server and loss of one run, and the division of its parameters; hashable, so that compiled code is shared.
 
-    What is compiled is the same for every learning rate: the rate lies in the state, and the server's own is no matter, unless
-    its functions ask for it.
+    The compiled code is the same for every learning rate: the rate is part of the state, and the server's own rate is replaced,
+    unless its functions use it.
     """
 
     server: Server
@@ -55,18 +55,18 @@ class Arithmetic:
     blocks: Blocks
     workers: int
     batch_size: int
-    local: bool  # workers step models of their own: their gradients are not sent
-    given: Server = field(compare=False)  # with its learning rate
+    local: bool  # workers update their own models, so their gradients are not sent
+    given: Server = field(compare=False)  # the server with its learning rate
 
     @classmethod
     def of(cls, server: Server, loss: Loss, params: Params, layout: Layout, workers: int, batch_size: int) -> "Arithmetic":
-        """For a model with parameters like these."""
+        """Return the arithmetic for a model with parameters of these shapes."""
         blocks = Blocks.of(params, layout)
         local = layout.local(workers)
         return cls(_without_rate(server, blocks, workers), loss, blocks, workers, batch_size, local, server)
 
     def start(self, models: Sequence[Params], replicas: int, seed: int = 0) -> list[State]:
-        """The state of each block of each replica before the first update; they start from `models`, cyclically."""
+        """Return the initial state of each block of each replica; replicas start from `models`, cyclically."""
         words = streams.words(seed, "algorithm", 0, np.arange(2)).astype(np.uint32)
         cuts = [self.blocks.cut(model) for model in models[:replicas]]
         states = [
@@ -81,11 +81,11 @@ class Arithmetic:
         ]
 
     def remember(self, model: Params, words: Any = (0, 0)) -> Any:
-        """What a worker remembers before its first message; its codec draws what follows from the `words`."""
+        """Return a worker's memory before its first message; `words` seed the random draws of its codec."""
         return beside.remembered(self.server, model, words)
 
     def memories(self, model: Params, seed: int) -> list[Any]:
-        """What each worker remembers before its first message; one for all, where they remember nothing."""
+        """Return each worker's memory before its first message; a single one if workers have no memory."""
         if not self.hooks.remembers:
             return [self.remember(model)]
         words = streams.words(seed, "codec", np.arange(self.workers)[:, None], np.arange(2)).astype(np.uint32)
@@ -93,17 +93,17 @@ class Arithmetic:
 
     @property
     def width(self) -> int:
-        """Numbers in a minibatch, by which its gradient is told."""
+        """Return the length of a minibatch's array, which determines its gradient."""
         return self.loss.width(self.batch_size)
 
     @property
     def small(self) -> bool:
-        """Whether a whole gradient is so small that making it in two steps would cost more than keeping it."""
+        """Return True if a gradient is so small that computing it in two steps costs more than storing it."""
         return self.blocks.size <= _SMALL and not self.hooks.remembers
 
     @cached_property
     def hooks(self) -> Hooks:
-        """Which of the server's functions are its own."""
+        """Return which of the server's functions have to be called."""
         own = self.server.overrides
         synchronizes = own("synchronize") or self.server.average is not None
         sends = own("send") or self.server.codec is not None
@@ -111,11 +111,11 @@ class Arithmetic:
 
     @property
     def sizes(self) -> Sizes:
-        """Bytes of what is sent."""
+        """Return the bytes of models and messages."""
         return _sizes(self)
 
     def shapes(self, examples: Arrays) -> tuple[Any, Message, list[Message]]:
-        """What is kept of a gradient, a message, and for each group of blocks what joins a round: their shapes."""
+        """Return shapes of three things: a gradient as stored, a message, and (per group of blocks) what joins a round."""
         return list(self._halves(examples).kept), *_shapes(self, _shapes_of(examples))
 
     @sealed
@@ -130,9 +130,10 @@ class Arithmetic:
         members: int = 1,
         masked: bool = False,
     ) -> tuple[Message, Any]:
-        """What a worker sends, cut, and what it remembers then: made of the gradient of the mean loss of `members` minibatches.
+        """Return a worker's message, split into blocks, and its memory afterwards.
 
-        If it is masked only the first `count` of them are real. The same bits as `begin` and then `finish`.
+        The message is made of the gradient of the mean loss of `members` minibatches. If `masked`, only the first `count`
+        are real. The bits are the same as those of `begin` followed by `finish`.
         """
         halves, first = self._halves(examples, members, masked), (sources, indices, jnp.int32(count))
         given = {id(leaf) for leaf in jax.tree.leaves(first)}
@@ -142,19 +143,19 @@ class Arithmetic:
 
     @sealed
     def begin(self, sources: Sequence[Params], examples: Arrays, indices: jax.Array) -> list[jax.Array]:
-        """What has to be kept of a minibatch's gradient from when its parameters are at hand until it is used."""
+        """Return what to store of a minibatch's gradient from the time that its parameters are known until it is used."""
         return self._halves(examples).begin((sources, indices, jnp.int32(1)), examples)
 
     @sealed
     def finish(self, kept: list[jax.Array], examples: Arrays, memory: Any) -> tuple[Message, Any]:
-        """The message made of what was kept, cut, and what the worker remembers then."""
+        """Return the message for a stored gradient, split into blocks, and the worker's memory afterwards."""
         return self._halves(examples).finish(kept, examples, memory)
 
     def _halves(self, examples: Arrays, members: int = 1, masked: bool = False) -> Split:
         return _halves(self, _shapes_of(examples), members, masked)
 
     def _whole(self, members: int, masked: bool, first: Any, examples: Arrays, memory: Any) -> tuple[Message, Any]:
-        """From parameters and a minibatch to a message."""
+        """Return the message for parameters and a minibatch, and the worker's memory afterwards."""
         sources, indices, count = first
         real = count * self.batch_size if masked else None
         params = self.server.model(self.blocks.join(sources))
@@ -162,7 +163,7 @@ class Arithmetic:
 
     @sealed
     def difference(self, before: Sequence[Params], after: Sequence[Params], memory: Any) -> tuple[Message, Any]:
-        """The message made of what local steps have taken away from a model, cut, and what the worker remembers then."""
+        """Return the message made of a pseudo-gradient, split into blocks, and the worker's memory afterwards."""
         start, end = (self.server.model(self.blocks.join(each)) for each in (before, after))
         return self._sent(memory, start, jax.tree.map(jnp.subtract, start, end), True)
 
@@ -171,7 +172,7 @@ class Arithmetic:
         return self.blocks.cut(message), memory
 
     def apply(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> State:
-        """One update with one message; what of the state it neither reads nor changes is the same object afterwards."""
+        """Apply one update with one message; parts of the state that it neither reads nor changes remain the same objects."""
         aside = {name: getattr(state, name) for name in self._needless(state, message, timestamp, worker)}
         rest = State(**{name: value for name, value in vars(state).items() if name not in aside})
         return self._apply(rest, message, timestamp, worker).replace(**aside)
@@ -181,7 +182,7 @@ class Arithmetic:
         return beside.updated(self.server, lambda due: self.server.apply_update(due, message, timestamp, worker), state, 1)
 
     def _needless(self, state: State, *others: Any) -> list[str]:
-        """The arrays of a state without which an update with one message can be made; a user's class may ask what there is."""
+        """Return the arrays of a state that an update with one message does not need; none for users' classes."""
         if own_classes(self.server):
             return []
 
@@ -197,34 +198,34 @@ class Arithmetic:
 
     @sealed
     def commit(self, state: State, total: Message, weight: Scalar, count: Scalar) -> State:
-        """One update with weight x what joined a round."""
+        """Apply one update with weight x the sum of a round."""
         total = _scaled(total, weight)
         return beside.updated(self.server, lambda due: self.server.apply_round(due, total, due.clock, count), state, count)
 
     @sealed
     def contribute(self, state: State, message: Message, timestamp: Scalar, worker: Scalar) -> Message:
-        """What of a message joins a round."""
+        """Return what a message contributes to a round."""
         return self.server.contribute(state, message, timestamp, worker)
 
     @sealed
     def publish(self, state: State, worker: Scalar) -> tuple[Params, State]:
-        """What a worker reads, and the state after that, whose parameters are what they were."""
+        """Return what a worker reads, and the state afterwards; the state's parameters stay the same."""
         params, after = self.server.publish(state, worker)
         return params, after.replace(params=state.params)
 
     @sealed
     def synchronize(self, state: State, mixed: Params, keep: Scalar, weight: Scalar) -> State:
-        """The state that has met a mailbox."""
+        """Return the state after synchronizing with a mailbox."""
         return beside.averaged(self.server, self.server.synchronize(state, mixed, keep, weight))
 
     @sealed
     def add(self, total: Message, message: Message) -> Message:
-        """One more message of a round."""
+        """Add one more message to a round."""
         return jax.tree.map(jnp.add, total, message)
 
     @sealed
     def mix(self, sources: Sequence[Params], weights: Sequence[Scalar], into: Params | None = None) -> Params:
-        """[into +] the weighted sum, added up in order."""
+        """Return [into +] the weighted sum, added in order."""
         for params, weight in zip(sources, weights, strict=True):
             scaled = _scaled(params, weight)
             into = scaled if into is None else self.add(into, scaled)
@@ -232,12 +233,12 @@ class Arithmetic:
 
     @partial(jax.jit, static_argnums=0)
     def answer(self, states: Sequence[State]) -> Params:
-        """The model that a run has come to, from its blocks' states, each stacked over the replicas that are the answer."""
+        """Return the run's model from its blocks' states, each stacked over the replicas that are the answer."""
         return self.blocks.join([beside.answer(self.server, jax.tree.map(_mean, state)) for state in states])
 
     @partial(jax.jit, static_argnums=0)
     def apart(self, states: Sequence[State], examples: Arrays, indices: jax.Array, seen: jax.Array | None = None) -> jax.Array:
-        """Mean of [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
+        """Return the mean [loss, error] over the replicas that are the answer, each on its own `indices` [replicas, n]."""
 
         def measured(own: tuple[Sequence[State], jax.Array]) -> jax.Array:
             states, indices = own
@@ -248,7 +249,7 @@ class Arithmetic:
 
     @partial(jax.jit, static_argnums=0)
     def disagreement(self, replicas: Params) -> jax.Array:
-        """Root mean square distance of replicas' models [replicas, ...] from their mean."""
+        """Return the root mean square distance of replicas' models [replicas, ...] from their mean."""
         models = jax.vmap(self.server.model)(replicas)
         squares = jax.tree.map(lambda leaf: jnp.square(leaf - leaf.mean(0)).sum() / len(leaf), models)
         return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
@@ -256,18 +257,18 @@ class Arithmetic:
 
 @remembered.code(64)
 def _without_rate(server: Server, blocks: Blocks, workers: int) -> Server:
-    """The server with nobody's learning rate, if its functions do the same with it: they find theirs in the state."""
+    """Return the server without its own learning rate, if its functions do not use it: they read the rate from the state."""
     try:
         one, two = (server.model_copy(update={"learning_rate": rate}) for rate in (1.0, 2.0))
-        other = server if own_classes(server) else two  # FRED's own do the same with every rate, or with none
+        other = server if own_classes(server) else two  # FRED's own classes behave alike for every rate
         return one if _traced(one, blocks, workers) == _traced(other, blocks, workers) else server
-    except Exception:  # 1 is no rate for it; or something is wrong with it, which is found where it matters
+    except Exception:  # 1 is no valid rate for it, or the class has an error, which is reported elsewhere
         return server
 
 
 @remembered.code(64)
 def _traced(server: Server, blocks: Blocks, workers: int) -> str:
-    """Everything that a server does with arrays, beside making its first state."""
+    """Return all that a server does with arrays, as text, except for the creation of its first state."""
 
     def everything(state: State, memory: Any, whole: Scalar, fraction: Scalar) -> Any:
         model = server.model(state.params)
@@ -286,7 +287,7 @@ def _traced(server: Server, blocks: Blocks, workers: int) -> str:
 
 @remembered.code(256)
 def _halves(arithmetic: Arithmetic, examples: Any, members: int, masked: bool) -> Split:
-    """The way from parameters to a message, split where the least lies between; a small gradient is kept as it is."""
+    """Return the path from parameters to message, split where the least data lies between; small gradients stay whole."""
     params = arithmetic.blocks.like
     shapes = jax.eval_shape(lambda params: [state.params for state in arithmetic.start([params], 1)], params)
     first = shapes, jax.ShapeDtypeStruct((members * arithmetic.width,), np.int32), jax.ShapeDtypeStruct((), np.int32)
@@ -301,7 +302,7 @@ def _shapes_of(examples: Arrays) -> tuple[tuple[tuple[int, ...], Any], ...]:
 
 @remembered.code(256)
 def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Message]]:
-    """Of a message, and for each group of blocks of what joins a round."""
+    """Return the shapes of a message and, for each group of blocks, of what joins a round."""
     blocks = arithmetic.blocks
 
     def made(model: Params, examples: Arrays) -> tuple[Message, list[Message]]:
@@ -317,7 +318,7 @@ def _shapes(arithmetic: Arithmetic, examples: Any) -> tuple[Message, list[Messag
 
 @remembered.code(256)
 def _sizes(arithmetic: Arithmetic) -> Sizes:
-    """What is sent is as large as the server says of the shapes that `publish` and `send` return."""
+    """Return the bytes of models and messages, as the server counts them from the shapes that `publish` and `send` return."""
     server, blocks = arithmetic.server, arithmetic.blocks
     name = registry.name_of("algorithm", server)
 
@@ -341,7 +342,7 @@ def _scaled(values: Any, weight: Scalar) -> Any:
 
 
 def _mean(stacked: jax.Array) -> jax.Array:
-    """Of numbers; counts and random keys, which have no mean, are the first replica's."""
+    """Return the mean of numbers; of counts and random keys, which have no mean, the first replica's."""
     if len(stacked) == 1 or not jnp.issubdtype(stacked.dtype, jnp.floating):
         return stacked[0]
     return stacked.mean(0)

@@ -1,4 +1,4 @@
-"""How parameters are cut into blocks, of which several servers hold one each, or which workers exchange in turn."""
+"""The division of parameters into blocks, one on each of several servers, or exchanged by workers in turn."""
 
 import math
 import re
@@ -15,22 +15,22 @@ from fred.learning.models.model import Params
 from fred.replay.stack import Stack
 from fred.schedule.layout import Layout, Size
 
-_ONE_LAYER = {("weights",), ("biases",)}  # a model that is nothing else
+_ONE_LAYER = {("weights",), ("biases",)}  # a model without any other array
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A cut of a model's parameters; blocks of the same shapes make up a group, and are stacked. Hashable."""
+    """A division of a model's parameters; blocks of the same shapes form a group, and are stacked. Hashable."""
 
     count: int
     structure: Any  # the parameters' tree
     paths: tuple[str, ...]  # of its arrays
     shapes: tuple[tuple[int, ...], ...]
-    layers: tuple[tuple[int, ...], ...] = ()  # arrays of each block, where whole layers are the blocks
+    layers: tuple[tuple[int, ...], ...] = ()  # arrays of each block, if blocks are whole layers
 
     @classmethod
     def of(cls, params: Params, layout: Layout) -> "Blocks":
-        """For parameters like these. Raises FredError where there are fewer layers than blocks."""
+        """Return the division of parameters like these. Raises FredError if there are fewer layers than blocks."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(params)
         paths = tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
         shapes = tuple(leaf.shape for _, leaf in leaves)
@@ -40,38 +40,38 @@ class Blocks:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Number of blocks in each group."""
+        """Return the number of blocks in each group."""
         return (1,) * self.count if self.layers else (self.count,)
 
     @property
     def size(self) -> int:
-        """How many numbers the parameters are."""
+        """Return the number of parameters."""
         return sum(map(math.prod, self.shapes))
 
     @property
     def like(self) -> Params:
-        """The shapes of the parameters."""
+        """Return the shapes of the parameters."""
         return jax.tree.unflatten(self.structure, [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes])
 
     @property
     def group_of_each(self) -> tuple[int, ...]:
-        """The group of each block."""
+        """Return the group of each block."""
         return tuple(self.place(block)[0] for block in range(self.count))
 
     def place(self, block: int) -> tuple[int, int]:
-        """The group of a block, and its number there."""
+        """Return the group of a block, and its number there."""
         return (block, 0) if self.layers else (0, block)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """What part of the parameters each block is."""
+        """Return each block's share of the parameters."""
         sizes = [math.prod(shape) for shape in self.shapes]
         if not self.layers:
             return (1 / self.count,) * self.count
         return tuple(sum(sizes[array] for array in own) / sum(sizes) for own in self.layers)
 
     def sizes(self, sent: Any, count: Callable[[Any], int]) -> Size:
-        """Bytes of something that is sent: where it is cut, it is shaped like the parameters. `count` is told what is sent."""
+        """Return the bytes of a message, which has the parameters' structure if it is split; `count` counts a part's bytes."""
         if not self.layers:
             return Size.cut(count(sent), self.shares)
         leaves = jax.tree.leaves(sent)
@@ -79,7 +79,7 @@ class Blocks:
         return Size(count(sent), tuple(blocks))
 
     def cut(self, params: Params) -> tuple[Stack, ...]:
-        """A stack of blocks for each group. Equal parts: of every array in a row, the last one padded."""
+        """Return a stack of blocks for each group; equal parts take consecutive numbers of every array, the last one padded."""
         if self.count == 1:
             return (Stack(params, alone=True),)
         if self.layers:
@@ -88,12 +88,12 @@ class Blocks:
         return (Stack(jax.tree.map(self._parts, params), alone=False),)
 
     def block(self, cut: Sequence[Stack], number: int) -> Params:
-        """One block of what has been cut."""
+        """Return one block of parameters that have been split by `cut`."""
         group, index = self.place(number)
         return cut[group].item(index)
 
     def join(self, blocks: Sequence[Params]) -> Params:
-        """The reverse of `cut`, of all blocks in order."""
+        """Reverse `cut`: return the parameters made of all blocks in order."""
         if self.count == 1:
             return blocks[0]
         if self.layers:
@@ -113,18 +113,18 @@ class Blocks:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """An order in which layer10 comes after layer9."""
+    """Return a sort key by which layer10 comes after layer9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _layers(paths: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], count: int) -> tuple[tuple[int, ...], ...]:
-    """Arrays of each block: neighbouring layers, so that blocks are about equally large.
+    """Return the arrays of each block: neighbouring layers, so that blocks are about equally large.
 
-    A layer is what a key on the way to arrays names; an array that has no such key is one by itself, but a layer's weights and
-    biases are never two.
+    A layer is everything under one key on the path to its arrays. An array without such a key is its own layer, except that one
+    layer's weights and biases stay together.
     """
     parts = [path.split("/") for path in paths]
-    depth = 0  # at which paths begin to differ: Flax puts everything under `params`
+    depth = 0  # first level at which paths differ: Flax puts everything under `params`
     while len({part[depth] for part in parts}) == 1 and min(map(len, parts)) > depth + 2:
         depth += 1
     if {tuple(part[depth:]) for part in parts} == _ONE_LAYER:

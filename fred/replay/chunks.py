@@ -1,4 +1,4 @@
-"""A program's operands in pieces of fixed sizes, for which one compiled loop will do: each is brought to the device once."""
+"""A program's operands in chunks of fixed sizes, so that one compiled loop fits all; each is moved to the device once."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,18 @@ import numpy as np
 from fred.replay.phases import LONGEST_PHASE, Kind, Op, Operands, Program
 from fred.schedule.minibatches import Minibatches
 
-_INDICES = 1 << 19  # of examples at a time, about
-_PHASES = 4096  # at a time, and instructions of a kind
+_INDICES = 1 << 19  # of examples at a time, approximately
+_PHASES = 4096  # at a time; also the limit of instructions of one kind
 
 
 class Chunk(NamedTuple):
-    """Some phases of a program, as the compiled loop has them.
+    """Some phases of a program, in the form that the compiled loop takes.
 
     Args:
         begin: the first phase.
-        end: the first that is not among them.
-        operands: of each kind of instructions.
-        offsets: of each phase's first instruction of each kind, and of the end [phases + 1, kinds].
+        end: the phase after the last.
+        operands: operands of each kind of instruction.
+        offsets: for each phase, and for the end, the position of its first instruction of each kind [phases + 1, kinds].
     """
 
     begin: int
@@ -29,11 +29,11 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """A program's operands for the compiled loop's fixed sizes: each is drawn, and brought to the device, once.
+    """A program's operands in the fixed sizes of the compiled loop: each is drawn, and moved to the device, once.
 
     Args:
-        program: of which phases are taken.
-        batches: which examples are in a minibatch.
+        program: the program.
+        batches: the examples of each minibatch.
     """
 
     def __init__(self, program: Program, batches: Minibatches):
@@ -42,10 +42,10 @@ class Chunks:
         self._capacities = [max(LONGEST_PHASE, min(_PHASES, _INDICES // width)) for width in widths]
 
     def after(self, phase: int) -> Chunk:
-        """The phases from this one on, as many as fit.
+        """Return the phases from this one on, as many as fit.
 
         Args:
-            phase: where the last chunk ended, or a replay goes on.
+            phase: the end of the last chunk, or the phase at which a replay resumes.
         """
         offsets = self._program.offsets
         end = min(len(offsets) - 1, phase + _PHASES)
@@ -63,12 +63,12 @@ class Chunks:
 
 
 def _width(kind: Kind, operands: Operands, batch: int) -> int:
-    """How many numbers, of minibatches or registers, come with one instruction."""
+    """Return the number of values (indices of examples, or registers) in one instruction."""
     return operands["sources"].shape[1] if kind.op == Op.MIX else kind.members * batch
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:
-    """The array as 32-bit numbers, lengthened with zeros to a fixed size so that nothing is compiled anew."""
+    """Return the array as 32-bit numbers, padded with zeros to a fixed size so that nothing is compiled again."""
     kind = np.float32 if array.dtype.kind == "f" else bool if array.dtype.kind == "b" else np.int32
     result = np.zeros((length, *array.shape[1:]), kind)
     result[: len(array)] = array

@@ -1,8 +1,9 @@
-"""A function split in two where the least lies between: of a gradient, what waits until it is applied.
+"""Functions split in two where the least data lies between; for gradients, which are computed before they are applied.
 
-The gradient of a fully connected layer is inputs^T deltas: a minibatch's example indices, activations and deltas are far fewer
-numbers than it. The least is a minimum cut of the function's dataflow graph. Products and loops are computed in one half only
-(a convolution in both made an update 1.5 times as long); what takes little time, like looking up examples, may be in both.
+The gradient of a fully connected layer is inputs^T deltas: a minibatch's example indices, activations and deltas are far
+fewer numbers than the gradient. The least data is a minimum cut of the function's dataflow graph. Products and loops are
+computed in one half only: a convolution in both made an update 1.5 times as long. Cheap operations, such as looking up
+examples, may be in both.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,26 +15,26 @@ import scipy
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
 from jax.extend.core.primitives import jit_p
 
-_COSTLY = {"dot_general", "conv_general_dilated", "scan", "while", "sort", "fft"}  # and all that contains one
-_MANY = 1 << 14  # words; looking up so many examples twice made an update 6 % longer
+_COSTLY = {"dot_general", "conv_general_dilated", "scan", "while", "sort", "fft"}  # and everything that contains one of these
+_MANY = 1 << 14  # words; a second lookup of this many examples made an update 6 % longer
 _SOURCE, _SINK = 0, 1
-_UNCUTTABLE = (1 << 30) - 1  # words; flows, which are less, are 32-bit numbers that are added to it
+_UNCUTTABLE = (1 << 30) - 1  # words; the sum with any smaller flow fits into 32 bits
 
 Values = dict[Var, Any]
 
 
 class Split(NamedTuple):
-    """Two functions that one after the other do what the function did that was split."""
+    """A function split into two, to be called one after the other."""
 
-    begin: Callable[[Any, Any], list[jax.Array]]  # of (first, always): what is kept
-    finish: Callable[[Sequence[jax.Array], Any, Any], Any]  # of (kept, always, later): what the function returns
+    begin: Callable[[Any, Any], list[jax.Array]]  # (first, always) -> intermediate values to store
+    finish: Callable[[Sequence[jax.Array], Any, Any], Any]  # (stored values, always, later) -> the function's result
     kept: tuple[jax.ShapeDtypeStruct, ...]
 
 
 def split(function: Callable[[Any, Any, Any], Any], first: Any, always: Any, later: Any, whole: bool = False) -> Split:
-    """Split function(first, always, later) of arguments shaped like these; the first half does without `later`.
+    """Split function(first, always, later), with arguments of these shapes; the first half does not use `later`.
 
-    `whole`: the first half does everything, as it may where there is no `later`.
+    If `whole`, the first half computes everything, which is possible if `later` is not used.
     """
     program, result = jax.make_jaxpr(_inlined(function, first, always, later), return_shape=True)(first, always, later)
     counts = [len(jax.tree.leaves(part)) for part in (first, always, later)]
@@ -58,7 +59,7 @@ def _values(variables: Sequence[Var], tree: Any) -> Values:
 
 
 def _inlined(function: Callable, *arguments: Any) -> Callable:
-    """The same function without functions compiled apart within it."""
+    """Return the same function with all jitted functions inside it inlined."""
     program, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
 
     def inlined(*arguments: Any) -> Any:
@@ -78,7 +79,7 @@ def _execute(equation: JaxprEqn, values: Values) -> None:
     operands = [_read(values, each) for each in equation.invars]
     if equation.primitive is jit_p:
         results = _executed(equation.params["jaxpr"], operands)
-    elif equation.primitive.name == "optimization_barrier":  # of several values, each of which would need all others
+    elif equation.primitive.name == "optimization_barrier":  # of several values; each would otherwise need all others
         results = [jax.lax.optimization_barrier(each) for each in operands]
     else:
         with equation.ctx.manager:
@@ -91,7 +92,7 @@ def _read(values: Values, atom: Any) -> Any:
 
 
 def _evaluate(equations: Sequence[JaxprEqn], wanted: Sequence[Any], values: Values) -> list[Any]:
-    """The wanted values, by those equations only that they need beyond what is known."""
+    """Return the wanted values, computed with only those equations that the known values make necessary."""
     missing = {each for each in wanted if isinstance(each, Var)} - values.keys()
     needed = []
     for equation in reversed(equations):
@@ -108,7 +109,7 @@ def _variables(atoms: Iterable[Any]) -> list[Var]:
 
 
 def _reached(equations: Sequence[JaxprEqn], start: Sequence[Var]) -> dict[Var, None]:
-    """All values that depend on these, in order."""
+    """Return all values that depend on these, in order."""
     reached = dict.fromkeys(start)
     for equation in equations:
         if any(each in reached for each in _variables(equation.invars)):
@@ -117,10 +118,10 @@ def _reached(equations: Sequence[JaxprEqn], start: Sequence[Var]) -> dict[Var, N
 
 
 def _cut(equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence[Var], laters: Sequence[Var]) -> list[Var]:
-    """Of the smallest sets of values that separate the results and `laters` from `firsts`, the one nearest the results."""
+    """Return the smallest set of values that separates `firsts` from results and `laters`: the one nearest the results."""
     late = _reached(equations, laters)
     early = [each for each in _reached(equations, firsts) if each not in late]
-    number = {each: 2 + 3 * i for i, each in enumerate(early)}  # of a value's entry; its exit and its computation come next
+    number = {each: 2 + 3 * i for i, each in enumerate(early)}  # entry; the next two: exit and computation
     ends = [each for each in _variables(outputs) if each in number]
     edges = [(_SOURCE, number[each], _UNCUTTABLE) for each in firsts if each in number]
     edges += [(number[each], number[each] + 1, _words(each)) for each in early]
@@ -139,7 +140,7 @@ def _cut(equations: Sequence[JaxprEqn], outputs: Sequence[Any], firsts: Sequence
 
 
 def _repetition(targets: Sequence[int], sources: Sequence[int], costly: bool) -> list[tuple[int, int, int]]:
-    """Edges that say: to compute a value computes what it is made of, and what is costly is not computed once more."""
+    """Return edges by which computing a value requires its operands, and costly operations are never computed twice."""
     edges = [(target, target + 2, _UNCUTTABLE) for target in targets]
     edges += [(target + 2, source + 2, _UNCUTTABLE) for target in targets for source in sources]
     if costly:
@@ -164,7 +165,7 @@ def _words(variable: Var) -> int:
 
 
 def _behind(edges: Sequence[tuple[int, int, int]], nodes: int) -> set[int]:
-    """The nodes that a maximum flow leaves open towards the sink."""
+    """Return the nodes from which the sink can still be reached after a maximum flow."""
     capacities: dict[tuple[int, int], int] = {(start, end): size for start, end, size in edges}
     starts, ends = np.array(list(capacities)).T
     graph = scipy.sparse.csr_array((np.array(list(capacities.values()), np.int32), (starts, ends)), shape=(nodes, nodes))

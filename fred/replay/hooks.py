@@ -1,10 +1,10 @@
-"""What the replay and the interpreter have to agree on before they compute: which functions to call, how large a batch is."""
+"""Facts that the replay and the interpreter must agree on: which functions to call, and the sizes of batches."""
 
 from typing import NamedTuple
 
 
 class Hooks(NamedTuple):
-    """Which of a server's functions are its own, and have to be called: the others only name what is there."""
+    """The functions that a server overrides, which have to be called: the default ones change nothing."""
 
     sends: bool = False
     remembers: bool = False
@@ -14,11 +14,11 @@ class Hooks(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether messages are gradients and rounds are their sums, so that a round can be one batch."""
+        """Return True if messages are gradients and rounds are their sums, so that a round can be one batch."""
         return not (self.sends or self.remembers or self.contributes or self.publishes)
 
 
 def padded(members: int, workers: int) -> int:
-    """Size of the flat batch in which a round of `members` gradients is computed: one of at most 8 sizes up to `workers`."""
+    """Return the batch size for a round of `members` gradients: one of at most 8 sizes up to `workers`."""
     step = -(-workers // 8)
     return max(members, min(-(-members // step) * step, workers))

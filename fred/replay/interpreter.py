@@ -1,4 +1,4 @@
-"""What every row of a schedule means, one after the other: the specification of the verbs, and how inline runs compute.
+"""The meaning of each row of a schedule, row by row: the specification of the verbs, and the arithmetic of inline runs.
 
 It leaves the same bits as the replay, which executes the same schedule much faster.
 """
@@ -25,7 +25,7 @@ from fred.schedule.schedule import NONE, Row, Verb, message_key
 
 
 class Interpreter:
-    """Executes rows. From a snapshot on, the rows up to there are passed over, and timing is told what it was told before."""
+    """An executor of rows. Resumed from a snapshot, it skips rows already executed and repeats earlier statistics."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class Interpreter:
         self._examples, self._batches = examples, batches
         start = Memory(arithmetic.start(models, replicas, batches.seed), arithmetic.memories(models[0], batches.seed))
         self.memory = restored(resumed, start, arithmetic, examples) if resumed else start
-        self._passed_over = self.memory.rows  # rows
-        self._told = 0  # statistics
+        self._passed_over = self.memory.rows  # number of rows to skip
+        self._told = 0  # number of statistics returned
         self._row = 0
-        self.loss: Callable[[], float]  # of what the run has come to; set by who knows how it is measured
-        self._shapes = lambda: arithmetic.shapes(examples)[2]  # of what joins rounds
+        self.loss: Callable[[], float]  # of the run's current model; set by the caller, which knows how to evaluate it
+        self._shapes = lambda: arithmetic.shapes(examples)[2]  # of values that join rounds
         self._together = arithmetic.hooks.plain and replicas * arithmetic.blocks.count == 1
 
     def execute(self, row: Row) -> None:
-        """Do what the row says."""
+        """Execute one row."""
         self._row += 1
         if self._row <= self._passed_over:
             return
@@ -56,19 +56,19 @@ class Interpreter:
         _VERBS[Verb(row.verb)](self, row, row.replica * self._arithmetic.blocks.count + row.block)
 
     def pull(self, row: Row, cell: int) -> None:
-        """mailbox <- publish(replica)."""
+        """Execute a PULL: mailbox <- publish(replica)."""
         params = self.memory.states[cell].params
         if self._arithmetic.hooks.publishes:
             params, self.memory.states[cell] = self._do["publish"](self._state(cell, row), row.worker)
         self.memory.mailboxes[row.mailbox] = {row.block: params}
 
     def push(self, row: Row, cell: int) -> None:
-        """replica <- apply_update(replica, message)."""
+        """Execute a PUSH: replica <- apply_update(replica, message)."""
         message = self._part(self._message(row), row.block)
         self._change(cell, self._do["apply"](self._state(cell, row), message, row.timestamp, row.worker), row)
 
     def add(self, row: Row, cell: int) -> None:
-        """The round is joined by weight x contribute(replica, message)."""
+        """Execute an ADD: round <- round + weight x contribute(replica, message)."""
         joined = self.memory.rounds.setdefault(cell, [])
         if self._together and row.step != NONE and row.weight == 1.0 and _key(row) not in self.memory.ordinals:
             sources = self._model(row.mailbox)
@@ -81,9 +81,9 @@ class Interpreter:
         joined.append(Joined(message if row.weight == 1.0 else self._do["scale"](message, np.float32(row.weight)), row))
 
     def commit(self, row: Row, cell: int) -> None:
-        """replica <- apply_round(replica, weight x sum of what joined).
+        """Execute a COMMIT: replica <- apply_round(replica, weight x sum of the round).
 
-        The mean of gradients at the present version, each used for the first time, is computed as one batch.
+        The mean of gradients at the current version, each used for the first time, is computed as one batch.
         """
         joined = self.memory.rounds.pop(cell, [])
         weight = row.weight
@@ -97,7 +97,7 @@ class Interpreter:
         self._change(cell, self._do["commit"](self._state(cell, row), total, np.float32(weight), len(joined)), row)
 
     def mix(self, row: Row, cell: int) -> None:
-        """mailbox <- mailbox + weight x mailbox `source`."""
+        """Execute a MIX: mailbox <- mailbox + weight x mailbox `source`."""
         source = self.memory.mailboxes[row.source][row.block]
         blocks = self.memory.mailboxes.setdefault(row.mailbox, {})
         if row.block in blocks:
@@ -106,7 +106,7 @@ class Interpreter:
             blocks[row.block] = source if row.weight == 1.0 else self._do["scale"](source, np.float32(row.weight))
 
     def sync(self, row: Row, cell: int) -> None:
-        """replica <- synchronize(replica, mailbox, keep, weight)."""
+        """Execute a SYNC: replica <- synchronize(replica, mailbox, keep, weight)."""
         state, other = self._state(cell, row), self.memory.mailboxes[row.mailbox][row.block]
         keep, weight = np.float32(row.keep), np.float32(row.weight)
         if self._arithmetic.hooks.synchronizes:
@@ -119,19 +119,19 @@ class Interpreter:
         self._change(cell, state.replace(params=other), row)
 
     def drop(self, row: Row, cell: int) -> None:
-        """Nothing."""
+        """Execute a DROP: do nothing."""
 
     def forget_mailbox(self, mailbox: int) -> None:
-        """Nobody will read it again."""
+        """Release a mailbox that is never read again."""
         self.memory.mailboxes.pop(mailbox, None)
 
     def forget_message(self, key: tuple[int, ...]) -> None:
-        """Nobody will use it again."""
+        """Release a message that is never used again."""
         self.memory.messages.pop(key, None)
         self.memory.ordinals.pop(key, None)
 
     def statistic(self, cell: int) -> float:
-        """What timing may depend on: what the algorithm lets it, or (of NONE) the loss."""
+        """Return a value on which timing may depend: the algorithm's statistic of `cell`, or for NONE the loss."""
         if self._told == len(self.memory.statistics):
             asked = self.loss() if cell == NONE else float(self._do["statistic"](self.memory.states[cell]))
             self.memory.statistics.append(asked)
@@ -139,14 +139,14 @@ class Interpreter:
         return self.memory.statistics[self._told - 1]
 
     def meeting(self, row: Row) -> tuple[Sequence[Params], Sequence[Params], NDArray[np.int32]]:
-        """Of a gradient about to be used: the blocks it is made of, those of the replica it meets, and its minibatch."""
+        """Return a gradient's inputs before its use: its own blocks, the current blocks of its replica, and its minibatch."""
         count = self._arithmetic.blocks.count
         present = [state.params for state in self.memory.states[row.replica * count : (row.replica + 1) * count]]
         ordinal = self.memory.ordinals.get(_key(row), self.memory.used)
         return self._model(row.mailbox), present, self._batches.one(row.worker, row.step, ordinal)
 
     def states(self, replicas: Sequence[int]) -> list[State]:
-        """The states of these replicas: of each block, stacked over the replicas."""
+        """Return the states of these replicas: for each block, stacked over the replicas."""
         count = self._arithmetic.blocks.count
         return [
             jax.tree.map(
@@ -162,12 +162,12 @@ class Interpreter:
         self.memory.states[cell] = state.replace(clock=np.int32(row.timestamp + row.staleness + 1))
 
     def _model(self, mailbox: int) -> list[Params]:
-        """The parameters in a mailbox, one for each block."""
+        """Return the parameters in a mailbox, one for each block."""
         blocks = self.memory.mailboxes[mailbox]
         return [blocks[number] for number in range(self._arithmetic.blocks.count)]
 
     def _ordinal(self, row: Row) -> int:
-        """The gradient's rank in the order of first use."""
+        """Return the gradient's rank in the order of first use."""
         ordinals, key = self.memory.ordinals, _key(row)
         if key not in ordinals:
             ordinals[key] = self.memory.used
@@ -175,11 +175,11 @@ class Interpreter:
         return ordinals[key]
 
     def _message(self, row: Row) -> Message:
-        """What the worker sends, cut."""
+        """Return the worker's message, split into blocks."""
         return self._made(row, self._ordinal(row), self._model(row.mailbox))
 
     def _made(self, row: Row, ordinal: int, model: Sequence[Params]) -> Message:
-        """A message, made at its first use, with what the worker remembers then."""
+        """Return a message; at its first use, make it with the worker's memory of that time."""
         key, messages = _key(row), self.memory.messages
         if key in messages:
             return messages[key]
@@ -188,7 +188,7 @@ class Interpreter:
         else:
             indices = self._batches.one(row.worker, row.step, ordinal)
             message = self._sent(row.worker, "message", model, self._examples, indices)
-        if key in self.memory.ordinals:  # somebody holds it, and may use it again
+        if key in self.memory.ordinals:  # the message is still held, and may be used again
             messages[key] = message
         return message
 
@@ -203,7 +203,7 @@ class Interpreter:
         return self._part(self._made(each.row, each.ordinal, each.sources), each.row.block)
 
     def _flat(self, joined: list[Joined]) -> Message:
-        """The mean gradient of a round, as one batch in the order of the workers."""
+        """Return the mean gradient of a round, computed as one batch in the order of the workers."""
         members = sorted(joined, key=lambda each: (each.row.worker, each.row.step))
         size = padded(len(members), self._arithmetic.workers)
         rows = members + members[-1:] * (size - len(members))
@@ -215,12 +215,12 @@ class Interpreter:
         return message
 
     def _part(self, message: Message, block: int) -> Message:
-        """The part of a message that belongs to a block."""
+        """Return the part of a message that belongs to a block."""
         blocks = self._arithmetic.blocks
         return message[0].values if blocks.count == 1 else self._do["block"](message, block)
 
     def _nothing(self, block: int) -> Message:
-        """The sum of a round that nobody joined."""
+        """Return the sum of an empty round."""
         shape = self._shapes()[self._arithmetic.blocks.place(block)[0]]
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
 
@@ -242,7 +242,7 @@ _VERBS = {
 
 @remembered.code(64)
 def jitted(arithmetic: Arithmetic) -> dict[str, Callable[..., Any]]:
-    """Each function compiled by itself; kept, because runs with several seeds share it."""
+    """Return the functions, each compiled by itself; cached, since runs with several seeds share them."""
     names = ("apply", "commit", "add", "contribute", "publish", "synchronize", "difference")
     functions: dict[str, Callable[..., Any]] = {name: jax.jit(getattr(arithmetic, name)) for name in names}
     return functions | {

@@ -1,4 +1,4 @@
-"""Schedule -> program: the instructions that each row stands for, in order. NumPy only."""
+"""Schedule -> program: the instructions for each row, in order. NumPy only."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,16 +14,17 @@ from fred.replay.versions import trace
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
 _BEFORE, _ITSELF, _AFTER = 0, 1, 2  # the order of the instructions of one row
-_READ_AT_ONCE = 4  # sources of a mix that are added up in one go; the others one by one
+_READ_AT_ONCE = 4  # sources of a mix that are summed at once; the others one by one
 
 
 def lower(
     schedule: Schedule, marks: Ints, groups: tuple[int, ...] = (0,), hooks: Hooks | None = None, turns: bool = False
 ) -> Program:
-    """The program for a schedule. Phases never straddle a mark: a row before which the state will be looked at.
+    """Return the program for a schedule. Phases end at each mark: a row before which the state will be read.
 
-    `groups`: of each block the group whose stack it lies in; `hooks`: which of the server's functions have to be called;
-    `turns`: whether an update and the gradient begun after it are one instruction, which pays where models are small.
+    `groups`: for each block, the group whose stack holds it. `hooks`: functions of the server that have to be called.
+    `turns`: True to merge an update and the gradient begun after it into one instruction, which saves time for small
+    models.
     """
     lowering = _Lowering(schedule, marks, groups, hooks or Hooks(), turns)
     lowering.emit()
@@ -31,7 +32,7 @@ def lower(
 
 
 class _Lowering:
-    """Emits the instructions, kind by kind."""
+    """The lowering of one schedule, which emits instructions kind by kind."""
 
     def __init__(self, schedule: Schedule, marks: Ints, groups: tuple[int, ...], hooks: Hooks, turns: bool):
         self._schedule, self._marks, self._hooks, self._turns = schedule, marks, hooks, turns
@@ -44,7 +45,7 @@ class _Lowering:
         self._code = Code()
 
     def emit(self) -> None:
-        """Every row's instructions."""
+        """Emit the instructions of all rows."""
         self._begins()
         self._stores()
         self._applies()
@@ -57,7 +58,7 @@ class _Lowering:
             self._publishes()
 
     def program(self) -> Program:
-        """What has been emitted, in order."""
+        """Return the emitted instructions, in order."""
         kinds, operands, offsets, marks = self._code.phases(self._marks, self._turns)
         versions, messages = self._versions, self._messages
         return Program(
@@ -73,21 +74,21 @@ class _Lowering:
         )
 
     def _begins(self) -> None:
-        """Gradients whose parameters will be gone when they are used."""
+        """Emit gradients whose parameters will be overwritten before they are used."""
         messages = self._messages
         begun = np.flatnonzero(messages.begun)
         made = self._made_of(begun)
         self._code.emit(Kind(Op.BEGIN), messages.computable[begun], _AFTER, kept=messages.kept[begun], **made)
 
     def _stores(self) -> None:
-        """Messages that are used more than once."""
+        """Emit messages that are used more than once."""
         messages = self._messages
         for how, stored, operands in self._made(np.flatnonzero(messages.again)):
             rows = self._uses.row[messages.first[stored]]
             self._code.emit(Kind(Op.STORE, how), rows, _BEFORE, slot=messages.slot[stored], **operands)
 
     def _applies(self) -> None:
-        """Messages that make an update by themselves."""
+        """Emit messages that are updates by themselves."""
         for how, uses, operands in self._used(np.flatnonzero(~self._uses.adds)):
             rows = self._uses.row[uses]
             for group, own, state in self._states(rows):
@@ -95,7 +96,7 @@ class _Lowering:
                 self._code.emit(Kind(Op.APPLY, how, group), rows[own], _ITSELF, **state, **chosen)
 
     def _adds(self) -> None:
-        """Messages that join a round; at once those that join the rounds of all blocks."""
+        """Emit messages that join a round, in one instruction if they join the rounds of all blocks."""
         uses, messages, blocks = self._uses, self._messages, self._schedule.blocks
         adds, opens = np.flatnonzero(uses.adds & ~uses.flat), self._opens()
         weights = self._schedule["weight"][uses.row]
@@ -108,11 +109,11 @@ class _Lowering:
                     chosen = {name: array[own] for name, array in operands.items()}
                     self._code.emit(Kind(Op.ADD, how, group, weighted=scaled), rows[own], _ITSELF, **state, **chosen)
         for how, collected, operands in self._made(np.flatnonzero(messages.collected)):
-            joining = messages.first[collected][:, None] + np.arange(blocks)  # one use after the other
+            joining = messages.first[collected][:, None] + np.arange(blocks)  # consecutive uses
             self._code.emit(Kind(Op.COLLECT, how), uses.row[joining[:, 0]], _ITSELF, opens=opens[joining], **operands)
 
     def _opens(self) -> NDArray[np.bool_]:
-        """[uses]: whether it is the first that joins its round."""
+        """Return True for each use that is the first in its round: [uses]."""
         uses, schedule = self._uses, self._schedule
         joining = np.flatnonzero(uses.adds & ~uses.flat)
         rounds = schedule.cells(uses.row[joining]) * (len(schedule) + 1) + uses.update[joining]
@@ -121,7 +122,7 @@ class _Lowering:
         return opens
 
     def _commits(self) -> None:
-        """Rounds: flat ones, sums of what joined them, and empty ones."""
+        """Emit rounds: those computed as one batch, sums of messages, and empty ones."""
         uses, schedule = self._uses, self._schedule
         commits = schedule.rows(Verb.COMMIT)
         joined = uses.update[uses.adds & (uses.update != NONE)]
@@ -135,7 +136,7 @@ class _Lowering:
         self._flat_rounds(commits[flat], members[flat])
 
     def _flat_rounds(self, commits: Ints, members: Ints) -> None:
-        """Rounds that are one batch, their members in the order of their workers, whoever arrived first."""
+        """Emit rounds computed as one batch, with members in the order of workers, not of arrival."""
         ledger, flat = self._schedule.ledger, self._uses.flat
         gradients = self._uses.origin[flat]
         sort = np.lexsort((ledger.steps[gradients], ledger.workers[gradients], self._uses.update[flat]))
@@ -144,7 +145,7 @@ class _Lowering:
         sizes = np.array([padded(count, self._schedule.workers) for count in members.tolist()], np.int64)
         for size in np.unique(sizes):
             own = sizes == size
-            member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, masked
+            member = np.minimum(np.arange(size), members[own, None] - 1)  # absent members repeat the last one, and are masked
             kind = Kind(Op.COMMIT, How.GRADIENT, members=int(size), masked=bool((members[own] < size).any()))
             minibatch = self._minibatches(gradients[begins[own, None] + member])
             sources = self._versions.read[commits[own]][:, None]
@@ -185,7 +186,7 @@ class _Lowering:
             self._code.emit(Kind(Op.PUBLISH, How.NOTHING, group), rows[own], _ITSELF, **state)
 
     def _states(self, rows: Ints) -> Iterator[tuple[int, NDArray[np.intp], dict[str, Any]]]:
-        """For each group the positions of its rows, and which block of which replica each is about."""
+        """Yield for each group the positions of its rows, and the operands for the block and replica of each."""
         schedule, versions = self._schedule, self._versions
         block = schedule["block"][rows]
         for group in np.unique(self._group[block]).tolist():
@@ -207,7 +208,7 @@ class _Lowering:
             )
 
     def _used(self, uses: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
-        """For each way in which these uses get their messages: which of them, and the operands that it needs."""
+        """Yield, for each way in which these uses get their messages, the uses concerned and their operands."""
         messages = self._messages
         which = messages.of_use[uses]
         stored = messages.again[which]
@@ -217,7 +218,7 @@ class _Lowering:
             yield how, messages.first[made], operands
 
     def _made(self, which: Ints) -> Iterator[tuple[How, Ints, dict[str, Any]]]:
-        """For each way in which these messages are made when they are first used: which, and the operands that it needs."""
+        """Yield, for each way in which these messages are made at first use, the messages concerned and their operands."""
         messages, versions = self._messages, self._versions
         begun, differs = messages.begun[which], self._uses.differs[messages.first[which]]
         for how, chosen in ((How.GRADIENT, ~begun & ~differs), (How.KEPT, begun), (How.DIFFERENCE, differs)):
@@ -234,26 +235,26 @@ class _Lowering:
                 yield how, made, sender | {"sources": versions.sources[rows], "ends": versions.ends[rows]}
 
     def _made_of(self, gradients: Ints) -> dict[str, Any]:
-        """What these messages, which are gradients, are made of: parameters and minibatches."""
+        """Return the parameters and minibatches of these messages, which are gradients."""
         messages = self._messages
         rows = self._uses.row[messages.first[gradients]]
         return {"sources": self._versions.sources[rows], "minibatch": self._minibatches(messages.origin[gradients][:, None])}
 
     def _minibatches(self, gradients: Ints) -> Ints:
-        """Worker, step and rank in the order of use: what a minibatch is drawn by."""
+        """Return worker, step and rank in the order of use, which determine a minibatch."""
         ledger = self._schedule.ledger
         return np.stack((ledger.workers[gradients], ledger.steps[gradients], gradients), axis=-1)
 
 
 def _table(lists: list[list], count: Ints, kind: type) -> NDArray[Any]:
-    """Lists of these lengths as rows, filled up with zeros to a power of two, so that programs for few lengths are compiled."""
+    """Return these lists as rows, padded with zeros to a power of two, so that few lengths have to be compiled."""
     table: NDArray[Any] = np.zeros((len(lists), 1 << int(count.max() - 1).bit_length()), kind)
     table[np.arange(table.shape[1]) < count[:, None]] = np.concatenate(lists)
     return table
 
 
 def _clocks(schedule: Schedule, marks: Ints) -> Ints:
-    """[marks, replicas x blocks]: how often each block of each replica has been changed before each mark."""
+    """Return how often each block of each replica has changed before each mark: [marks, replicas x blocks]."""
     changes = schedule.rows(Verb.PUSH, Verb.COMMIT, Verb.SYNC)
     cells = schedule.cells(changes)
     order = np.argsort(cells, kind="stable")

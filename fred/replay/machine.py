@@ -25,24 +25,24 @@ Operands = dict[str, Any]
 
 
 class Carry(NamedTuple):
-    """What instructions read and write; stacks by group of blocks, unless said otherwise."""
+    """Values that instructions read and write; one stack per group of blocks, unless stated otherwise."""
 
     registers: tuple[Stack, ...]  # versions of the parameters
-    states: tuple[Stack, ...]  # what each block's server remembers beside them
-    sums: tuple[Stack, ...]  # of each block's open round
-    kept: Stack  # gradients begun and not finished
+    states: tuple[Stack, ...]  # the server state of each block, except parameters
+    sums: tuple[Stack, ...]  # sum of each block's open round
+    kept: Stack  # gradients begun but not finished
     slots: Stack  # messages
-    memory: Stack  # of each worker
+    memory: Stack  # memory of each worker
 
 
 class Mark(NamedTuple):
-    """Where a replay has got to: how many phases are done, and everything that the rest needs."""
+    """The progress of a replay: the number of completed phases, and everything that the rest needs."""
 
     phase: int
     carry: Carry
 
     def snapshot(self) -> Snapshot:
-        """Where it has got to, in arrays that stay."""
+        """Return the progress as copies of the arrays."""
         taking = Taking()
         return Snapshot({"phase": self.phase, "carry": taking.leaves(self.carry)}, taking.arrays)
 
@@ -56,9 +56,9 @@ def replay(
     resumed: Snapshot | None = None,
     passed: int = 0,
 ) -> Iterator[Mark]:
-    """Execute the program from these models on; yields each of its marks. Or from where another replay had `passed` so many.
+    """Execute the program from these models on, and yield each of its marks; or resume another replay that `passed` some.
 
-    A mark's arrays are given away when the next one is asked for: take a snapshot of what is to stay.
+    A mark's arrays are donated when the next one is requested: take a snapshot to keep them.
     """
     run, chunks = compiled(arithmetic, program.kinds), Chunks(program, batches)
     phase, carry = 0, start(program, arithmetic, models, examples, batches.seed)
@@ -77,7 +77,7 @@ def replay(
 
 
 def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> AbstractContextManager[None]:
-    """Where a loop runs for the first time with operands of these shapes, it is compiled before, which is told."""
+    """Announce the compilation when a loop first runs with operands of these shapes."""
     known, shapes = _compiled_for(arithmetic, kinds), tuple(leaf.shape for leaf in jax.tree.leaves(operands))
     if shapes in known:
         return nullcontext()
@@ -87,18 +87,18 @@ def _said(arithmetic: Arithmetic, kinds: tuple[Kind, ...], operands: Any) -> Abs
 
 @remembered.code(64)
 def _compiled_for(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> set[Any]:
-    """The operands' shapes for which this loop has been compiled."""
+    """Return the shapes of operands for which this loop has been compiled."""
     return set()
 
 
 def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], examples: Arrays, seed: int) -> Carry:
-    """What the first instruction finds: replica r's parameters lie in register r."""
+    """Return the values before the first instruction: replica r's parameters are in register r."""
     blocks = arithmetic.blocks
     cells = program.replica_registers.shape[1]
     states = [dict(vars(state)) for state in arithmetic.start(models, cells // blocks.count, seed)]
     params = [state.pop("params") for state in states]
     for state in states:
-        del state["clock"]  # operands bring it
+        del state["clock"]  # part of the operands
     cells_of = [
         [cell for cell in range(cells) if blocks.place(cell % blocks.count)[0] == group] for group in range(len(blocks.groups))
     ]
@@ -119,7 +119,7 @@ def start(program: Program, arithmetic: Arithmetic, models: Sequence[Params], ex
 
 
 def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic, replicas: Sequence[int]) -> list[State]:
-    """The states of these replicas at the program's mark of this number: of each block, stacked over the replicas."""
+    """Return the states of these replicas at the program's mark of this number: for each block, stacked over the replicas."""
     blocks = arithmetic.blocks
     result = []
     for block in range(blocks.count):
@@ -135,7 +135,7 @@ def states_at(program: Program, number: int, mark: Mark, arithmetic: Arithmetic,
 
 @remembered.code(64)
 def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., Carry]:
-    """The loop nest for these kinds of instructions, compiled once for all runs that share them."""
+    """Return the loop nest for these kinds of instructions, compiled once for all runs that share them."""
 
     @partial(jax.jit, donate_argnums=0)
     def run(
@@ -157,7 +157,7 @@ def compiled(arithmetic: Arithmetic, kinds: tuple[Kind, ...]) -> Callable[..., C
 
 
 class _Machine(NamedTuple):
-    """What instructions of one kind do."""
+    """The instructions of one kind."""
 
     do: Arithmetic
     kind: Kind
@@ -213,7 +213,7 @@ class _Machine(NamedTuple):
             return self.do.mix(values, [operands["weights"][i] for i in sources], mixed)
 
         mixed = more(range(self.kind.members))
-        # Even where it never runs, this loop has the sum made before it is put in its place; otherwise XLA copies every source.
+        # Even if it never runs, this loop makes XLA compute the sum before storing it; otherwise XLA copies every source.
         mixed = jax.lax.fori_loop(self.kind.members, operands["count"], lambda i, mixed: more([i], mixed), mixed)
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], mixed))
 
@@ -235,7 +235,7 @@ class _Machine(NamedTuple):
         return self.begin(self.apply(carry, operands), operands | {"kept": operands["begun"]})
 
     def _message(self, carry: Carry, operands: Operands) -> tuple[Message, Carry]:
-        """An instruction's message, cut, and what it leaves behind in the worker's memory."""
+        """Return an instruction's message, split into blocks, and the values with the worker's memory updated."""
         if self.kind.how == How.SLOT:
             return carry.slots.item(operands["slot"]), carry
         remembers = self.do.hooks.remembers
@@ -254,12 +254,12 @@ class _Machine(NamedTuple):
         return message, carry
 
     def _sources(self, carry: Carry, registers: jax.Array) -> list[Params]:
-        """The parameters in these registers, one for each block."""
+        """Return the parameters in these registers, one for each block."""
         places = [self.do.blocks.place(block) for block in range(self.do.blocks.count)]
         return [carry.registers[group].item(registers[block]) for block, (group, _) in enumerate(places)]
 
     def _block(self, message: Message, operands: Operands) -> Params:
-        """The part of a message that belongs to the instruction's block."""
+        """Return the part of a message that belongs to the instruction's block."""
         return message[self.kind.group].item(operands["block"])
 
     def _state(self, carry: Carry, operands: Operands) -> State:
@@ -272,7 +272,7 @@ class _Machine(NamedTuple):
         return carry._replace(registers=_put(carry.registers, self.kind.group, operands["into"], state.params))
 
     def _remembered(self, carry: Carry, state: State, operands: Operands, before: State | None = None) -> Carry:
-        """Put back what the state holds beside parameters, but for what is the same object as before."""
+        """Store the parts of the state other than parameters, unless they are the same objects as before."""
         stacks, found = carry.states, vars(state)
         rest = {name: found[name] for name in stacks[self.kind.group].values if found[name] is not getattr(before, name, None)}
         return carry._replace(states=_put(stacks, self.kind.group, operands["cell"], rest))
@@ -297,5 +297,5 @@ def _put(stacks: tuple[Stack, ...], group: int, index: Any, item: Any) -> tuple[
 
 
 def _opened(opens: jax.Array, first: jax.Array, more: jax.Array) -> jax.Array:
-    """What joined a round so far: where it opens, the first message alone."""
+    """Return the sum of a round so far: where it opens, the first message alone."""
     return jnp.where(opens.reshape(-1, *(1,) * (first.ndim - 1)) if opens.ndim else opens, first, more)

@@ -1,4 +1,4 @@
-"""What an interpreted run has come to: everything that rows read and write, by number; as a snapshot, and back."""
+"""The state of an interpreted run: all values that rows read and write, by number; saved as a snapshot and restored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from fred.schedule.schedule import NONE, Row
 
 
 class Joined(NamedTuple):
-    """What a row added to a round: a message, or a gradient that may still be computed together with the round's others."""
+    """A contribution to a round: a message, or a gradient that may still be computed in one batch with the others."""
 
     message: Message | None
     row: Row
@@ -22,26 +22,26 @@ class Joined(NamedTuple):
 
     @property
     def clock(self) -> int:
-        """When it joined."""
+        """Return the clock at which it joined."""
         return self.row.timestamp + self.row.staleness
 
 
 @dataclass
 class Memory:
-    """Everything that rows read and write."""
+    """All values that rows read and write."""
 
     states: list[State]  # of each block of each replica
-    workers: list[Any]  # what each worker remembers
+    workers: list[Any]  # memory of each worker
     mailboxes: dict[int, dict[int, Params]] = field(default_factory=dict)  # by number and block
     messages: dict[tuple[int, ...], Message] = field(default_factory=dict)  # that may be used again, by key
     rounds: dict[int, list[Joined]] = field(default_factory=dict)  # open ones, by block of a replica
-    ordinals: dict[tuple[int, ...], int] = field(default_factory=dict)  # of messages that are still held, by key
-    used: int = 0  # gradients
-    statistics: list[float] = field(default_factory=list)  # that timing has asked for
-    rows: int = 0  # executed
+    ordinals: dict[tuple[int, ...], int] = field(default_factory=dict)  # of messages still in use, by key
+    used: int = 0  # number of gradients used
+    statistics: list[float] = field(default_factory=list)  # requested by timing
+    rows: int = 0  # number of rows executed
 
     def snapshot(self) -> Snapshot:
-        """Where it has got to."""
+        """Return the current state as a snapshot."""
         taking = Taking()
         leaves = taking.leaves
 
@@ -67,20 +67,20 @@ class Memory:
 
 
 def restored(snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays) -> Memory:
-    """The memory that a snapshot was taken of, by an interpreter that begins with `start`. ValueError if it was of another."""
+    """Return the memory in a snapshot, for an interpreter that begins with `start`. Raises ValueError for another run's."""
     return _Restoring(snapshot, start, do, examples).memory(snapshot.facts)
 
 
 class _Restoring:
-    """Parameters that were one tree are one again: rounds ask whether they are."""
+    """The restoration of a memory; parameters that were one tree become one tree again, which rounds rely on."""
 
     def __init__(self, snapshot: Snapshot, start: Memory, do: Arithmetic, examples: Arrays):
         self._tree, self._start, self._blocks = Restoring(snapshot.arrays).tree, start, do.blocks
-        _, self._message, self._joining = do.shapes(examples)  # of a model: states may add to theirs
+        _, self._message, self._joining = do.shapes(examples)  # shapes from the model: states may have more arrays
         self._params: dict[tuple[int, ...], Params] = {}
 
     def memory(self, facts: dict[str, Any]) -> Memory:
-        """All of it."""
+        """Return the restored memory."""
         start = self._start
         return Memory(
             states=[
@@ -106,7 +106,7 @@ class _Restoring:
         return Joined(message, Row(*each["row"]), each["ordinal"], sources)
 
     def _part(self, cell: int, leaves: Leaves) -> Params:
-        """A block of parameters."""
+        """Return a block of parameters."""
         key = tuple(leaves)
         if key not in self._params:
             self._params[key] = self._tree(leaves, self._start.states[cell % self._blocks.count].params)

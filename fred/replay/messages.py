@@ -1,20 +1,20 @@
-"""How each message is made: where its gradient is computed, and what is kept of it until it is used. NumPy only.
+"""How each message is made: when its gradient is computed, and the data stored until its use. NumPy only.
 
-If the parameters that a gradient belongs to are still the present ones when it is first used, it is computed then. Otherwise
-it is begun as soon as they are at hand, what has been made of it is kept, and it is finished when it is used. A message that
-is used again is kept from its first use to its last. A round of one server whose gradients all belong to its present version,
-and are used for the first time, is one flat batch, and has no messages.
+If a gradient's parameters are still the current ones at its first use, it is computed then. Otherwise it is begun as soon as
+its parameters are known, an intermediate result is stored, and it is finished when used. A message that is used again is
+stored from its first use to its last. A round of one server is computed as one batch, without messages, if all its gradients
+belong to the current version and are used for the first time.
 
-Each array here has an entry for each of one kind of thing, which its brackets name, and some lead from one kind to another:
+Each array here has an entry for each object of one kind, named in brackets. Some arrays lead from one kind to another:
 
-| kind     | what is counted                                                           | what leads on from there             |
+| kind     | meaning                                                                   | arrays that lead to other kinds      |
 |----------|---------------------------------------------------------------------------|--------------------------------------|
 | uses     | rows PUSH and ADD for which a message has to be made                      | to rows `Uses.row`, to messages      |
 |          |                                                                           | `Messages.of_use`                    |
-| messages | what is made by itself: once, however often it is used                    | to the first of its uses `first`     |
-| origins  | what messages are made of: gradients, numbered as in the ledger, and      | to workers and steps the ledger      |
-|          | after them differences of models                                          |                                      |
-| rows     | of the schedule                                                           | to what stands there its columns     |
+| messages | messages made by themselves: once, however often they are used            | to the first of its uses `first`     |
+| origins  | contents of messages: gradients, numbered as in the ledger, followed by   | to workers and steps the ledger      |
+|          | pseudo-gradients                                                          |                                      |
+| rows     | rows of the schedule                                                      | to its contents the columns          |
 """
 
 import numpy as np
@@ -30,16 +30,16 @@ Bools = NDArray[np.bool_]
 class Uses:
     """The uses of messages, in the order of their rows. All arrays are [uses]."""
 
-    row: Ints  # in which it is used
-    update: Ints  # row of the update that the message takes part in; NONE: its round is left open
-    origin: Ints  # what the message is made of
-    differs: Bools  # that is a difference
-    adds: Bools  # it joins a round; the others make an update by themselves
-    flat: Bools  # its round is one batch
+    row: Ints  # row of the use
+    update: Ints  # row of the update that includes the message; NONE: its round was never committed
+    origin: Ints  # contents of the message
+    differs: Bools  # a pseudo-gradient
+    adds: Bools  # joins a round; the others are updates by themselves
+    flat: Bools  # its round is computed as one batch
 
     def __init__(self, schedule: Schedule, hooks: Hooks, versions: Versions):
         ledger = schedule.ledger
-        needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # also those that leave a memory behind
+        needed = np.full(len(ledger.uses), hooks.remembers) | (ledger.updates != NONE)  # or changes a memory
         self.row, self.update = ledger.uses[needed], ledger.updates[needed]
         self.origin = _origins(schedule, self.row, ledger.gradients[needed])
         self.differs = self.origin >= len(ledger.workers)
@@ -48,7 +48,7 @@ class Uses:
         self.flat = self._flat(schedule, versions) if simple else np.zeros(len(self.row), bool)
 
     def _flat(self, schedule: Schedule, versions: Versions) -> Bools:
-        """In a round that is the mean of gradients at the present version, in full, each used for the first time."""
+        """Return True for uses in rounds that are the mean of gradients at the current version, all used for the first time."""
         first = np.zeros(len(self.row), bool)
         first[np.unique(self.origin, return_index=True)[1]] = True
         good = self.adds & first & ~self.differs & (schedule["weight"][self.row] == 1.0)
@@ -63,18 +63,18 @@ class Uses:
 
 
 class Messages:
-    """Messages that are made by themselves, and how. All arrays but `of_use` are [messages]."""
+    """The messages made by themselves, and how. All arrays except `of_use` are [messages]."""
 
-    of_use: Ints  # [uses]: which message is used; NONE: none by itself, its round is one batch
-    origin: Ints  # what it is made of; ascending
+    of_use: Ints  # [uses]: message that is used; NONE: none, since its round is computed as one batch
+    origin: Ints  # contents of the message; ascending
     first: Ints  # its first use
-    begun: Bools  # before its first use: when its parameters are at hand
-    computable: Ints  # row since which they are
-    kept: Ints  # the slot in which it lies, begun, until its first use
-    collected: Bools  # it joins the rounds of all blocks at once
-    again: Bools  # it is used again later, and stored until then
-    slot: Ints  # the slot in which it lies, stored, from its first use to its last
-    kept_slots: int  # how many slots each of the two needs
+    begun: Bools  # begun before its first use: as soon as its parameters are known
+    computable: Ints  # row after which they are known
+    kept: Ints  # slot of its intermediate result until its first use
+    collected: Bools  # joins the rounds of all blocks at once
+    again: Bools  # used again later, and stored until then
+    slot: Ints  # slot in which it is stored from its first use to its last
+    kept_slots: int  # number of slots of each kind
     slots: int
 
     def __init__(self, schedule: Schedule, uses: Uses, hooks: Hooks, versions: Versions, marks: Ints, turns: bool):
@@ -85,7 +85,7 @@ class Messages:
         self.of_use = np.full(len(uses.row), NONE)
         self.of_use[alone] = which
         self.first, last = alone[first], np.zeros_like(first)
-        last[which] = alone  # of several uses the last is what stays
+        last[which] = alone  # of several uses the last one wins
         begin, end = uses.row[self.first], uses.row[last]  # rows between which it is needed
         self.begun = _begun(~uses.differs[self.first], versions.fresh[begin], turns)
         self.computable = versions.computable[begin]
@@ -99,7 +99,7 @@ class Messages:
 
 
 def _origins(schedule: Schedule, row: Ints, gradient: Ints) -> Ints:
-    """[uses]: the ledger's number of the gradient; where there is none (NONE), of a difference, one beyond those."""
+    """Return the ledger's number of each gradient; pseudo-gradients (NONE) are numbered after those: [uses]."""
     differs = gradient == NONE
     between = np.stack([schedule[name][row[differs]] for name in ("worker", "source", "mailbox")])
     origin = gradient.copy()
@@ -108,19 +108,19 @@ def _origins(schedule: Schedule, row: Ints, gradient: Ints) -> Ints:
 
 
 def _begun(of_gradients: Bools, fresh: Bools, turns: bool) -> Bools:
-    """[messages]: gradients whose parameters are gone when they are first used, where they are not `fresh`.
+    """Return True for gradients whose parameters are overwritten before their first use (not `fresh`): [messages].
 
-    Where updates and beginnings are one instruction (`turns`), and any gradient has to be begun before, all are: that costs
-    little, and leaves one kind of instruction less to compile.
+    If updates and beginnings are merged (`turns`) and any gradient has to be begun early, all are: that costs little, and saves
+    compiling one kind of instruction.
     """
     begun = of_gradients & ~fresh
     return of_gradients if turns and begun.any() else begun
 
 
 def _collectable(schedule: Schedule, begin: Ints, end: Ints, marks: Ints) -> Bools:
-    """Of messages that are used as often as there are blocks, first and last in these rows: whether one instruction can do it.
+    """Return True for messages that one instruction can add to all blocks; each has one use per block, in these rows.
 
-    So it is if they are ADDed in full to one block after the other, in order, without a mark in between.
+    That is possible if a message is ADDed with weight 1 to one block after the other, in order, without a mark in between.
     """
     blocks = np.arange(schedule.blocks)
     good = end == begin + blocks[-1]
@@ -131,7 +131,7 @@ def _collectable(schedule: Schedule, begin: Ints, end: Ints, marks: Ints) -> Boo
 
 
 def _slots(chosen: Bools, begin: Ints, end: Ints) -> tuple[Ints, int]:
-    """[messages]: a slot for each of the chosen from row to row; and how many there are."""
+    """Return a slot for each of the chosen from row to row, [messages], and the number of slots."""
     slots = np.zeros(len(chosen), np.int64)
     slots[chosen] = assign_slots(begin[chosen], end[chosen])
     return slots, int(slots[chosen].max(initial=NONE)) + 1

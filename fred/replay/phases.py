@@ -1,6 +1,6 @@
 """Instructions -> program: arranged into phases. NumPy only.
 
-A program is a sequence of phases; in each phase every kind of instruction runs a number of times, kinds in a fixed order.
+A program is a sequence of phases; in each phase each kind of instruction runs some number of times, kinds in a fixed order.
 So one compiled loop per kind, nested in a loop over phases, executes any schedule without a branch.
 """
 
@@ -28,30 +28,30 @@ class Op(IntEnum):
     MIX = 5  # register <- weighted sum of registers
     SYNC = 6  # block <- synchronize(block, register)
     PUBLISH = 7  # register <- publish(block)
-    BEGIN = 8  # kept <- the beginning of a gradient at the parameters in registers
-    TURN = 9  # APPLY of a kept gradient, then BEGIN: what asynchronous runs do all the time
+    BEGIN = 8  # kept <- the first half of a gradient at the parameters in registers
+    TURN = 9  # APPLY of a kept gradient, then BEGIN: the usual sequence in asynchronous runs
 
 
 class How(IntEnum):
-    """Where an instruction's message, or a COMMIT's total, comes from."""
+    """The source of an instruction's message, or of a COMMIT's total."""
 
     NOTHING = 0
     SLOT = 1  # it was stored
-    GRADIENT = 2  # a gradient at the parameters in registers; of a COMMIT, over a flat batch
-    KEPT = 3  # a gradient that was begun before, and is finished now
-    DIFFERENCE = 4  # of two models in registers
-    SUM = 5  # of what joined the round
+    GRADIENT = 2  # a gradient at the parameters in registers; for a COMMIT, over one batch
+    KEPT = 3  # a gradient that was begun before and is finished now
+    DIFFERENCE = 4  # a pseudo-gradient: two models in registers
+    SUM = 5  # sum of the round
 
 
 class Kind(NamedTuple):
-    """One kind of instruction: what it does, and what is static about it."""
+    """One kind of instruction: its effect, and its static properties."""
 
     op: Op
     how: How = How.NOTHING
     group: int = 0  # of the block
-    members: int = 1  # minibatches in one gradient, sources that all mixes have
-    masked: bool = False  # a flat batch: only the first members are real
-    weighted: bool = False  # ADD
+    members: int = 1  # minibatches in one gradient, or sources that every mix has
+    masked: bool = False  # one batch of which only the first members are real
+    weighted: bool = False  # ADD with a weight
 
 
 _APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
@@ -59,17 +59,17 @@ _APPLY, _BEGIN = Kind(Op.APPLY, How.KEPT), Kind(Op.BEGIN)
 
 @dataclass(frozen=True)
 class Program:
-    """What the replay executes."""
+    """The program that the replay executes."""
 
     kinds: tuple[Kind, ...]
     operands: dict[Kind, Operands]  # of the instructions of each kind, in order: [instructions, ...]
-    offsets: Ints  # [phases + 1, kinds]: instructions of each kind before the phase
-    marks: Ints  # [marks]: phases before each mark
-    replica_registers: Ints  # [marks, replicas x blocks]: where the replicas' parameters lie there
-    clocks: Ints  # [marks, replicas x blocks]: how often each has been changed before the mark
-    registers: tuple[int, ...]  # versions of the parameters kept at a time, of each group of blocks
-    kept: int  # gradients kept unfinished at a time
-    slots: int  # messages kept at a time
+    offsets: Ints  # [phases + 1, kinds]: number of instructions of each kind before the phase
+    marks: Ints  # [marks]: number of phases before each mark
+    replica_registers: Ints  # [marks, replicas x blocks]: registers of the replicas' parameters at the mark
+    clocks: Ints  # [marks, replicas x blocks]: number of changes before the mark
+    registers: tuple[int, ...]  # number of versions stored at a time, per group of blocks
+    kept: int  # number of unfinished gradients stored at a time
+    slots: int  # number of messages stored at a time
 
 
 class _Batch(NamedTuple):
@@ -80,20 +80,20 @@ class _Batch(NamedTuple):
 
 
 class Code:
-    """Collects instructions in any order and arranges them into phases."""
+    """A collector of instructions, in any order, which arranges them into phases."""
 
     def __init__(self) -> None:
         self._batches: list[_Batch] = []
 
     def emit(self, kind: Kind, rows: Ints, within: int, **operands: NDArray) -> None:
-        """Instructions that belong to these rows; `within` orders those of one row."""
+        """Add instructions for these rows; `within` orders the instructions of one row."""
         if len(rows):
             self._batches.append(_Batch(kind, rows, within, operands))
 
     def phases(self, marks: Ints, turns: bool) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
-        """The instructions in the order of their rows, cut into phases: kinds, operands, offsets, marks of a Program.
+        """Return the instructions in the order of rows, as phases: kinds, operands, offsets and marks of a Program.
 
-        `turns`: whether an APPLY and the BEGIN that follows it become one instruction.
+        `turns`: True to merge an APPLY and the BEGIN that follows it into one instruction.
         """
         rows = np.concatenate([batch.rows for batch in self._batches] or [np.zeros(0, np.int64)])
         within = np.concatenate([np.full(len(batch.rows), batch.within) for batch in self._batches] or [rows])
@@ -107,7 +107,7 @@ class Code:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Instructions of one kind: where each stands among all, in order, and their operands."""
+    """Instructions of one kind: their positions among all, ascending, and their operands."""
 
     position: Ints
     operands: Operands
@@ -129,7 +129,7 @@ def _by_kind(batches: list[_Batch], ranks: list[Ints]) -> dict[Kind, _Placed]:
 
 
 def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
-    """Make one instruction of an APPLY and a BEGIN that follows it at once, with no mark between."""
+    """Merge each APPLY with a BEGIN that follows it immediately, unless a mark lies between."""
     before, after = placed.get(_APPLY), placed.get(_BEGIN)
     if before is None or after is None:
         return placed
@@ -148,7 +148,7 @@ def _fuse(placed: dict[Kind, _Placed], marks: Ints) -> dict[Kind, _Placed]:
 
 
 def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...], dict[Kind, Operands], Ints, Ints]:
-    """A new phase wherever the order of kinds would go backwards, at each mark, and before one gets too long."""
+    """Begin a new phase where the order of kinds would go backwards, at each mark, and before a phase gets too long."""
     position = np.concatenate([each.position for each in placed.values()] or [marks[:0]])
     number = np.repeat(np.arange(len(placed)), [len(each.position) for each in placed.values()])
     order = np.argsort(position)
@@ -166,9 +166,10 @@ def _phases(placed: dict[Kind, _Placed], marks: Ints) -> tuple[tuple[Kind, ...],
 
 
 def _ordered(kinds: list[Kind], number: Ints) -> tuple[tuple[Kind, ...], Ints]:
-    """The kinds in the order in which phases run them, and of each instruction, by number among `kinds`, its place there.
+    """Return the kinds in the order in which phases run them, and each instruction's place in that order.
 
-    Blocks come forwards or, as gradients reach servers, backwards: whichever makes fewer phases.
+    `number` is each instruction's position in `kinds`. Blocks go forwards or, as gradients reach servers, backwards: whichever
+    makes fewer phases.
     """
     found = []
     for direction in (1, -1):

@@ -1,4 +1,4 @@
-"""Where a run had got to as plain facts and arrays, for memory or a file, and back: the same trees, the same ones shared."""
+"""Snapshots of a run as JSON facts and arrays, in memory or a file; restored trees share arrays as they did before."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,21 +12,21 @@ Leaves = list[int]  # a tree: the number of the array at each of its leaves, in 
 
 
 class Snapshot(NamedTuple):
-    """Where a run had got to, replayed or interpreted, in memory or from a file."""
+    """The progress of a run, replayed or interpreted, in memory or from a file."""
 
-    facts: dict[str, Any]  # that JSON holds; trees as `Leaves`
+    facts: dict[str, Any]  # as JSON can hold; trees as `Leaves`
     arrays: list[NDArray]  # each once
 
 
 class Taking:
-    """Makes trees plain: arrays that are copies, each of them once."""
+    """A converter of trees to numbers of arrays; each array is copied once."""
 
     def __init__(self) -> None:
         self.arrays: list[NDArray] = []
-        self._numbers: dict[int, int] = {}  # by identity: whoever is taken holds them all
+        self._numbers: dict[int, int] = {}  # by identity: the caller keeps the arrays alive
 
     def leaves(self, tree: Any) -> Leaves:
-        """One more tree."""
+        """Return the array numbers of one more tree."""
         parts = jax.tree.leaves(tree)
         for leaf in parts:
             if id(leaf) not in self._numbers:
@@ -36,14 +36,14 @@ class Taking:
 
 
 class Restoring:
-    """Makes trees of what was plain; what was one array is one again."""
+    """A converter of array numbers back to trees; arrays that were shared are shared again."""
 
     def __init__(self, arrays: Sequence[NDArray]):
         self._arrays = arrays
         self._made: dict[int, jax.Array] = {}
 
     def tree(self, leaves: Leaves, like: Any) -> Any:
-        """A tree like this one. ValueError if the arrays do not fit there."""
+        """Return a tree with the structure of `like`. Raises ValueError if the arrays do not fit."""
         parts, structure = jax.tree.flatten(like)
         return jax.tree.unflatten(structure, [self._leaf(number, each) for number, each in zip(leaves, parts, strict=True)])
 
@@ -54,13 +54,13 @@ class Restoring:
 
 
 def _plain(leaf: Any) -> NDArray:
-    """A copy as a file holds it: of random keys, their data."""
-    leaf = jnp.asarray(leaf)  # a user's own may be a plain number
+    """Return a copy that a file can hold; for random keys, their data."""
+    leaf = jnp.asarray(leaf)  # a user's own leaf may be a plain number
     return np.array(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _array(found: NDArray, like: Any) -> jax.Array:
-    """A copy of the array that was made plain, in the place of one like it. ValueError if it does not fit there."""
+    """Return a copy of a stored array, with the type of `like`. Raises ValueError if it does not fit."""
     like, given = like if hasattr(like, "dtype") else jnp.asarray(like), jnp.array(found)
     whole = jax.random.wrap_key_data(given, impl=jax.random.key_impl(like)) if _is_key(like) else given
     if (whole.shape, whole.dtype) != (like.shape, like.dtype):

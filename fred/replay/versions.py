@@ -1,8 +1,8 @@
-"""Which version of the parameters each row reads and writes, and the register in which each version lies. NumPy only.
+"""Versions of the parameters that each row reads and writes, and the register of each version. NumPy only.
 
-Every change of a block of a replica makes a new version; a SYNC that replaces it by a mailbox makes none, so replicas that
-averaged with each other share one. A version keeps its register until its last reader is done, and no longer; where there is
-one replica and nobody reads anything but its present version, that is one register. Each group of blocks has its own registers.
+Every change of a block of a replica makes a new version. A SYNC that replaces it by a mailbox makes none, so replicas that
+averaged with each other share one. A version occupies its register until its last reader is done. With one replica of which
+only the current version is ever read, one register suffices. Each group of blocks has its own registers.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _ = map(int, Verb)  # plain integers: 
 
 @dataclass
 class Mix:
-    """What makes a version of others: into <- sum of weights x sources."""
+    """A version made of others: into <- sum of weights x sources."""
 
     row: int
     into: int
@@ -30,24 +30,24 @@ class Mix:
 
 @dataclass(frozen=True)
 class Versions:
-    """What each row reads and writes, as registers of its block's group; NONE where there is nothing."""
+    """The registers that each row reads and writes, in its block's group; NONE if there is none."""
 
-    sources: Ints  # [rows, blocks]: what the message used in the row is made at
-    computable: Ints  # [rows]: for the use of a gradient the row since which all of that has been at hand
-    fresh: NDArray[np.bool_]  # [rows]: whether all of that is still the present version then
+    sources: Ints  # [rows, blocks]: parameters at which the row's message is computed
+    computable: Ints  # [rows]: for the use of a gradient, the row after which all of these are known
+    fresh: NDArray[np.bool_]  # [rows]: True if all of these are still the current version at the use
     read: Ints  # [rows]: the block before the row; ADD: the block whose round is joined
-    other: Ints  # [rows]: SYNC: what it meets
-    made: Ints  # [rows]: the block after it; PULL: what was published, if not the block as it is
-    ends: Ints  # [rows, blocks]: where a difference of models ends
+    other: Ints  # [rows]: SYNC: the mailbox
+    made: Ints  # [rows]: the block after the row; PULL: the published value, if it is not the block itself
+    ends: Ints  # [rows, blocks]: where a pseudo-gradient ends
     mixes: list[Mix]
     replica_registers: Ints  # [marks, replicas x blocks]: the replicas at each mark
-    counts: tuple[int, ...]  # registers of each group
+    counts: tuple[int, ...]  # number of registers in each group
 
 
 def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) -> Versions:
-    """Follow the versions through the schedule.
+    """Trace the versions through the schedule.
 
-    `marks`: rows before which the replicas will be looked at; `groups`: the group of each block.
+    `marks`: rows before which the replicas will be read; `groups`: the group of each block.
     """
     cells = schedule.replicas * schedule.blocks
     if cells > 1 or hooks.publishes or len(schedule.rows(Verb.MIX, Verb.SYNC)) or (schedule["source"] != NONE).any():
@@ -66,7 +66,7 @@ def trace(schedule: Schedule, marks: Ints, groups: Sequence[int], hooks: Hooks) 
 
 
 class _Tracer:
-    """One walk through the rows, with the present version of each block of each replica at hand."""
+    """A walk through the rows, with the current version of each block of each replica."""
 
     def __init__(self, schedule: Schedule, groups: Sequence[int], hooks: Hooks):
         self._schedule, self._groups, self._hooks = schedule, groups, hooks
@@ -76,7 +76,7 @@ class _Tracer:
         self._present = list(range(schedule.replicas * blocks))
         self._made_at, self._last = [NONE] * len(self._present), [0] * len(self._present)  # rows, by version
         self._group = [groups[cell % blocks] for cell in self._present]  # by version
-        self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version and row of its PULL or MIX, by block
+        self._mailboxes: dict[int, list[tuple[int, int]]] = {}  # version, and row of its PULL or MIX, by block
         self._lone = _lone_sources(schedule)
         self._sources, self._ends = np.full((rows, blocks), NONE), np.full((rows, blocks), NONE)
         self._computable, self._read, self._other, self._made = (np.full(rows, NONE) for _ in range(4))
@@ -97,7 +97,7 @@ class _Tracer:
         registers, counts = self._registers()
         for mix in self._mixes:
             mix.into, mix.sources = int(registers[mix.into]), registers[mix.sources].tolist()
-        registers = np.append(registers, NONE)  # so that NONE stays NONE
+        registers = np.append(registers, NONE)  # index NONE yields NONE
         read, other, made = (registers[versions] for versions in (self._read, self._other, self._made))
         sources, ends = registers[self._sources], registers[self._ends]
         return Versions(
@@ -105,7 +105,7 @@ class _Tracer:
         )
 
     def _registers(self) -> tuple[Ints, tuple[int, ...]]:
-        """A register for each version, in its group's stack."""
+        """Return a register for each version, in its group's stack."""
         made_at, group = np.array(self._made_at), np.array(self._group)
         last = np.maximum(self._last, made_at + 1)
         registers = np.empty(len(made_at), np.int64)
@@ -151,7 +151,7 @@ class _Tracer:
         return versions
 
     def _replace(self, row: int, cell: int, version: int) -> None:
-        """A block of a replica may be looked at until it is replaced."""
+        """Replace a block of a replica by a version; the old one may be read until now."""
         self._read[row], self._made[row] = self._present[cell], version
         self._reads(self._present[cell], row)
         self._present[cell] = version
@@ -169,7 +169,7 @@ class _Tracer:
         self._fill(mailbox, block, version, row)
 
     def _use(self, row: int, replica: int, mailbox: int) -> None:
-        """A gradient's use: its versions are still present, or are read right after the row since which all are at hand."""
+        """Trace the use of a gradient: its versions are either still current, or read as soon as all are known."""
         contents = self._mailboxes[mailbox]
         versions = [version for version, _ in contents]
         self._computable[row] = max(written for _, written in contents)
@@ -182,7 +182,7 @@ class _Tracer:
 
     def _mix(self, row: int, block: int, mailbox: int, read: tuple[int, int], weight: float) -> None:
         version, written = read
-        if weight == 1.0 and self._lone[row]:  # nothing is added up: the same version, at hand since it was read
+        if weight == 1.0 and self._lone[row]:  # nothing is summed: the same version, known since it was read
             self._fill(mailbox, block, version, written)
             return
         if self._mixing != (mailbox, block):
@@ -193,7 +193,7 @@ class _Tracer:
         mix.sources.append(version)
         mix.weights.append(weight)
         mix.row = self._made_at[mix.into] = row
-        for source in mix.sources:  # all are read when the last is known
+        for source in mix.sources:  # all are read once the last one is known
             self._reads(source, row)
 
     def _sync(self, row: int, cell: int, block: int, version: int, keep: float, weight: float) -> None:
@@ -212,7 +212,7 @@ class _Tracer:
 
 
 def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
-    """[rows]: whether a MIX is the only one of its block of its mailbox."""
+    """Return True for each MIX that is the only one for its block of its mailbox: [rows]."""
     mixes = schedule.rows(Verb.MIX)
     keys = schedule["mailbox"][mixes] * schedule.blocks + schedule["block"][mixes]
     _, which, times = np.unique(keys, return_inverse=True, return_counts=True)
@@ -222,9 +222,9 @@ def _lone_sources(schedule: Schedule) -> NDArray[np.bool_]:
 
 
 def assign_slots(begin: Ints, end: Ints) -> Ints:
-    """A slot for each interval of rows (begin, end] such that no two that overlap share one; as few slots as possible."""
+    """Return a slot for each interval of rows (begin, end]; overlapping ones get different slots, as few as possible."""
     count, used = len(begin), 0
-    slots, free = [0] * count, list[int]()  # lists, for single elements of an array take three times as long
+    slots, free = [0] * count, list[int]()  # lists: single elements of an array take three times as long
     events = np.argsort(np.concatenate((end, begin)), kind="stable")  # ends before begins
     for event in events.tolist():
         if event < count:

@@ -1,1 +1,1 @@
-"""A scenario's runs together: run, written into a folder, read, verified, compared."""
+"""Results of scenarios: all runs together, computed, written to a folder, read, verified and compared."""

@@ -1,4 +1,4 @@
-"""B-staleness: how far gradients are from those at the parameters that they meet [Odena 2016, arXiv:1601.04033, eq. 3]."""
+"""B-staleness: distance of gradients from those at the current parameters [Odena 2016, arXiv:1601.04033, eq. 3]."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,25 +23,25 @@ Blocks = Sequence[Params]
 
 
 def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
-    """|g(theta_read) - g(theta_now)| of every so many-th gradient that was used, both over its minibatch; Euclidean.
+    """Return |g(theta_read) - g(theta_now)| of used gradients, both over the same minibatch; Euclidean norm.
 
-    One row for each row of the schedule that uses one (of several servers: each, of its own block): row, worker, staleness
-    (changes), b_staleness; and the algorithm's statistic just before (the mean of FASGD's v), where it has one. theta_now is
-    what the replica holds just before. The run is interpreted once more, in which each of these gradients takes two more.
-    Raises FredError for a run without a task.
+    One row for each row of the schedule that uses a gradient (with several servers: each with its own block): row, worker,
+    staleness (changes), b_staleness. If the algorithm has a statistic (the mean of FASGD's v), its value just before is
+    included. theta_now are the replica's parameters just before the use. The run is interpreted again, with two additional
+    gradients for each of these. Raises FredError for a run without a task.
 
     Args:
-        outcome: of a run with a task, whose data must still be the same.
-        every: of so many gradients one is looked at.
+        outcome: outcome of a run with a task, whose data must be unchanged.
+        every: only every N-th gradient is evaluated.
     """
     run, schedule = outcome.run, outcome.schedule
     if every < 1:
-        raise FredError(f"`every` must be at least 1, not {every}: which gradients are looked at")
+        raise FredError(f"`every` is {every}; expected 1 or more: only every N-th gradient is evaluated")
     if run.task is None:
         raise FredError(f"run `{outcome.name}` has no `task`: without one there are no gradients to compare")
     problem = Problem(validated_anew(run.task), run, outcome.seed)
     if problem.data.digest != outcome.data_digest:
-        raise FredError(f"run `{outcome.name}`: the data are not those that it saw (their digest differs)")
+        raise FredError(f"run `{outcome.name}`: the data have changed since the run (their digest differs)")
     do = problem.arithmetic
     interpreter = Interpreter(do, problem.models, problem.layout.replicas, problem.examples, problem.batches)
     gradient = _gradient(do)
@@ -63,10 +63,10 @@ def b_staleness(outcome: Outcome, every: int = 1) -> pd.DataFrame:
 
 
 def by_staleness(frame: pd.DataFrame) -> pd.DataFrame:
-    """For each staleness how many gradients had it, and the mean and the largest of their B-staleness.
+    """Return the number of gradients for each staleness, and the mean and the largest of their B-staleness.
 
     Args:
-        frame: of `b_staleness`, of which columns staleness and b_staleness count.
+        frame: the result of `b_staleness`; its columns staleness and b_staleness are used.
 
     >>> by_staleness(pd.DataFrame({"staleness": [0, 1, 1], "b_staleness": [0.0, 0.5, 1.5]}))
        staleness  gradients  mean  largest
@@ -78,7 +78,7 @@ def by_staleness(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _uses(schedule: Schedule, every: int) -> set[int]:
-    """Rows in which every so many-th gradient is used."""
+    """Return the rows in which every N-th gradient is used."""
     ledger = schedule.ledger
     chosen = (ledger.gradients != NONE) & (ledger.gradients % every == 0)
     return set(ledger.uses[chosen].tolist())
@@ -86,24 +86,24 @@ def _uses(schedule: Schedule, every: int) -> set[int]:
 
 @remembered.code(8)
 def _gradient(do: Arithmetic) -> Callable[[Blocks, Arrays, NDArray[np.int32]], Params]:
-    """The gradient at these blocks, over these examples."""
+    """Return the compiled gradient at given blocks, over given examples."""
     return jax.jit(
         lambda blocks, examples, indices: do.loss.gradient(do.server.model(do.blocks.join(blocks)), examples, indices)
     )
 
 
 def _distances(do: Arithmetic, one: Params, other: Params) -> list[np.float32]:
-    """Of two gradients, block by block."""
+    """Return the distances of two gradients, block by block."""
     cut = do.blocks.cut(jax.tree.map(jnp.subtract, one, other))
     blocks = [jax.tree.leaves(do.blocks.block(cut, number)) for number in range(do.blocks.count)]
     return [np.sqrt(sum(np.sum(np.square(leaf, dtype=float)) for leaf in leaves)) for leaves in blocks]
 
 
 class _LastUses:
-    """What an interpreter need not keep after each row."""
+    """The values that an interpreter can release after each row."""
 
     def __init__(self, schedule: Schedule):
-        self._last: dict[int, list[tuple[int, ...]]] = {}  # by row: mailboxes, as (number,), and messages' keys
+        self._last: dict[int, list[tuple[int, ...]]] = {}  # by row: mailboxes, as (number,), and keys of messages
         seen: dict[tuple[int, ...], int] = {}
         for number, row in enumerate(schedule):
             for mailbox in {row.mailbox, row.source} - {NONE}:
@@ -114,7 +114,7 @@ class _LastUses:
             self._last.setdefault(number, []).append(key)
 
     def forget(self, interpreter: Interpreter, number: int) -> None:
-        """Whatever is used last in this row."""
+        """Release the values whose last use is in this row."""
         for key in self._last.get(number, ()):
             if len(key) == 1:
                 interpreter.forget_mailbox(key[0])

@@ -1,4 +1,4 @@
-"""Several result folders side by side: their numbers, which digests agree, and where two schedules first differ."""
+"""Comparison of result folders: their numbers, equality of digests, and the first difference of two schedules."""
 
 import itertools
 from dataclasses import replace
@@ -19,10 +19,10 @@ _SHOWN = ("updates", "gradients_applied", "virtual_seconds", "loss", "error", "g
 
 
 class Compared:
-    """Results by label: the folders' names, or as much of their paths as tells them apart.
+    """Results by label: the folders' names, or the shortest ends of their paths that are unique.
 
     Args:
-        folders: of two results or more. Raises FredError for fewer, or the same twice.
+        folders: folders of two results or more. Raises FredError for fewer, or for duplicates.
     """
 
     def __init__(self, folders: list[Path]):
@@ -32,12 +32,12 @@ class Compared:
 
     @property
     def _reported(self) -> dict[str, Result]:
-        """Without what only served to choose among the points of sweeps."""
+        """Return the results without seeds and points that only served to find the best points of sweeps."""
         reported = self.results.items()
         return {label: each.with_its_best() if each.scenario.report_seeds else each for label, each in reported}
 
     def together(self) -> Result:
-        """All outcomes in one result, each run named after its folder too."""
+        """Return all outcomes in one result, with the folder in each run's name."""
         outcomes = [
             each.renamed(f"{label}: {each.name}") for label, result in self._reported.items() for each in result.outcomes
         ]
@@ -46,7 +46,7 @@ class Compared:
         return Result(scenario, outcomes)
 
     def table(self) -> pd.DataFrame:
-        """A row per run and folder: means over the seeds of what both have measured."""
+        """Return a row per run and folder: means over the seeds of the quantities measured."""
         frames = []
         for label, result in self._reported.items():
             summary = result.summary
@@ -59,10 +59,10 @@ class Compared:
         return table[["run", "folder", *(column for column in table if column not in ("run", "folder"))]]
 
     def paired(self) -> pd.DataFrame:
-        """Each folder's runs less those of the same name in the first, where they have several seeds in common and differ.
+        """Compare each folder's runs with those of the same name in the first, if they share several seeds and differ.
 
-        Of sweeps the best points, under the name of what was swept. Columns are those of `Result.paired`, where `run` and
-        `baseline` are folders, and `of`, the run.
+        For sweeps the best points are compared, under the name of the swept run. Columns are those of `Result.paired`,
+        where `run` and `baseline` are folders, and `of`, the run.
         """
         first = next(iter(self.results))
         by_run: dict[str, list[Outcome]] = {}
@@ -77,7 +77,7 @@ class Compared:
         return found[_differ(found)] if len(found) else found
 
     def agreement(self) -> list[str]:
-        """Of every run and seed that two neighbouring folders share: whether all bits agree, or what does not."""
+        """Return, for every run and seed that neighbouring folders share, that all bits agree, or the first difference."""
         lines = []
         labels = list(self.results)
         for one, other in itertools.pairwise(labels):
@@ -94,7 +94,7 @@ class Compared:
 
 
 def _differ(pairs: pd.DataFrame) -> pd.Series:
-    """Of several seeds, and not the same number with each."""
+    """Return True for pairs with several seeds, unless run and baseline are equal for every seed."""
     neutral = (pairs["way"] == "ratio").astype(float)
     return (pairs["seeds"] > 1) & ((pairs["least"] != neutral) | (pairs["largest"] != neutral))
 

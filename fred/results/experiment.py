@@ -1,4 +1,4 @@
-"""Running a scenario: in memory, or into a folder that keeps every unit as it finishes."""
+"""Execution of scenarios: in memory, or into a folder that stores every unit as it finishes."""
 
 import os
 import shutil
@@ -45,16 +45,17 @@ def run(
 
     Args:
         scenario: the runs and their seeds.
-        only: the name of a run, or several; of one that is swept, it means all its points. By default all runs.
-        inline: compute while timing is simulated, instead of recording first and replaying afterwards; the result is the same.
-        progress: told the run, the seed and the fraction of it that is done.
-        out: folder, in which units are written as they finish; what was finished there before, by an interrupted run too, is
-            not done again. By default results stay in memory.
-        jobs: units at a time, each in a process of its own; needs `out`.
-        dask: address of a scheduler on whose cluster units are computed; needs `out`.
-        fresh: do all of it again, without what is compiled already.
-        file: the scenario's, to be noted in the folder, where the result of another one is then refused.
-        report: whether the folder gets a page to look at in a browser, `report.html`.
+        only: name of one run, or several; for a swept run, all its points are meant. Default: all runs.
+        inline: compute during the simulation of timing, instead of recording first and replaying afterwards; the result is
+            the same.
+        progress: called with run, seed and the fraction done.
+        out: folder to which units are written as they finish; units finished there before, even by an interrupted run, are
+            not computed again. By default results stay in memory.
+        jobs: number of units computed at a time, each in its own process; needs `out`.
+        dask: address of the scheduler of a Dask cluster that computes the units; needs `out`.
+        fresh: True to compute everything again, without cached results and compiled programs.
+        file: file of the scenario, recorded in the folder, which then refuses results of other scenarios.
+        report: True to write `report.html`, a page for the browser, to the folder.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -81,10 +82,10 @@ def run(
         with compiled.unused():
             return run(scenario, only, inline, progress, out, jobs, dask, fresh, file, report)
     if jobs > 1 and dask:
-        raise FredError("`jobs` are processes on this machine, `dask` is a cluster: take one of them")
+        raise FredError("`jobs` are processes on this machine, `dask` is a cluster: use only one of them")
     if out is None:
         if jobs > 1 or dask:
-            raise FredError("`jobs` and `dask` need `out`, a folder, in which processes put what they have done")
+            raise FredError("`jobs` and `dask` need `out`, a folder to which processes write their results")
         done = _in_memory(units_of(scenario, only, inline), progress)
         return Result(scenario, done + _in_memory(_reported(scenario, done, inline), progress))
     staging.check_free(Path(out))
@@ -97,22 +98,22 @@ def run(
 
 
 class _Plan(NamedTuple):
-    """What is to be done."""
+    """The work to do."""
 
     scenario: Scenario
-    units: list[Unit]  # the first ones; those with the seeds that are reported follow, once points are chosen
+    units: list[Unit]  # the first ones; those with the reported seeds follow once the best points are known
     about: folder.AboutResult
     number: int  # of units in the end
 
     @property
     def possible(self) -> list[Unit]:
-        """All units that may come to be done: whichever points are chosen."""
+        """Return all units that may have to be computed, whichever points are best."""
         points = dict.fromkeys(unit.name for unit in self.units if unit.name in self.scenario.points)
         return [*self.units, *reported_units(self.scenario, points, self.about.inline)]
 
 
 class _Manner(NamedTuple):
-    """How units are done."""
+    """The way in which units are computed."""
 
     progress: OfRuns
     jobs: int
@@ -121,13 +122,13 @@ class _Manner(NamedTuple):
 
 
 def _reported(scenario: Scenario, done: Sequence[Outcome], inline: bool) -> list[Unit]:
-    """The units that follow: the best points, with the seeds that are reported."""
+    """Return the units that follow: the best points, with the reported seeds."""
     tables = Tables(scenario, done)
     return reported_units(scenario, tables.best["point"], inline) if scenario.report_seeds and tables.swept else []
 
 
 def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple[str, ...]]:
-    """Do what is missing, and put a whole folder in its place; the units, how many were there before, and why not more."""
+    """Compute missing units, and put a complete folder in place; return the units, the number cached, and why not more."""
     possible, inline = plan.possible, plan.about.inline
     with staging.opened(path) as stage:
         kept = {*kept_of(possible, stage, path)} if not how.fresh else set()
@@ -146,15 +147,15 @@ def _into(path: Path, plan: _Plan, how: _Manner) -> tuple[list[Unit], int, tuple
             word = what_is_kept(possible, plan.number, stage, path)
             word = word or ("nothing was written" if isinstance(error, KeyboardInterrupt) else "")
             if not any((stage / unit.folder).exists() or work.begun(unit, stage) for unit in possible):
-                shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder that stays
-            if word:  # a refusal is one line, unless units are kept
+                shutil.rmtree(stage / FOLDER, ignore_errors=True)  # timings alone are not worth a folder
+            if word:  # a refusal is one line, unless units are cached
                 error.add_note(word)
             raise
     return units, sum(unit in kept for unit in units), said_anew(objections, units)
 
 
 def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list[Stored]:
-    """What units came to, those that are kept and those that are done now."""
+    """Return the outcomes of units, cached ones and those computed now."""
     for unit in units:
         if unit in kept:
             how.progress(unit.name, unit.seed, 1.0)
@@ -164,7 +165,7 @@ def _done(units: list[Unit], kept: set[Unit], stage: Path, how: _Manner) -> list
 
 @contextmanager
 def _shown(scenario: Scenario, only: str | Iterable[str]) -> Iterator[OfRuns]:
-    """Progress in a notebook; elsewhere programs say themselves what they want to show."""
+    """Show progress in a notebook; elsewhere programs decide themselves what to show."""
     if in_notebook():
         with of_runs(number_of_units(scenario, only)) as progress:
             yield progress
@@ -194,18 +195,18 @@ def _work(units: list[Unit], stage: Path, how: _Manner) -> None:
 
 
 def _files_of(units: Iterable[Unit], stage: Path) -> list[str]:
-    """What was written of units that are done."""
+    """Return the files written by finished units."""
     abouts = [(unit, stored.read(stage / unit.folder, unit.run).about) for unit in units]
     return [f"{unit.folder}/{name}" for unit, about in abouts for name in (*about.files, stored.ABOUT)]
 
 
 def _seen_from(path: Path, file: str | Path) -> str:
-    """A scenario's file as seen from where the folder lies, so that both may move together; of one of FRED's own, its name."""
+    """Return a scenario's file relative to the folder's location, so that both can move; for FRED's own files, the name."""
     if not file:
         return ""
     try:
         return shipped.name_of(Path(file)) or Path(os.path.relpath(file, path.parent)).as_posix()
-    except OSError:  # from a folder that is no more
+    except OSError:  # the working directory no longer exists
         return Path(file).name
 
 

@@ -1,4 +1,4 @@
-"""A result's figures as files, each drawn by whoever takes it first: this process, or one of those that are beside it."""
+"""A result's figures as files, each drawn by the first process that takes it: this one, or a worker process."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from fred.running import companions
 
 @contextmanager
 def drawn(result: Result, folder: Path) -> Iterator[None]:
-    """While it lasts the processes that are there draw; the rest is drawn here at its end, when nobody draws any more.
+    """Let worker processes draw figures during this context; at its end, draw the rest here.
 
     Args:
-        result: what is drawn.
-        folder: for an SVG file of each picture.
+        result: the result to draw.
+        folder: folder for an SVG file of each figure.
     """
     folder.mkdir(exist_ok=True)
     others = _others(result, folder)
@@ -26,18 +26,18 @@ def drawn(result: Result, folder: Path) -> Iterator[None]:
         _finish(result, folder, others)
     finally:
         if not all(other.done() or other.cancel() for other in others):
-            companions.end()  # or they would draw where a later result comes to be
+            companions.end()  # otherwise they would draw in the folder of a later result
 
 
 def _others(result: Result, folder: Path) -> list[Future[list[str]]]:
-    with suppress(Exception):  # they have just died: it goes without them
+    with suppress(Exception):  # they have just died: continue without them
         number = companions.number() if _same_everywhere(result) else 0
         return companions.told(_taken, [(result, folder, k / (number + 1)) for k in range(number)])
     return []
 
 
 def _same_everywhere(result: Result) -> bool:
-    """Whether another process would draw the same: a notebook may have told matplotlib how things are to look."""
+    """Return True if another process would draw the same: a notebook may have changed matplotlib's settings."""
     return "matplotlib" not in sys.modules and not any(own_classes(each.run) for each in result.outcomes)
 
 
@@ -45,14 +45,14 @@ def _finish(result: Result, folder: Path, others: Sequence[Future[list[str]]]) -
     pictures, drawn = result.pictures(), {*_taken(result, folder, 1.0)}
     ended = as_completed([other for other in others if not other.cancel()])
     while pictures.keys() - drawn and (other := next(ended, None)):
-        with suppress(Exception):  # what it has taken is drawn here, then
+        with suppress(Exception):  # figures that it has taken are drawn here
             drawn |= {*other.result()}
     for name in pictures.keys() - drawn:
         pictures[name]().save(_file(folder, name))
 
 
 def _taken(result: Result, folder: Path, share: float) -> list[str]:
-    """Draw what nobody else has begun, from this share of the pictures on and then those before; say what that was."""
+    """Draw figures that no process has begun, from this share of the list on, then the earlier ones; return their names."""
     taken, pictures = [], [*result.pictures().items()]
     first = round(share * len(pictures))
     for name, draw in [*pictures[first:], *reversed(pictures[:first])]:

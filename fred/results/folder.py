@@ -1,4 +1,4 @@
-"""A result folder on disk: written whole or not at all, readable by other programs, enough to run everything again."""
+"""Result folders on disk: written completely or not at all, readable by other programs, sufficient to run all again."""
 
 import hashlib
 import importlib.metadata
@@ -26,30 +26,30 @@ from fred.specification.loading import Scenario, validated
 from fred.version import __version__
 from fred.views.page import MARK, Circumstances, page
 
-FORMAT = 8  # of the folder, raised when a reader would have to change
+FORMAT = 8  # of the folder; increased when readers would have to change
 
 
 class Manifest(BaseModel):
-    """What manifest.json holds: all that is needed to run a result again, and to notice what has changed."""
+    """The content of manifest.json: everything needed to run a result again, and to detect changes."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     format: int
     fred: str  # its version
-    file: str  # the scenario's, as seen from where the folder lies; empty if there was none
+    file: str  # the scenario's file, relative to the folder's location; empty if there was none
     inline: bool
     environment: dict[str, str]
-    written_by: dict[str, str]  # versions of the packages that made tables and figures of the numbers
+    written_by: dict[str, str]  # versions of the packages that made tables and figures
     data: dict[str, str | None]  # digests, by unit
     scenario: dict[str, Any]  # resolved
-    files: dict[str, str]  # SHA-256 of all that was written, by path
-    date: str  # when it was complete
-    seconds: float  # that its units took, one after the other
+    files: dict[str, str]  # SHA-256 of all written files, by path
+    date: str  # time of completion
+    seconds: float  # summed over its units
     digest: str = ""  # of all of this
 
 
 class Listed(BaseModel):
-    """What summary.json holds for one run with one seed, as far as it identifies the run."""
+    """The part of summary.json that identifies one run with one seed."""
 
     name: str
     seed: int
@@ -57,27 +57,27 @@ class Listed(BaseModel):
 
     @property
     def folder(self) -> str:
-        """Where, in the result folder, the run's files lie."""
+        """Return the path of the run's files in the result folder."""
         return f"{self.name}/seed-{self.seed}"
 
 
 @dataclass(frozen=True)
 class AboutResult:
-    """What is known of a result beside its runs."""
+    """Facts about a result in addition to its runs."""
 
-    beside: Path  # the folder in which it lies, or will
+    beside: Path  # the folder that contains it, or will
     file: str = ""  # of the scenario
     inline: bool = False
     report: bool = True  # whether it has a page
 
 
 def save(result: Result, path: Path, inline: bool = False) -> None:
-    """Write what runs came to; an older result there is replaced once the new one is complete. Raises FredError.
+    """Write a result to a folder; an older result there is replaced once the new one is complete. Raises FredError.
 
     Args:
-        result: the runs, of memory or of another folder.
-        path: the folder, made if need be.
-        inline: whether they were computed so, which the manifest notes.
+        result: the runs, in memory or from another folder.
+        path: the folder, created if necessary.
+        inline: True if timing and arithmetic were computed at once; recorded in the manifest.
     """
     with staging.opened(path) as stage, staging.said(path):
         ownership.keep_only(stage, [])
@@ -92,13 +92,13 @@ def save(result: Result, path: Path, inline: bool = False) -> None:
 
 
 def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: AboutResult) -> None:
-    """What a folder holds beside its units: summary, figures, the report and, last, the manifest.
+    """Write everything except the units to a result folder: summary, figures, report and, last, the manifest.
 
     Args:
-        stage: the folder, in which the units are already.
-        scenario: of which they are the runs, or some of them.
-        units: what was written of each.
-        about: what is to be noted beside.
+        stage: the folder, which holds the units.
+        scenario: the scenario; the units are its runs, or some of them.
+        units: the units in the folder.
+        about: further facts to record.
     """
     stored.share(units)
     result = Result(scenario, units)
@@ -117,10 +117,10 @@ def complete(stage: Path, scenario: Scenario, units: Sequence[Stored], about: Ab
 
 
 def load_result(path: str | Path) -> Result:
-    """The result in a folder: the same as the run that wrote it gave. Raises FredError for a folder that is not whole.
+    """Return the result in a folder, equal to that of the run that wrote it. Raises FredError for an incomplete folder.
 
     Args:
-        path: the folder. Its tables and arrays are read when they are asked for.
+        path: the folder. Its tables and arrays are read on demand.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -138,7 +138,7 @@ def load_result(path: str | Path) -> Result:
     """
     path = Path(path)
     manifest, rows = read_manifest(path)
-    place = path.resolve()  # outcomes are read later, maybe from another working directory
+    place = path.resolve()  # outcomes are read later, possibly from another working directory
     of_manifest = f"{path / MANIFEST}: "
     scenario = validated(manifest.scenario, lambda keys: of_manifest + ".".join(map(str, keys)), place.parent, recorded=True)
     units = [stored.read(place / row.folder, scenario.runs[row.name]) for row in rows]
@@ -149,7 +149,7 @@ def load_result(path: str | Path) -> Result:
 
 
 def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
-    """A result folder's manifest and summary. Raises FredError if it is not one that this version can read."""
+    """Return a result folder's manifest and summary. Raises FredError if this version cannot read them."""
     manifest, summary = _json(path / MANIFEST), _json(path / SUMMARY)
     if isinstance(manifest, dict) and manifest.get("format", FORMAT) != FORMAT:
         raise FredError(
@@ -175,11 +175,11 @@ def read_manifest(path: Path) -> tuple[Manifest, list[Listed]]:
 
 
 def add_report(path: Path, out: Path | None = None) -> Path:
-    """Write a result's page and return where it is. Raises FredError.
+    """Write a result's page and return its path. Raises FredError.
 
     Args:
-        path: the result folder, of whose files it becomes one, if it is not to be elsewhere.
-        out: another place for it, where only another page is replaced.
+        path: the result folder; by default the page becomes one of its files.
+        out: another file for the page; an existing one is replaced only if it is such a page.
     """
     result, (manifest, _), file = load_result(path), read_manifest(path), path / REPORT
     if out is not None and os.path.realpath(out) != os.path.realpath(file):
@@ -195,17 +195,17 @@ def add_report(path: Path, out: Path | None = None) -> Path:
 
 
 def _put(file: Path, text: str) -> None:
-    """A whole file in a file's place."""
+    """Replace a file as a whole."""
     with inputs.replaced(file) as new:
         new.write_text(text, encoding="utf-8")
 
 
 def changed(path: Path, manifest: Manifest) -> str:
-    """The first file of a result folder that is missing or not what was written; empty if there is none.
+    """Return the first file of a result folder that is missing or has changed; empty if there is none.
 
     Args:
         path: the folder.
-        manifest: what it says of itself, whose own digest is looked at first.
+        manifest: its manifest; the manifest's own digest is checked first.
     """
     if manifest.digest != _digest(manifest.model_dump()):
         return MANIFEST
@@ -240,13 +240,13 @@ def _manifest(stage: Path, scenario: Scenario, units: Sequence[Stored], about: A
 
 
 def written(stage: Path) -> list[str]:
-    """The files of a result folder, or of one that comes to be; by path."""
+    """Return the files of a result folder, finished or not; by path."""
     own = {stage / name for name in (MANIFEST, *ownership.MARKS)}
     return [file.relative_to(stage).as_posix() for file in sorted(stage.rglob("*")) if file.is_file() and file not in own]
 
 
 def written_by() -> dict[str, str]:
-    """The versions of the packages that make tables and figures of the numbers."""
+    """Return the versions of the packages that make tables and figures."""
     return {package: importlib.metadata.version(package) for package in ("matplotlib", "pandas", "pyarrow")}
 
 
@@ -256,8 +256,8 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def _no_number(word: str) -> None:
-    """Refuse, with ValueError, what Python takes for JSON's."""
-    raise ValueError(f"{word} is no number of JSON's")
+    """Raise ValueError for a number that Python reads, but JSON lacks."""
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _json(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""What of earlier work on a result is kept, why not more, and what is kept of work that is interrupted."""
+"""Reuse of earlier work on a result: which units are cached, why others are not, and what an interrupted run leaves."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from fred.running.unit import Unit
 
 
 def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
-    """Units that need not be done again: in the unfinished folder, or in the result that it will replace.
+    """Return the units that need not be computed again: in the unfinished folder, or in the result that it will replace.
 
     Args:
-        units: those that may be there.
-        stage: the unfinished folder, in which those of the result get further names.
-        path: the result's place.
+        units: units that may be there.
+        stage: the unfinished folder, to which units of the result are linked.
+        path: path of the result.
     """
     kept = []
     for unit in units:
@@ -31,12 +31,12 @@ def kept_of(units: list[Unit], stage: Path, path: Path) -> list[Unit]:
 
 
 def objections_to(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]:
-    """Why units that seem to be there, or begun, are not kept; no words where nothing is there.
+    """Return why units that exist, or were begun, cannot be reused; an empty reason if nothing exists.
 
     Args:
-        units: those that are not kept.
+        units: units that cannot be reused.
         stage: the unfinished folder.
-        path: the result's place.
+        path: path of the result.
     """
     found = {}
     for unit in units:
@@ -47,11 +47,11 @@ def objections_to(units: list[Unit], stage: Path, path: Path) -> dict[Unit, str]
 
 
 def said_anew(objections: Mapping[Unit, str], units: list[Unit]) -> tuple[str, ...]:
-    """A line for each reason for which units were computed again.
+    """Return a line for each reason for which units were computed again.
 
     Args:
         objections: the reason by unit.
-        units: those that were computed, or kept.
+        units: units of the result, computed or reused.
     """
     said: dict[str, list[str]] = {}
     for unit in units:
@@ -65,22 +65,22 @@ def _some(names: list[str], shown: int = 3) -> str:
 
 
 def what_is_kept(units: list[Unit], number: int, stage: Path, path: Path) -> str:
-    """In words, what an interrupted run leaves; none if it leaves nothing.
+    """Return, in words, what an interrupted run leaves; empty if nothing.
 
     Args:
-        units: those that may be there.
-        number: how many there would have been in the end.
+        units: units that may be there.
+        number: number of units of a complete run.
         stage: the unfinished folder.
-        path: the result's place.
+        path: path of the result.
     """
     if not ownership.is_marked(stage, ownership.UNFINISHED):
         return f"the result is complete: {path}"
-    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # what was not whole has been removed
+    done = sum(stored.lasting(unit, stage / unit.folder) for unit in units)  # incomplete ones have been removed
     begun = sum(work.begun(unit, stage) and not unit.unknown for unit in units)
     if done or begun:
         part = f", and part of {begun}" if begun else ""
         return f"{done} of {number} units are kept{part}; the same command goes on from there"
     for unit in units:
         if (stage / unit.folder / stored.ABOUT).exists():
-            return f"what was done will be computed again: {stored.objection(unit, stage / unit.folder)}"
+            return f"finished units will be computed again: {stored.objection(unit, stage / unit.folder)}"
     return ""

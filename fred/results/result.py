@@ -1,4 +1,4 @@
-"""What an experiment came to, as its user has it: tables, and a picture of each."""
+"""The result of an experiment: tables, and a picture of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from fred.outcomes.tables import Tables
 from fred.results.b_staleness import b_staleness, by_staleness
 from fred.views.view import View
 
-if TYPE_CHECKING:  # what is not drawn needs no matplotlib
+if TYPE_CHECKING:  # without pictures matplotlib is not needed
     from fred.views.figures import Picture
 
 
 @dataclass(frozen=True)
 class Result(Tables):
-    """All runs of a scenario, each with every seed: in memory, or in a folder from which they are read when they are used.
+    """The result of a scenario: all runs, each with every seed; in memory, or in a folder from which they are read on demand.
 
     Args:
         scenario: the runs and seeds.
-        outcomes: what each run with each seed came to.
-        kept: how many outcomes were there before, and were not computed again.
-        anew: why others that were there were computed again, a sentence each.
+        outcomes: outcome of each run with each seed.
+        kept: number of outcomes that were cached, and not computed again.
+        anew: reasons for computing others again although they existed, a sentence each.
 
-    `fred.run` and `fred.load_result` give one. Tables are pandas data frames; pictures are matplotlib figures that notebooks
-    show, and `picture.save(path)` writes.
+    `fred.run` and `fred.load_result` return one. Tables are pandas data frames. Pictures are matplotlib figures, which
+    notebooks show; `picture.save(path)` writes them.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -52,8 +52,8 @@ class Result(Tables):
     ['staleness', 'throughput', 'timeline', 'workers-time']
     """
 
-    kept: int = 0  # outcomes that were there before, and were not computed again
-    anew: tuple[str, ...] = ()  # why others that were there were computed again
+    kept: int = 0  # outcomes that were cached, and not computed again
+    anew: tuple[str, ...] = ()  # reasons for computing others again although they existed
 
     def __repr__(self) -> str:
         reported = f", reported {', '.join(map(str, self.scenario.report_seeds))}" if self.scenario.report_seeds else ""
@@ -61,7 +61,7 @@ class Result(Tables):
 
     @property
     def paired(self) -> pd.DataFrame:
-        """Each run less the baseline (the scenario's, or the first), seed by seed; of a sweep the best points.
+        """Compare each run with the baseline (the scenario's, or the first), seed by seed; for sweeps, the best points.
 
         Columns: run, baseline, quantity (loss, error, gradient_norm, to_target, throughput), way (difference or ratio), mean,
         low and high (95 % interval, with at least 5 seeds), least and largest (over the seeds), seeds, missing, variance_saved
@@ -84,23 +84,23 @@ class Result(Tables):
         return compared(self)
 
     def b_staleness(self, run: str, seed: int | None = None, every: int = 1) -> pd.DataFrame:
-        """How far every so many-th gradient of one run is from what it would be at the parameters it meets; computed anew.
+        """Return how far gradients of one run are from those at the current parameters when they are used; runs it again.
 
         Args:
             run: its name.
-            seed: one of the scenario's; by default the first.
-            every: of so many gradients one is looked at, which takes two more gradients.
+            seed: one of the scenario's; default: the first.
+            every: only every N-th gradient is evaluated, at the cost of two more gradients.
 
-        Columns: row (of the schedule), worker, staleness (changes), b_staleness; where the algorithm has one, statistic.
+        Columns: row (of the schedule), worker, staleness (changes), b_staleness; statistic, if the algorithm has one.
         Raises FredError for an unknown run, and for one without a task.
         """
         return b_staleness(self.outcome(run, seed), every)
 
     def plot_loss(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """Loss against updates and against virtual time, with the band of seeds.
+        """Plot the loss against updates and virtual time, with the band of seeds.
 
-        Of each run the mean over its seeds is a line, and what lies between the least and the largest is shaded; a target that
-        all runs share is dotted. Raises FredError where nothing was learned.
+        For each run the mean over its seeds is a line, and the range of its seeds is shaded; a target common to all runs is
+        dotted. Raises FredError if no run has a task.
 
         Args:
             against: `updates`, `gradients`, `seconds`, a panel for each.
@@ -108,82 +108,82 @@ class Result(Tables):
         return _pictures().learning(self, "loss", View(against=tuple(against)))
 
     def plot_error(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """Error against updates and against virtual time, with the band of seeds, as `plot_loss` has the loss.
+        """Plot the error against updates and virtual time, with the band of seeds, as `plot_loss` does for the loss.
 
         Args:
             against: `updates`, `gradients`, `seconds`, a panel for each.
 
-        Raises FredError where nothing was learned.
+        Raises FredError if no run has a task.
         """
         return _pictures().learning(self, "error", View(against=tuple(against)))
 
     def plot_gradient_norm(self, against: Sequence[str] = ("updates", "seconds")) -> "Picture":
-        """The gradient's norm against updates and against virtual time, as `plot_loss` has the loss.
+        """Plot the gradient norm against updates and virtual time, as `plot_loss` does for the loss.
 
         Args:
             against: `updates`, `gradients`, `seconds`, a panel for each.
 
-        Raises FredError where it was not measured.
+        Raises FredError if it was not measured.
         """
         return _pictures().learning(self, "gradient_norm", View(against=tuple(against)))
 
     def plot_disagreement(self) -> "Picture":
-        """How far workers' own models are from their mean. Raises FredError where no run has such models."""
+        """Plot the distance of workers' own models from their mean. Raises FredError if no run has such models."""
         return _pictures().of_replicas(self, "disagreement")
 
     def plot_replicas_error(self) -> "Picture":
-        """The mean of the errors of workers' own models. Raises FredError where no run has such models."""
+        """Plot the mean error of workers' own models. Raises FredError if no run has such models."""
         return _pictures().of_replicas(self, "replicas_error")
 
     def plot_paired(self) -> "Picture":
-        """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is no other run.
+        """Plot each run's difference from (or ratio to) the baseline, seed by seed. Raises FredError if there is no other run.
 
-        A dot is the mean over the seeds; thick: its 95 % interval, if there are at least 5 seeds; thin: their range.
+        A dot is the mean over the seeds; a thick line its 95 % interval, with at least 5 seeds; a thin line their range.
         """
         return _pictures().paired(self)
 
     def plot_traffic(self) -> "Picture":
-        """What was sent each way in each run, mean over the seeds.
+        """Plot the bytes sent in each run, as means over the seeds.
 
-        A bar for each run, in MB: what servers sent to workers, workers to servers, and workers to each other.
+        A bar for each run, in MB: from servers to workers, from workers to servers, and between workers.
         """
         return _pictures().traffic(self)
 
     def plot_copies(self) -> "Picture":
-        """What was pushed and fetched of what could have been, with the first seed. Raises FredError where no server is.
+        """Plot the copies pushed and fetched, for the first seed. Raises FredError if no run has a server.
 
-        Each gradient could have been pushed once and its parameters fetched once: the dotted line is all of that.
+        Each gradient could have been pushed once, and its parameters fetched once: the dotted line is this maximum.
         """
         return _pictures().sent_copies(self)
 
     def plot_throughput(self) -> "Picture":
-        """Gradients that were used per second of virtual time, mean and range of the seeds. Raises FredError if no clock is."""
+        """Plot gradients used per virtual second: mean and range of the seeds. Raises FredError if no run has a clock."""
         return _pictures().throughput(self)
 
     def plot_pace(self) -> "Picture":
-        """Gradients per second in the course of time, mean and range of the seeds. Raises FredError if no run has a clock."""
+        """Plot gradients per second over time: mean and range of the seeds. Raises FredError if no run has a clock."""
         return _pictures().pace(self)
 
     def plot_workers_time(self) -> "Picture":
-        """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock.
+        """Plot the shares of workers' time in each run, as means over the seeds. Raises FredError if no run has a clock.
 
         A bar for each run, in % of all workers' time: computing, wasted, on the network, waiting, away, as in `fred.spans`.
         """
         return _pictures().workers_time(self)
 
     def plot_staleness(self) -> "Picture":
-        """How stale the gradients were that took part in updates, all seeds together.
+        """Plot the staleness of gradients that took part in updates, all seeds together.
 
-        A histogram for each timing, in updates; runs that share one (the same schedules) share a panel, those of which no
-        gradient is stale are only named.
+        A histogram for each timing, in updates. Runs with the same timing (equal schedules) share a panel; runs without stale
+        gradients are only named.
         """
         return _pictures().stale_gradients(self)
 
     def plot_b_staleness(self, every: int = 1) -> "Picture":
-        """The mean B-staleness of gradients of each staleness, with the first seed; the runs are computed anew.
+        """Plot the mean B-staleness of gradients against their staleness, for the first seed; runs are computed again.
 
         Args:
-            every: of so many gradients one is looked at.
+            every: only every N-th gradient is evaluated.
 
         Larger dots: more gradients had that staleness. Raises FredError for runs without a task.
         """
@@ -193,45 +193,45 @@ class Result(Tables):
     def plot_timeline(
         self, begin: float | None = None, end: float | None = None, workers: Sequence[int] | None = None
     ) -> "Picture":
-        """What each worker did at the start of each run, or shortly before the first fault of all runs, with the first seed.
+        """Plot each worker's activities at the start of each run, or shortly before the first fault, for the first seed.
 
-        A panel for each timing, a line for each worker (of more than 16 that many, evenly spaced), against virtual time in s;
-        ticks on top are updates.
+        A panel for each timing, a line for each worker (at most 16, evenly spaced), against virtual time in s; ticks on top are
+        updates.
 
         Args:
-            begin: virtual time, s; otherwise the start, or the first fault.
-            end: s; otherwise so late that the usual worker computes six gradients.
-            workers: their numbers, in the order in which they are shown.
+            begin: virtual time, s; default: the start, or shortly before the first fault of all runs.
+            end: s; default: the time in which a typical worker computes six gradients.
+            workers: their numbers, in the order shown.
 
-        Raises FredError for workers or times of which no run knows, and where no run has a clock.
+        Raises FredError for unknown workers or times outside all runs, and if no run has a clock.
         """
         view = View(begin=begin, end=end, workers=None if workers is None else tuple(workers))
         return _pictures().timeline_of(self, view)
 
     def plot_sweep(self) -> "Picture":
-        """The criterion at every point, a line for each run. Raises FredError where nothing was swept.
+        """Plot the criterion at every point of a sweep, a line for each run. Raises FredError without a sweep.
 
-        Across: the first key that was swept; a panel for each combination of the others. A star is a run's best point.
+        The horizontal axis is the first swept key; each combination of the others has a panel. A star is a run's best point.
         """
         return _pictures().sweep(self)
 
     def plot_sweep_timing(self) -> "Picture":
-        """Time, throughput and waiting at every point, a line for each run. Raises FredError where nothing was swept."""
+        """Plot time, throughput and waiting at every point of a sweep, a line per run. Raises FredError without a sweep."""
         return _pictures().sweep_timing(self)
 
     def pictures(self, view: View | None = None) -> "dict[str, Callable[[], Picture]]":
-        """What there is to draw of these runs, by name; of a sweep's, all together and the best ones.
+        """Return all pictures of these runs by name, as functions that draw them; for sweeps, also of the best points alone.
 
-        Names are those of the files under `figures/` of a result folder; nothing is drawn before it is called.
+        Names are those of the files under `figures/` in a result folder.
 
         Args:
-            view: how they are looked at; by default as those of the folder.
+            view: what the pictures show; default: the same as in the folder.
         """
         return _pictures().drawable(self, view)
 
 
 def _pictures() -> ModuleType:
-    """Imported when something is drawn: matplotlib takes a third of a second."""
+    """Import the drawing functions, only when needed: matplotlib takes a third of a second."""
     from fred.views import pictures
 
     return pictures

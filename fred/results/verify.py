@@ -1,4 +1,4 @@
-"""Does a result still come out the same, bit for bit?"""
+"""Verification of results: run them again and compare every bit."""
 
 import itertools
 import json
@@ -39,16 +39,16 @@ class Verdict(IntEnum):
 
 
 def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_: None) -> tuple[Verdict, str]:
-    """Run a result folder's manifest again, write all of it again, and compare; the verdict, and what to say about it.
+    """Run a result folder's manifest again, write everything again, and compare; return the verdict and its explanation.
 
-    DIFFERENT names the first run that differs, whether in timing or in arithmetic, and the first differing row; or the first
-    file that is not what the runs come to. CANNOT: a file is not what was written, or the numeric environment or the data are
+    DIFFERENT: the explanation names the first run that differs, in timing or arithmetic, and the first differing row; or
+    the first file that the runs do not reproduce. CANNOT: a file has changed, or the numeric environment or the data are
     not the recorded ones. Raises FredError if there is no readable result.
 
     Args:
-        path: the result folder, which stays as it is.
-        imports: names of the user's modules that its scenario may name.
-        progress: told the run, the seed and the fraction done.
+        path: the result folder, which stays unchanged.
+        imports: names of the user's modules that its scenario may import.
+        progress: called with run, seed and the fraction done.
     """
     manifest, rows = folder.read_manifest(path)
     registry.allow_import(imports)
@@ -70,7 +70,7 @@ def verify(path: Path, imports: Iterable[str] = (), progress: OfRuns = lambda *_
 
 
 def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> tuple[Verdict, str]:
-    """Run all, and write it to `scratch`; the verdict, and the first difference."""
+    """Run everything, and write it to `scratch`; return the verdict, and the first difference."""
     result, anew, shared = folder.load_result(path), dict[Unit, Stored](), Timings()
     runs = _with_inputs(result.scenario).runs
     remembered.forget(compiled=any(own_classes(each.run) for each in result.outcomes))
@@ -97,7 +97,7 @@ def _again(path: Path, manifest: Manifest, scratch: Path, progress: OfRuns) -> t
 
 
 def _with_inputs(scenario: Scenario) -> Scenario:
-    """Return a result's scenario, to be run again. Raises FredError where an input is missing, or not what it was."""
+    """Return a result's scenario, to be run again. Raises FredError if an input is missing or has changed."""
     absent = []
     for path in inputs_of(scenario):
         try:
@@ -111,23 +111,23 @@ def _with_inputs(scenario: Scenario) -> Scenario:
 
 
 def _unlike(path: Path, manifest: Manifest, scratch: Path) -> str:
-    """The first file that is not what the runs come to; of a unit's own, what it says of when and how does not count."""
+    """Return the first file that the runs do not reproduce; dates, durations and identities in unit.json may differ."""
     names = folder.written(scratch)
     for name in sorted({*names, *manifest.files} - {MANIFEST}):
         old, new = path / name, scratch / name
         if not new.is_file() or name not in manifest.files:
-            return f"{name}: {'is missing' if new.is_file() else 'no such file comes of these runs'}"
+            return f"{name}: {'is missing' if new.is_file() else 'these runs write no such file'}"
         if old.name == ABOUT:
             facts = [json.loads(file.read_text(encoding="utf-8")) for file in (old, new)]
             if any(facts[0][key] != facts[1][key] for key in ("name", "seed", "data", "summary", "files")):
-                return f"{name}: is not what the run comes to"
+                return f"{name}: differs from the file that the run writes"
         elif old.read_bytes() != new.read_bytes():
-            return f"{name}: is not what the runs come to{_first_line(old, new)}"
+            return f"{name}: differs from the file that the runs write{_first_line(old, new)}"
     return ""
 
 
 def _first_line(old: Path, new: Path) -> str:
-    """Where two tables differ first."""
+    """Return the first difference between two tables."""
     if old.suffix != ".csv":
         return ""
     lines = [file.read_text(encoding="utf-8", errors="replace").splitlines() for file in (old, new)]
@@ -138,11 +138,11 @@ def _first_line(old: Path, new: Path) -> str:
 
 
 def difference_of(old: Outcome, new: Outcome) -> str:
-    """What differs between two outcomes of a run, and where first; nothing if nothing does.
+    """Return the first difference between two outcomes of a run; empty if there is none.
 
     Args:
-        old: as it was recorded, with the digests of then.
-        new: as it comes out now.
+        old: the recorded outcome, with its recorded digests.
+        new: the outcome of the new run.
     """
     if not (old.schedule.digest() == old.schedule_digest == new.schedule_digest):
         return f"timing differs: {first_difference(old.schedule, new.schedule)}"
@@ -162,7 +162,7 @@ def _same(old: Named, new: Named) -> bool:
 
 
 def _first_value(recorded: Outcome, outcome: Outcome) -> str:
-    """The first evaluation point in which two runs differ, else the first parameter."""
+    """Return the first evaluation in which two runs differ, else the first parameter."""
     old, new = recorded.metrics, outcome.metrics
     for i in range(min(len(old), len(new))):
         if not old.iloc[i].equals(new.iloc[i]):
@@ -176,11 +176,11 @@ def _first_value(recorded: Outcome, outcome: Outcome) -> str:
 
 
 def first_difference(old: Schedule, new: Schedule) -> str:
-    """The first row in which two schedules differ, or the first fact or interval beside the rows.
+    """Return the first row in which two schedules differ, or else the first other fact or interval.
 
     Args:
-        old: the recorded one.
-        new: that of now; the words call them so.
+        old: the recorded schedule.
+        new: the new one; the text calls them "recorded" and "now".
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -199,12 +199,12 @@ def first_difference(old: Schedule, new: Schedule) -> str:
         if now[name] != recorded:
             return f"rows are the same, `{name}` differs: recorded {recorded!r}, now {now[name]!r}"
     if unlike := _first_unlike("interval", old.beside(), new.beside()):
-        return f"rows are the same, what lies beside them differs: {unlike}"
-    return "rows and intervals are the same, but the recorded digest is another"
+        return f"rows are the same, intervals differ: {unlike}"
+    return "rows and intervals are the same, but the recorded digest differs"
 
 
 def _first_unlike(what: str, old: pd.DataFrame, new: pd.DataFrame) -> str:
-    """The first line in which two tables of the same columns differ; nothing if nothing does."""
+    """Return the first line in which two tables of the same columns differ; empty if there is none."""
     lines = min(len(old), len(new))
     unlike = np.zeros(lines, bool)
     for name in new:

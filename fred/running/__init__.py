@@ -1,1 +1,1 @@
-"""Runs with their seeds: recorded and replayed or interpreted, measured, kept, in this process or in others."""
+"""Execution of runs with their seeds: recorded, replayed or interpreted, measured, stored; in one process or several."""

@@ -1,4 +1,4 @@
-"""Compares what decides the bits in two processes: FRED's code, the user's own, and the numeric environment."""
+"""Comparison of everything that determines the bits in two processes: FRED's code, the user's, the numeric environment."""
 
 from fred.components import own_code
 from fred.process import environment
@@ -6,16 +6,16 @@ from fred.running.unit import code_of_fred
 
 
 def here() -> dict[str, str]:
-    """Return what decides the bits in this process, except the user's own code."""
+    """Return everything that determines the bits in this process, except the user's own code."""
     return {"FRED": code_of_fred(), **environment.describe()}
 
 
 def objection(expected: dict[str, str], code: dict[str, str]) -> str:
-    """Return what another process and this one do not have in common, in words; empty if they would come to the same bits.
+    """Return the differences between another process and this one, in words; empty if both would compute the same bits.
 
     Args:
-        expected: what `here` returns in the other process.
-        code: the user's own code there, of which only what both processes have counts.
+        expected: the result of `here` in the other process.
+        code: digests of the user's own code there; only parts that both processes have are compared.
 
     >>> objection(here(), {})
     ''
@@ -27,6 +27,6 @@ def objection(expected: dict[str, str], code: dict[str, str]) -> str:
 
 
 def _difference(name: str, expected: str, found: str) -> str:
-    if name == "FRED":  # whose digest tells nobody anything
+    if name == "FRED":  # the digest would tell the user nothing
         return f"FRED's code is not the same (version {found.split()[0]} there, {expected.split()[0]} here)"
     return f"{name} is {found!r} there, {expected!r} here"

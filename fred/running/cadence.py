@@ -1,7 +1,7 @@
-"""When a run's parameters are looked at: at the start, at every multiple of a count or a time, and at the end.
+"""Evaluation points of a run: the start, every multiple of a count or a time, and the end.
 
-A run with a target ends at the first of these points, the start aside, at which the target has been reached, however it is
-computed: after the update that reached the count, or just before what happens at the time.
+A run with a target ends at the first of these points, except the start, at which the target has been reached. That is after
+the update that reached the count, or just before the events at that time, for both ways to compute a run.
 """
 
 import math
@@ -25,27 +25,27 @@ class Points:
 
     rows: NDArray[np.int64]  # rows of the schedule before the point
     updates: NDArray[np.int64]
-    gradients: NDArray[np.int64]  # that took part in those updates
+    gradients: NDArray[np.int64]  # gradients that took part in those updates
     seconds: NDArray[np.float64]  # virtual time
 
 
 @dataclass(frozen=True)
 class Cadence:
-    """After the update that reaches a multiple of a count, or just before whatever happens at a multiple of a time.
+    """Points after the update that reaches a multiple of a count, or just before the events at a multiple of a time.
 
     Args:
-        unit: what is counted: updates, gradients, or seconds of virtual time.
-        spacing: how much of it lies between two points.
+        unit: updates, gradients, or seconds of virtual time.
+        spacing: distance of two points, in this unit.
     """
 
     unit: Measure
     spacing: float
 
     def points(self, schedule: Schedule) -> Points:
-        """Where they are in a finished schedule. Raises FredError if they are too many.
+        """Return the points of a finished schedule. Raises FredError for too many points.
 
         Args:
-            schedule: whose updates, gradients or virtual time are counted.
+            schedule: the schedule.
 
         >>> import fred
         >>> scenario = fred.scenario(
@@ -78,40 +78,41 @@ class Cadence:
         return Points(rows, done // schedule.blocks, np.insert(gradients, 0, 0)[done], moments / NANOSECONDS)
 
     def moment(self, number: int) -> int:
-        """The time of a point, ns.
+        """Return the time of a point, ns.
 
         Args:
-            number: the point's, from 1; only where seconds are counted.
+            number: number of the point, from 1; only for a cadence in seconds.
         """
         return int(nanoseconds(self.spacing * np.array([number]))[0])
 
     def _moments(self, end_ns: int) -> NDArray[np.int64]:
-        """Multiples of the spacing before the end, ns."""
+        """Return the multiples of the spacing before the end, ns."""
         self.check(end_ns)
         times = nanoseconds(self.spacing * np.arange(1, end_ns / NANOSECONDS / self.spacing + 1))
         return times[times < end_ns]
 
     def check(self, end_ns: int) -> None:
-        """Refuse, with FredError, more points in time than anybody can look at."""
+        """Raise FredError for a spacing that makes more points than the limit."""
         if self.unit == "seconds" and end_ns / NANOSECONDS / self.spacing > MOST_POINTS:
-            raise FredError(f"`every_seconds` ({self.spacing:g}) asks for more than {MOST_POINTS:,} points; look less often")
+            raise FredError(f"`every_seconds` ({self.spacing:g}) asks for more than {MOST_POINTS:,} points; increase it")
 
 
 class Watch:
-    """Looks at the points while the rows come, until `look` says that it is enough: the recording ends there.
+    """A listener that evaluates at the points while rows are recorded. When `look` returns True, the recording ends.
 
-    A point in time is passed when the first row at or after it comes, or the run is over. One at which the run ends by another
-    limit is the end, and looked at as such; so the recording only ends with the first row that comes after what was enough.
+    A point in time has passed when the first row at or after it comes, or the run is over. If the run ends at a point
+    because of another limit, that point is evaluated as the end. So the recording only ends with the first row after the
+    point at which `look` returned True.
 
     Args:
-        cadence: where the points are.
-        listener: who is told every row.
-        look: called at each point; True: it is enough.
+        cadence: the points.
+        listener: receives every row.
+        look: called at each point; returns True to stop.
     """
 
     def __init__(self, cadence: Cadence, listener: Listener, look: Callable[[], bool]):
         self._cadence, self._listener, self._look = cadence, listener, look
-        self.recorder: Recorder | None = None  # whose counts are looked at
+        self.recorder: Recorder | None = None  # its counters determine the points
         self._number = 1  # of the next point
         self._moment = cadence.moment(1) if cadence.unit == "seconds" else math.inf  # ns
         self._enough_at = math.inf  # ns
@@ -119,7 +120,7 @@ class Watch:
         self.forget_mailbox, self.forget_message = listener.forget_mailbox, listener.forget_message
 
     def execute(self, row: Row) -> None:
-        """One more row."""
+        """Process one more row."""
         assert self.recorder is not None
         self._pass(row.time_ns)
         if row.time_ns > self._enough_at:
@@ -135,11 +136,11 @@ class Watch:
                     self.recorder.stop()
 
     def over(self, end_ns: int) -> None:
-        """The recording has ended: look at the moments that are left before."""
+        """Evaluate at the remaining points before the end of the recording."""
         self._pass(end_ns - 1)
 
     def _pass(self, time_ns: int) -> None:
-        """Look at the moments until then."""
+        """Evaluate at the points until this time."""
         if time_ns >= self._moment:
             self._cadence.check(time_ns)
         while self._moment <= time_ns and math.isinf(self._enough_at):

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: every array that the rest of a run needs, and what was measured up to there."""
+"""Checkpoints on disk: every array that the rest of a run needs, and all measurements so far."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from fred.files import inputs
 from fred.replay.snapshot import Snapshot
 from fred.running.execution import Checkpoint
 
-EVERY = 30.0  # seconds, at least, between two of a unit
+EVERY = 30.0  # least number of seconds between two checkpoints of a unit
 FILE = "checkpoint.npz"
 
 
@@ -19,9 +19,9 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
     """Replace the unit's checkpoint.
 
     Args:
-        folder: where the unit is worked on.
-        identity: the unit's, without which a checkpoint is nobody's.
-        checkpoint: where it has got to; numbers keep all their bits.
+        folder: working folder of the unit.
+        identity: identity of the unit, to which the checkpoint belongs.
+        checkpoint: progress of the unit; numbers keep all their bits.
     """
     facts, arrays = checkpoint.reached
     about = {"identity": identity, "facts": facts, "measured": [_hexed(point) for point in checkpoint.measured]}
@@ -30,11 +30,11 @@ def save(folder: Path, identity: str, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: Path, identity: str) -> Checkpoint | None:
-    """The unit's checkpoint, if there is one. A damaged one is thrown away, with a word.
+    """Return the unit's checkpoint, if there is one. A damaged one is deleted, with a message.
 
     Args:
-        folder: where the unit is worked on.
-        identity: the unit's; a checkpoint of another one is left alone, and is none.
+        folder: working folder of the unit.
+        identity: identity of the unit; a checkpoint of another unit is ignored and kept.
     """
     file = folder / FILE
     if not file.exists():
@@ -48,11 +48,11 @@ def load(folder: Path, identity: str) -> Checkpoint | None:
         measured = [{name: float.fromhex(value) for name, value in point.items()} for point in about["measured"]]
         return Checkpoint(measured, Snapshot(about["facts"], leaves))
     except (FredError, ValueError, KeyError, TypeError, AttributeError):
-        print(f"fred: {file} is damaged, or another version's: this run is computed from its start", file=sys.stderr)
+        print(f"fred: {file} is damaged or from another version: this run starts from the beginning", file=sys.stderr)
         file.unlink()
         return None
 
 
 def _hexed(point: dict[str, float]) -> dict[str, str]:
-    """Numbers that JSON cannot hold included."""
+    """Return numbers as hexadecimal text, which includes those that JSON lacks."""
     return {name: float(value).hex() for name, value in point.items()}

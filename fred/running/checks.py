@@ -1,4 +1,4 @@
-"""What is refused before anything runs: data, models and algorithms that do not fit each other, or do not do what they must."""
+"""Checks before a run: data, model and algorithm must fit each other, and users' functions must do what they should."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ from fred.replay.arithmetic import Arithmetic
 from fred.schedule.layout import Layout
 from fred.specification.shape import Run, Task
 
-_CLOCK = 7  # any number of updates
-_HOOKS = {  # of a server: what each is told
+_CLOCK = 7  # an arbitrary clock
+_HOOKS = {  # functions of a server, with their arguments
     "init": ("params", "workers"),
     "memory": ("params",),
     "send": ("memory", "params", "grads"),
@@ -34,9 +34,9 @@ _HOOKS = {  # of a server: what each is told
 
 
 def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
-    """A run's arithmetic, if its data, model, algorithm and blocks fit each other. Raises FredError.
+    """Return a run's arithmetic, if its data, model, algorithm and blocks fit each other. Raises FredError otherwise.
 
-    Nothing is made for it that runs will make again: shapes tell, and what is more than shapes is remembered.
+    The check creates nothing that runs would create again: it uses shapes, and caches everything else.
     """
     data, layout = loaded(task.data, seed), run.protocol.layout(run.cluster)
     _check_model(task.model, task.data, seed, layout.replicas)
@@ -50,11 +50,11 @@ def check_task(task: Task, run: Run, seed: int) -> Arithmetic:
     check_division(task, data, run.cluster.size)
     loss = Loss.of(task.model, task.loss, data, task.l2)
     do = Arithmetic.of(run.algorithm, loss, params, layout, run.cluster.size, task.batch_size)
-    _ = do.sizes  # as an algorithm says them
+    _ = do.sizes  # as the algorithm counts them
     return do
 
 
-@remembered.data(8)  # for the points of a sweep, which mostly have both in common
+@remembered.data(8)  # for points of a sweep, which usually share both
 def _check_model(model: Model, data: Data, seed: int, replicas: int) -> None:
     arrays = loaded(data, seed)
     check_memory(model, arrays, replicas)
@@ -68,7 +68,7 @@ def _check_loss(function: LossFunction | None, data: Data, seed: int) -> None:
 
 
 def check_division(task: Task, data: Dataset, workers: int) -> None:
-    """Examples that are divided are enough for all workers, and have the labels that they are divided by. Raises FredError."""
+    """Raise FredError unless divided examples suffice for all workers and have the labels that the division needs."""
     if task.division != "shared" and len(data.train) < workers:
         raise FredError(f"{len(data.train)} examples cannot be divided among {workers} workers: take `division: shared`")
     if task.division in ("by-label", "dirichlet") and data.tokens:
@@ -78,7 +78,7 @@ def check_division(task: Task, data: Dataset, workers: int) -> None:
 
 
 def check_target(run: Run, data: Dataset) -> None:
-    """An error that is a share of the examples can come down to its target later than at once. Raises FredError."""
+    """Raise FredError for a target error of 1 or more, if the error is a share of the examples."""
     target, loss = run.evaluate.target_error, run.task.loss if run.task else None
     is_share = data.classifies and type(loss or usual(data.classifies)).error is LossFunction.error
     if is_share and target is not None and target >= 1:
@@ -86,7 +86,7 @@ def check_target(run: Run, data: Dataset) -> None:
 
 
 def check_outputs(model: Model, params: Params, data: Dataset) -> None:
-    """One number per class, or per value to be predicted, for each example. Raises FredError."""
+    """Raise FredError unless a model returns one number per class, or per value to predict, for each example."""
     inputs = jax.ShapeDtypeStruct((2, *data.train.inputs.shape[1:]), jnp.float32)
     name, meant = registry.name_of("model", model), "classes" if data.classifies else "values to predict"
     ways: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {f"model `{name}`": (model.apply, (params, inputs))}
@@ -107,7 +107,7 @@ def check_outputs(model: Model, params: Params, data: Dataset) -> None:
 
 @contextmanager
 def _given(who: str, shape: tuple[int, ...]) -> Iterator[None]:
-    """What goes wrong in a model of one's own is told with what it was given."""
+    """Report errors in a user's model together with the model's input."""
     try:
         yield
     except FredError:
@@ -122,11 +122,11 @@ def _given(who: str, shape: tuple[int, ...]) -> Iterator[None]:
 
 
 def check_loss(function: LossFunction, data: Dataset) -> None:
-    """One number per example, which can be differentiated, and one error. Raises FredError."""
+    """Raise FredError unless a loss returns one differentiable number per example, and one error."""
     function.check(data)
     name = registry.name_of("loss", function)
     if ":" not in name:
-        return  # FRED's own, which tests check
+        return  # FRED's own, which its tests check
     outputs = jax.ShapeDtypeStruct((2, *(data.train.answers.shape[1:] if data.tokens else ()), data.outputs), jnp.float32)
     answers = jax.ShapeDtypeStruct((2, *data.train.answers.shape[1:]), data.train.answers.dtype)
     for hook, shape, meant in (("losses", (2,), "one number for each example"), ("error", (), "one number for all of them")):
@@ -140,7 +140,7 @@ def check_loss(function: LossFunction, data: Dataset) -> None:
 
 
 def _check_signature(who: str, function: Callable[..., Any], *names: str) -> None:
-    """A user's function takes what it will be told. Raises FredError."""
+    """Raise FredError unless a user's function accepts these arguments."""
     try:
         inspect.signature(function).bind(*names)
     except TypeError as error:
@@ -153,7 +153,7 @@ def _shape(found: Any) -> Any:
 
 
 def check_divisible(server: Server, params: Params) -> None:
-    """Messages that servers get a block of each are shaped like the parameters. Raises FredError."""
+    """Raise FredError unless messages have the shapes of the parameters, so that each server can get a block."""
     message = jax.eval_shape(lambda params: server.send(server.memory(params), params, params)[0], params)
     shapes = [[(jax.tree.structure(each), leaf.shape) for leaf in jax.tree.leaves(each)] for each in (message, params)]
     if shapes[0] != shapes[1]:
@@ -164,7 +164,7 @@ def check_divisible(server: Server, params: Params) -> None:
 
 
 def check_whole_matrices(server: Server, layout: Layout) -> None:
-    """An optimizer to which arrays are matrices is not given parts of them. Raises FredError."""
+    """Raise FredError if an optimizer that treats arrays as matrices would get parts of them."""
     for part in server.optimizer:
         if part.of_matrices and layout.cut != "layers":
             raise FredError(
@@ -174,10 +174,10 @@ def check_whole_matrices(server: Server, layout: Layout) -> None:
 
 
 def check_server(server: Server, params: Params, workers: int) -> None:
-    """Each update returns a state like the one it got, a clock that has advanced by one included. Raises FredError."""
+    """Raise FredError unless each update returns a state like its input, with the clock advanced by one."""
     name = registry.name_of("algorithm", server)
     if ":" not in name:
-        return  # FRED's own, which tests check
+        return  # FRED's own, which its tests check
     for hook, names in _HOOKS.items():
         _check_signature(f"`{hook}` of `{name}`", getattr(server, hook), *names)
     state = server.init(params, workers)
@@ -201,7 +201,7 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
         place = own_code.line_of(error)
         where = f" ({place})" if place else ""
         raise FredError(
-            f"{name} asks for the value of what is traced{where}; expected `jnp.where` instead of `if`, and "
+            f"{name} uses the value of a traced array{where}; expected `jnp.where` instead of `if`, and "
             "functions of `jax.numpy` instead of those of `math` and `numpy`"
         ) from error
     if after is None:
@@ -218,6 +218,6 @@ def _check_update(name: str, update: Callable[[State], Any], state: State) -> No
     clock = int(jax.jit(lambda state: update(state).clock)(state))
     if clock != _CLOCK + 1:
         raise FredError(
-            f"{name} makes {clock} of a clock of {_CLOCK}; every update advances it by one, as `self.step` does "
-            "(or `state.replace(clock=state.clock + 1, ...)`)"
+            f"{name} returns a clock of {clock} for a clock of {_CLOCK}; every update must advance it by one, as "
+            "`self.step` does (or `state.replace(clock=state.clock + 1, ...)`)"
         )

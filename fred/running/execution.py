@@ -1,4 +1,4 @@
-"""Where timing and arithmetic meet: record a run's schedule, replay it (or do both at once), measure on the way."""
+"""Execution of a run: record its schedule, replay it (or do both at once), and evaluate at the points."""
 
 import itertools
 from collections.abc import Callable, Hashable
@@ -26,19 +26,19 @@ from fred.schedule.schedule import Schedule
 from fred.specification.blame import blamed
 from fred.specification.shape import Run
 
-Progress = Callable[[float], None]  # told the fraction done
+Progress = Callable[[float], None]  # called with the fraction done
 
 
 def check(name: str, run: Run, seed: int) -> Hashable:
-    """Find out before anything runs whether the data are there, and model and algorithm fit them. Raises FredError.
+    """Check that the data exist, and that model and algorithm fit them. Raises FredError otherwise.
 
     Args:
-        name: the run's, for messages.
-        run: all that is asked for; one without a task has nothing to find out.
-        seed: with which data are made, where they are.
+        name: name of the run, for messages.
+        run: specification of the run; without a task there is nothing to check.
+        seed: seed of generated data.
 
     Returns:
-        What its replay is compiled for, the same for runs that can share a program; None if nothing is.
+        The key of the compiled replay, equal for runs that share a program; None if nothing is compiled.
     """
     environment.check()
     with blamed(name, run):
@@ -48,32 +48,32 @@ def check(name: str, run: Run, seed: int) -> Hashable:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run had got to at an evaluation point, in memory or from a file: from there it goes on to the same bits.
+    """The state of a run at an evaluation point, in memory or from a file, from which it resumes with the same bits.
 
     Args:
-        measured: loss, error and the like, at each point up to there.
-        reached: arrays and facts, from which machine or interpreter go on.
+        measured: loss, error and other measurements, at each point so far.
+        reached: arrays and facts from which the replay or interpreter resumes.
     """
 
-    measured: Measured  # up to there
-    reached: Snapshot  # what the rest needs
+    measured: Measured  # so far
+    reached: Snapshot  # everything that the rest needs
 
 
 @dataclass(frozen=True)
 class Following:
-    """Who follows a run: told the fraction done, saving checkpoints; and where it goes on from, if not from the start.
+    """Callbacks of a run for progress and checkpoints, and the checkpoint from which it resumes.
 
     Args:
-        progress: told the fraction done, after each evaluation.
-        save: given a checkpoint at evaluation points, except the last one; None: nobody wants any.
-        resumed: the checkpoint from which the run goes on; None: it starts.
-        due: whether a checkpoint is wanted now, asked before each.
+        progress: called with the fraction done, after each evaluation.
+        save: called with a checkpoint at evaluation points, except the last one; None: no checkpoints.
+        resumed: the checkpoint from which the run resumes; None: it starts from the beginning.
+        due: returns True if a checkpoint is due; called before each.
     """
 
     progress: Progress = lambda _: None
     save: Callable[[Checkpoint], None] | None = None
     resumed: Checkpoint | None = None
-    due: Callable[[], bool] = lambda: True  # whether a checkpoint is wanted now
+    due: Callable[[], bool] = lambda: True  # True if a checkpoint is due
 
 
 def execute(
@@ -84,17 +84,17 @@ def execute(
     following: Following = Following(),
     timings: Timings | None = None,
 ) -> Computed:
-    """One run with one seed. Bitwise the same whenever and beside whatever else it is run. Raises FredError.
+    """Execute one run with one seed; the result is bitwise the same whatever else runs. Raises FredError.
 
     Timing is recorded first and the arithmetic replayed; `inline` does both at once, with the same result.
 
     Args:
-        name: the run's, for messages and for what it comes to.
-        run: all that is asked for.
-        seed: from which every random draw of timing and arithmetic follows.
-        inline: compute while timing is simulated.
-        following: who is told how far it is, saves checkpoints, and from which one it goes on.
-        timings: where its timing is found if another run had the same; None: it is recorded.
+        name: name of the run, for messages and for its outcome.
+        run: specification of the run.
+        seed: seed of every random draw of timing and arithmetic.
+        inline: compute during the simulation of timing.
+        following: callbacks for progress and checkpoints, and the checkpoint from which to resume.
+        timings: cache of schedules, for runs with the same timing; None: the schedule is recorded.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -128,7 +128,7 @@ def _execute(name: str, run: Run, seed: int, inline: bool, following: Following,
 def _replayed(
     run: Run, recording: Recording, problem: Problem, following: Following, timings: Timings
 ) -> tuple[Schedule, Measured, Params]:
-    """Record, then replay. If the target is reached on the way, the schedule is recorded again up to there."""
+    """Record, then replay. If the target is reached early, record the schedule again up to that point."""
     schedule = timings.schedule(recording)
     points, do, resumed = recording.cadence.points(schedule), problem.arithmetic, following.resumed
     program = timings.program(schedule, points.rows, do)
@@ -155,12 +155,12 @@ def _replayed(
 
 
 def _inline(run: Run, recording: Recording, problem: Problem, following: Following) -> tuple[Schedule, Measured, Params]:
-    """Record and compute at once. If the target is reached at some moment, the schedule is recorded again up to then."""
+    """Record and compute at once. If the target is reached at a point in time, record the schedule again up to it."""
     do, resumed, replicas = problem.arithmetic, following.resumed, problem.layout.replicas
     measured, reached = (list(resumed.measured), resumed.reached) if resumed else ([], None)
     interpreter = Interpreter(do, problem.models, replicas, problem.examples, problem.batches, reached)
     interpreter.loss = lambda: problem.measure(interpreter.states(problem.layout.answer))["loss"]
-    looks = itertools.count(1)  # at points, also at those that were measured before
+    looks = itertools.count(1)  # counts points, including those measured before
     states: list[State] = []  # at the last point
 
     def look(fraction: float) -> bool:
@@ -181,19 +181,19 @@ def _inline(run: Run, recording: Recording, problem: Problem, following: Followi
         at = float(points.seconds[len(measured) - 1])
         schedule = recording.up_to(at, statistics=interpreter.memory.statistics)
     else:
-        del measured[len(points.rows) - 1 :]  # the end is looked at when all that happens then has happened
+        del measured[len(points.rows) - 1 :]  # the end is evaluated after all events at its time
         while len(measured) < len(points.rows):
             look(1.0)
     return schedule, measured, do.answer(states)
 
 
 def _target_reached(run: Run, measured: Measured) -> bool:
-    """Whether the run is to stop here; the starting point never counts."""
+    """Return True if the run has reached its target; the starting point never counts."""
     return run.stop.target_loss is not None and len(measured) > 1 and measured[-1]["loss"] <= run.stop.target_loss
 
 
 def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
-    """One row per evaluation point; without a task only the counts."""
+    """Return one row per evaluation point; without a task only the counts."""
     seconds = points.seconds if run.protocol.has_clock else np.full(len(points.rows), np.nan)
     frame = pd.DataFrame({"virtual_seconds": seconds, "updates": points.updates, "gradients": points.gradients})
     if run.task is not None and run.task.tokens:
@@ -204,7 +204,7 @@ def _metrics(run: Run, points: Points, measured: Measured) -> pd.DataFrame:
 
 
 def _initial(problem: Problem) -> Named:
-    """The first parameters; where replicas start apart, each one's under its number."""
+    """Return the initial parameters; if replicas start apart, those of each under its number."""
     if len(problem.models) == 1:
         return _named(problem.params)
     return {
@@ -215,6 +215,6 @@ def _initial(problem: Problem) -> Named:
 
 
 def _named(params: Params) -> Named:
-    """Each parameter array under its path, such as `layer0/weights`."""
+    """Return each parameter array under its path, such as `layer0/weights`."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return {jax.tree_util.keystr(path, simple=True, separator="/") or "params": plain(leaf) for path, leaf in leaves}

@@ -1,4 +1,4 @@
-"""Units on the machines of a Dask cluster."""
+"""Execution of units on the machines of a Dask cluster."""
 
 import logging
 import shutil
@@ -18,17 +18,17 @@ from fred.running.order import Order
 from fred.running.timings import Timings
 from fred.running.unit import Unit
 
-_THREAD = threading.local()  # the number of an experiment, and its timings
+_THREAD = threading.local()  # number of an experiment, and its timings
 
 
 def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) -> None:
     """Compute units on the workers of a Dask cluster, and fetch their files; other workers take over from a lost one.
 
     Args:
-        units: the work.
-        stage: the unfinished result folder; workers need not see it.
-        progress: told the run, the seed, and 1.0 when it is done.
-        address: the scheduler's, such as `tcp://192.0.2.1:8786`.
+        units: units to compute.
+        stage: the unfinished result folder; workers need no access to it.
+        progress: called with run, seed and 1.0 when a unit is done.
+        address: address of the scheduler, such as `tcp://192.0.2.1:8786`.
 
     Raises FredError if no scheduler answers, or workers would compute other bits.
     """
@@ -46,7 +46,7 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
         if not client.nthreads():
             print(f"fred: --dask {address}: the cluster has no workers yet; waiting for one", file=sys.stderr)
         units = timings.in_order(units)
-        packed = [cloudpickle.dumps(unit) for unit in units]  # which the scheduler need not understand
+        packed = [cloudpickle.dumps(unit) for unit in units]  # the scheduler need not understand it
         keys = [f"fred-{unit.identity}" for unit in units]
         futures = dict(zip(client.map(_remote, [order] * len(units), packed, key=keys), units, strict=True))
         for future in as_completed(list(futures)):
@@ -58,7 +58,7 @@ def on_dask(units: Sequence[Unit], stage: Path, progress: OfRuns, address: str) 
 
 @contextmanager
 def _without_its_log() -> Iterator[None]:
-    """Dask tells of a lost scheduler with a traceback, and raises it as well, which is told in a line."""
+    """Silence Dask's loggers: Dask logs a lost scheduler with a traceback, and also raises it, which FRED reports."""
     own = [each for name, each in logging.root.manager.loggerDict.items() if name.split(".")[0] == "distributed"]
     loud = [each for each in own if isinstance(each, logging.Logger) and not each.disabled]
     try:
@@ -71,13 +71,13 @@ def _without_its_log() -> Iterator[None]:
 
 
 def _answer(future: Any, address: str) -> dict[str, bytes]:
-    """The files that a worker sends. Raises FredError for what it, or the scheduler, says instead."""
+    """Return the files from a worker. Raises FredError if the worker or the scheduler reports an error instead."""
     try:
         found = future.result()
-    except Exception as error:  # of whatever kind: it was raised elsewhere
+    except Exception as error:  # of any kind: it was raised elsewhere
         if "scheduler-connection-lost" in str(error):
             raise FredError(f"--dask {address}: the scheduler does not answer any more") from error
-        said = next(iter(str(error).strip().splitlines()), "no word")
+        said = next(iter(str(error).strip().splitlines()), "no message")
         raise FredError(f"--dask {address}: {type(error).__name__}: {said}") from error
     if isinstance(found, str):
         raise FredError(f"--dask {address}: {found}")
@@ -95,8 +95,8 @@ def _unpacked(unit: Unit, stage: Path, files: dict[str, bytes]) -> None:
 
 
 def _remote(order: Order, packed: bytes) -> dict[str, bytes] | str:
-    """What a machine of a Dask cluster does: the unit's files, or what it says if it cannot."""
-    with tempfile.TemporaryDirectory() as folder:  # of whose checkpoints nobody would hear
+    """Compute a unit on a machine of a Dask cluster: return its files, or an error message."""
+    with tempfile.TemporaryDirectory() as folder:  # its checkpoints would be of no use
         try:
             with order.heeded():
                 work.compute(order.unpacked(packed), Path(folder), Following(), _timings_of(order.number))
@@ -106,7 +106,7 @@ def _remote(order: Order, packed: bytes) -> dict[str, bytes] | str:
 
 
 def _timings_of(number: str) -> Timings:
-    """Those of the experiment that this thread is at: what a machine of a cluster does at once, threads of one process do."""
+    """Return the timings of this thread's experiment: Dask workers compute several units in threads of one process."""
     if getattr(_THREAD, "number", None) != number:
         _THREAD.number, _THREAD.timings = number, Timings()
     found: Timings = _THREAD.timings

@@ -1,4 +1,4 @@
-"""What another process is told beside its units, by which it finds out whether it would come to the same."""
+"""Orders to other processes: facts by which a process checks that it would compute the same results."""
 
 import os
 import pickle
@@ -17,28 +17,28 @@ from fred.running.unit import Unit
 
 
 class Order(NamedTuple):
-    """What another process is told beside its units."""
+    """Facts sent to another process together with units."""
 
     imports: Sequence[str]
-    expected: dict[str, str]  # what has to be the same there
-    own: bool  # whether classes of the user's own take part
-    code: dict[str, str]  # these classes' modules and what they read; where a process has them, they have to be the same
-    number: str  # of the experiment
-    cached: bool  # whether programs that were compiled before may be used
+    expected: dict[str, str]  # must be the same there
+    own: bool  # True if the user's own classes take part
+    code: dict[str, str]  # modules of these classes and the files they read; must be the same in a process that has them
+    number: str  # identifies the experiment
+    cached: bool  # True if previously compiled programs may be used
 
     @classmethod
     def of(cls, units: Sequence[Unit]) -> "Order":
-        """Make the order for these units, which are to be computed elsewhere."""
+        """Return the order for these units, which will be computed elsewhere."""
         own = any(unit.own for unit in units)
         code = own_code.facts() if own else {}
         return cls(registry.imported(), agreement.here(), own, code, uuid.uuid4().hex, compiled.folder() is not None)
 
     def heeded(self) -> AbstractContextManager[None]:
-        """While it lasts, what was compiled before is used only where the experiment may, by however old a process."""
+        """Return a context that uses cached compiled programs only if the experiment allows it, however old the process."""
         return nullcontext() if self.cached else compiled.unused()
 
     def unpacked(self, packed: bytes) -> Any:
-        """What was pickled here, in another process. Raises FredError in one that would come to something else."""
+        """Return the unpickled content, in another process. Raises FredError in a process that would compute other results."""
         registry.allow_import(self.imports)
         self._compare()
         _forget_once(self.number, self.own)
@@ -48,7 +48,7 @@ class Order(NamedTuple):
             raise FredError(
                 f"the user's classes cannot be loaded there ({error}); put them into a module, and allow it"
             ) from error
-        self._compare()  # with modules that were loaded by this alone
+        self._compare()  # with modules that unpickling has loaded
         return content
 
     def _compare(self) -> None:
@@ -58,10 +58,10 @@ class Order(NamedTuple):
             differing = str(error)
         if differing:
             who = f"process {os.getpid()} on {platform.node()}"
-            raise FredError(f"{who} would not come to the same: {differing}; start it anew, with the same code and settings")
+            raise FredError(f"{who} would compute other results: {differing}; restart it with the same code and settings")
 
 
 @lru_cache(maxsize=1)
 def _forget_once(number: str, own: bool) -> None:
-    """When an experiment is not the one that this process was at last."""
+    """Clear caches when the experiment is not the last one of this process."""
     remembered.forget(compiled=own)

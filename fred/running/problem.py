@@ -1,4 +1,4 @@
-"""A task made concrete: data, initial parameters, and the arithmetic of one run with one seed."""
+"""Concrete tasks: data, initial parameters, and the arithmetic of one run with one seed."""
 
 import math
 
@@ -16,17 +16,17 @@ from fred.replay.arithmetic import Arithmetic
 from fred.schedule.minibatches import Minibatches, Parts, divide, divide_by_shares
 from fred.specification.shape import Run, Task
 
-_JUDGEMENTS = 1 << 15  # examples, by one replica or another, at each point
-Measured = list[dict[str, float]]  # what was measured at each point
+_JUDGEMENTS = 1 << 15  # examples at each point, summed over replicas
+Measured = list[dict[str, float]]  # the measurements at each point
 
 
 class Problem:
-    """A task, for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data.
+    """A task for one run with one seed, whose parts fit each other (`checks.py`). Raises FredError for missing data.
 
     Args:
         task: data, model, and how minibatches are drawn.
-        run: whose algorithm, protocol and cluster say what replicas there are and what is done to them.
-        seed: from which first parameters, minibatches and the data's own draws follow.
+        run: its algorithm, protocol and cluster determine the replicas and their updates.
+        seed: seed of initial parameters, minibatches and generated data.
     """
 
     def __init__(self, task: Task, run: Run, seed: int):
@@ -36,25 +36,25 @@ class Problem:
         self.models = [initial_params(task.model, self.data, number) for number in _initial_seeds(task, seed, run)]
         self.params = self.models[0]
         self.arithmetic = Arithmetic.of(run.algorithm, self.loss, self.params, self.layout, run.cluster.size, task.batch_size)
-        self.sizes = self.arithmetic.sizes  # bytes of what is sent
+        self.sizes = self.arithmetic.sizes  # bytes of models and messages
         self.examples, self.evaluation = _arrays(self.data)
         self._seen = self.examples[0][:CALIBRATED_BY] if task.model.calibrates else None
         self._norm = run.evaluate.measures_gradient_norm
         of_tokens = self.data.tokens and isinstance(self.loss.function, CrossEntropy)
-        self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # whose exponential is the perplexity
+        self._of_tokens = Loss(task.model, CrossEntropy()) if of_tokens else None  # its exponential is the perplexity
         self._judged = _judged(len(self.data.evaluation), len(self.layout.answer))
         parts = _parts(task, self.data, seed, run.cluster.size)
         workers, draws = run.cluster.size, task.model.draws
         self.batches = Minibatches(seed, task.batch_size, len(self.data.train), task.sampling, workers, parts, draws)
 
     def measure(self, states: list[State]) -> dict[str, float]:
-        """Return loss and error on the evaluation examples; where several replicas are the answer, their own and how far apart.
+        """Return loss and error on the evaluation examples; for several replicas also their own means and disagreement.
 
-        With them, if it is asked for, the norm of the gradient over all these examples. Sequences whose loss is a cross-entropy
-        have a perplexity, too: of the tokens alone, without smoothing of labels and without `l2`.
+        If requested, the result includes the norm of the gradient over all these examples. Sequences with a cross-entropy
+        loss have a perplexity, too: that of the tokens alone, without label smoothing and without `l2`.
 
         Args:
-            states: of the replicas that are the answer, in order.
+            states: states of the replicas that are the answer, in order.
         """
         do = self.arithmetic
         asked = do.answer(states), self.evaluation, self._seen
@@ -73,9 +73,9 @@ class Problem:
 
 
 def _judged(examples: int, replicas: int) -> NDArray[np.int32]:
-    """Which evaluation examples each replica is judged by: all, if that is cheap, else a part each, together all of them.
+    """Return the evaluation examples of each replica: all if that is cheap, else a part each, which together cover all.
 
-    So a point costs about the larger of one evaluation and `_JUDGEMENTS`, however many replicas there are.
+    So a point costs about the larger of one evaluation and `_JUDGEMENTS`, whatever the number of replicas.
     """
     number = min(examples, max(-(-examples // replicas), _JUDGEMENTS // replicas))
     begins = np.arange(replicas) * examples // replicas
@@ -83,7 +83,7 @@ def _judged(examples: int, replicas: int) -> NDArray[np.int32]:
 
 
 def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
-    """Each worker's part of the examples, if they are divided."""
+    """Return each worker's part of the examples, if they are divided."""
     if task.division == "shared":
         return None
     if task.division == "dirichlet":
@@ -92,16 +92,16 @@ def _parts(task: Task, data: Dataset, seed: int, workers: int) -> Parts | None:
 
 
 def _initial_seeds(task: Task, seed: int, run: Run) -> list[int]:
-    """What the replicas' first parameters are drawn with: all with the run's seed, unless they are to start apart."""
+    """Return the seeds of the replicas' initial parameters: the run's seed for all, unless replicas start apart."""
     replicas = run.protocol.layout(run.cluster).replicas if task.replicas_start == "apart" else 1
     return [seed, *(streams.stream_key(seed, f"replica {number}")[0] for number in range(1, replicas))]
 
 
 def plain(array: jax.Array) -> NDArray:
-    """As NumPy has it; all that is not a number alike, for its sign and payload follow the order of operands.
+    """Return an array as NumPy has it, with one NaN for all: their signs and payloads depend on the order of operands.
 
     Args:
-        array: of jax's, of any shape.
+        array: a JAX array of any shape.
     """
     return np.where(np.isnan(array), np.float32(np.nan), array)
 

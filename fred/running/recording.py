@@ -1,4 +1,4 @@
-"""A run's timing: who does what when, with or without somebody who computes meanwhile."""
+"""The timing of a run: its schedule, recorded with or without concurrent arithmetic."""
 
 import math
 import struct
@@ -21,15 +21,15 @@ from fred.timing.simulation import Simulation
 
 
 class Timing(NamedTuple):
-    """All that a schedule is made of: nothing else is handed to the simulation, so runs that have it in common have one.
+    """Everything that determines a schedule: the simulation receives nothing else, so runs with equal timings share a schedule.
 
     Args:
         cluster: the machines.
-        protocol: who waits for whom.
-        limits: of updates and of gradients that took part in them, without the infinite ones.
-        seconds: of virtual time; infinity: no limit.
-        seed: from which durations and the protocol's choices are drawn.
-        sizes: of models and messages as the algorithm has them, in bytes; a number is that of both.
+        protocol: the synchronization protocol.
+        limits: on updates, and on gradients that took part in them; without infinite limits.
+        seconds: limit on virtual time; infinity: no limit.
+        seed: seed of durations and of the protocol's random choices.
+        sizes: bytes of models and messages, as the algorithm counts them; a number applies to both.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -51,27 +51,27 @@ class Timing(NamedTuple):
 
     @classmethod
     def of(cls, run: Run, seed: int, sizes: Sizes | int = 0) -> "Timing":
-        """What of a run its schedule is made of."""
+        """Return the part of a run that determines its schedule."""
         wanted = {"updates": run.stop.updates, "gradients": run.stop.gradients}
         limits = tuple((name, number) for name, number in wanted.items() if number)
         return cls(run.cluster, run.protocol, limits, run.stop.seconds or math.inf, seed, sizes)
 
     def described(self) -> dict[str, Any]:
-        """All of it as JSON has it, from which another process knows it."""
+        """Return the timing as JSON, by which another process identifies it."""
         how: dict[str, Any] = {"mode": "json", "context": {"paths": no_path}}
         protocol = {"name": registry.name_of("protocol", self.protocol), **self.protocol.model_dump(**how)}
         return self._asdict() | {"cluster": self.cluster.model_dump(**how), "protocol": protocol}
 
     def schedule(self, listener: Listener | None = None) -> Schedule:
-        """Record it; `listener` is told every row when it is recorded, and asked for statistics."""
+        """Record the schedule; `listener` receives each row when it is recorded, and returns statistics."""
         return self.recorded(self.recorder(listener))
 
     def recorder(self, listener: Listener | None = None) -> Recorder:
-        """Who writes the schedule."""
+        """Return an empty recorder for the schedule."""
         return Recorder(self.cluster.size, self.protocol.layout(self.cluster), **dict(self.limits), listener=listener)
 
     def recorded(self, recorder: Recorder) -> Schedule:
-        """What the recorder, which is handed over empty, has written in the end."""
+        """Run the simulation with an empty `recorder`, and return the schedule."""
         with _representable():
             simulation = Simulation(self.cluster, recorder, self.seed, self.sizes)
             self.protocol.start(simulation)
@@ -80,12 +80,12 @@ class Timing(NamedTuple):
 
 
 class Recording:
-    """One run with one seed; `sizes`: of what is usually sent, in bytes.
+    """The recording of one run with one seed.
 
     Args:
-        run: of which cluster, protocol and `stop` count.
-        seed: from which durations and the protocol's choices are drawn.
-        sizes: of models and messages as the algorithm has them; a number is that of both.
+        run: its cluster, protocol and `stop` are used.
+        seed: seed of durations and of the protocol's random choices.
+        sizes: bytes of models and messages, as the algorithm counts them; a number applies to both.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -102,15 +102,15 @@ class Recording:
         self.cadence = Cadence(*run.evaluate.spacing(run.stop))
 
     def schedule(self) -> Schedule:
-        """The whole run, timing only."""
+        """Record the whole run, timing only."""
         return self.timing.schedule()
 
     def watched(self, listener: Listener, look: Callable[[float], bool]) -> Schedule:
-        """The whole run, or up to where `look`, told the fraction done, says True; it looks at the points.
+        """Record the run, up to the point at which `look`, called with the fraction done, returns True.
 
         Args:
-            listener: told every row when it is recorded, and asked for statistics.
-            look: called at each evaluation point but the first and those at the end.
+            listener: receives each row when it is recorded, and returns statistics.
+            look: called at each evaluation point, except the first and those at the end.
         """
 
         wanted = dict(self.timing.limits).get("updates", math.inf)
@@ -125,24 +125,24 @@ class Recording:
         return schedule
 
     def up_to(self, seconds: float = math.inf, rows: float = math.inf, statistics: Sequence[float] = ()) -> Schedule:
-        """The run up to a moment, or to the first update from a row on, where timing is told what it was told before.
+        """Record the run up to a moment, or to the first update at or after a row; timing gets the same statistics as before.
 
         Args:
-            seconds: virtual time, s; infinity: no limit in time.
-            rows: of the schedule.
-            statistics: the answers that the protocol was given, in order.
+            seconds: limit on virtual time, s; infinity: no limit.
+            rows: limit on rows of the schedule.
+            statistics: the statistics that the protocol received, in order.
         """
         return self.timing._replace(limits=(("rows", rows),), seconds=seconds).schedule(_Told(statistics))
 
 
 class _Told(Listener):
-    """Answers as before, and computes nothing."""
+    """A listener that returns recorded statistics, and computes nothing."""
 
     def __init__(self, statistics: Sequence[float]):
         self._statistics = iter(statistics)
 
     def statistic(self, cell: int) -> float:
-        """The next answer."""
+        """Return the next statistic."""
         return next(self._statistics)
 
 

@@ -1,4 +1,4 @@
-"""Units in one process after another, or in several at once on this machine."""
+"""Execution of units in this process, or in several worker processes on this machine."""
 
 import threading
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from fred.running.order import Order
 from fred.running.timings import Timings
 from fred.running.unit import Unit
 
-_LOOK = 0.2  # seconds between two looks at what the others have done
+_LOOK = 0.2  # seconds between two checks of the other processes' progress
 
 
 def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
-    """In this process.
+    """Compute units one after the other in this process.
 
     Args:
-        units: what is to be computed, timing by timing.
-        stage: the folder in which a result comes to be.
-        progress: told the run, the seed and the fraction done.
+        units: units to compute, grouped by timing.
+        stage: the unfinished result folder.
+        progress: called with run, seed and the fraction done.
     """
     shared = Timings(stage / timings.FOLDER)
     for unit in timings.in_order(units):
@@ -34,19 +34,19 @@ def one_by_one(units: Sequence[Unit], stage: Path, progress: OfRuns) -> None:
 
 
 def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int) -> None:
-    """In so many processes, of which this is one: it is at work while the others start. The first failure ends them all.
+    """Compute units in `jobs` processes, including this one, which computes while the others start. Stop at the first failure.
 
     Args:
-        units: what is to be computed, timing by timing; each process begins elsewhere among them, and takes what no other is
-            at.
-        stage: the folder in which a result comes to be.
-        progress: told the run, the seed and the fraction done, as the processes write it down.
-        jobs: processes; the others end when this one does.
+        units: units to compute, grouped by timing; each process begins at a different one, and skips those that another
+            process is computing.
+        stage: the unfinished result folder.
+        progress: called with run, seed and the fraction done, as the processes report it.
+        jobs: number of processes; the others end when this one does.
     """
     import cloudpickle
 
     if any(unit.own for unit in units):
-        companions.end()  # in which there may be older modules of the user's
+        companions.end()  # they may hold older versions of the user's modules
     order, ordered = Order.of(units), timings.in_order(units)
     packed = [cloudpickle.dumps(_of_process(ordered, k, jobs)) for k in range(1, jobs)]
     with _Watched(units, stage, progress):
@@ -59,7 +59,7 @@ def in_processes(units: Sequence[Unit], stage: Path, progress: OfRuns, jobs: int
 
 
 def _among_others(units: Sequence[Unit], stage: Path, told: Sequence[Future[str]]) -> None:
-    """Whatever no other process is at; until all have ended. Raises FredError for what one of them says, as soon as it does."""
+    """Compute units that no other process is computing, until all have ended. Raises the first FredError that one reports."""
     shared = Timings(stage / timings.FOLDER)
     for unit in units:
         for each in told:
@@ -77,7 +77,7 @@ def _check(error: str) -> None:
 
 
 def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
-    """All units, as this process takes them: two by two go apart from one place, and so compile different programs.
+    """Return all units in the order of this process: pairs of processes go in opposite directions, to compile other programs.
 
     >>> [_of_process("abcdef", number, 3) for number in range(3)]
     [['a', 'b', 'c', 'd', 'e', 'f'], ['d', 'c', 'b', 'a', 'f', 'e'], ['e', 'f', 'a', 'b', 'c', 'd']]
@@ -88,7 +88,7 @@ def _of_process(units: Sequence[Any], number: int, jobs: int) -> list[Any]:
 
 
 def _share(order: Order, packed: bytes, stage: Path) -> str:
-    """What a process does: all units, in this order, that no other is at; what it says if it cannot."""
+    """Compute, in a worker process, all units that no other process is computing; return an error message, or nothing."""
     shared = Timings(stage / timings.FOLDER)
     try:
         with order.heeded():
@@ -101,7 +101,7 @@ def _share(order: Order, packed: bytes, stage: Path) -> str:
 
 
 class _Watched:
-    """While it lasts, tells the progress of units that other processes are at."""
+    """A context that reports the progress of units in other processes."""
 
     def __init__(self, units: Sequence[Unit], stage: Path, progress: OfRuns):
         self._units, self._stage, self._progress = units, stage, progress

@@ -1,4 +1,4 @@
-"""One run with one seed on disk: written whole, known by its identity, read piece by piece when it is asked for."""
+"""Outcomes on disk: one run with one seed, complete, identified by a hash, and read in parts on demand."""
 
 import hashlib
 import json
@@ -27,13 +27,13 @@ from fred.schedule.schedule import Schedule
 from fred.specification.shape import Run
 
 FileName = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$")]  # in the unit's own folder
-ABOUT = "unit.json"  # written last, so that a folder with one is complete
+ABOUT = "unit.json"  # written last, so that a folder with this file is complete
 SCHEDULE, RUN_TIMES = "schedule.parquet", "run-times.parquet"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, NotImplementedError, BadZipFile)
 
 
 class AboutUnit(BaseModel):
-    """What unit.json holds."""
+    """The content of unit.json."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -44,19 +44,19 @@ class AboutUnit(BaseModel):
     summary: unit_checks.Row  # the row of summary.json
     files: dict[FileName, str]  # SHA-256 of each of the unit's other files
     finished: str  # date and time
-    seconds: float  # that it took
-    late: str = ""  # what the user's code did while it ran that no identity tells
+    seconds: float  # computing time
+    late: str = ""  # actions of the user's code during the run that the identity does not cover
     digest: str = ""  # of all of this
 
     def signed(self) -> "AboutUnit":
-        """With the digest that it should have."""
+        """Return a copy with the correct digest."""
         covered = json.dumps(self.model_dump(exclude={"digest"}), sort_keys=True)
         return self.model_copy(update={"digest": hashlib.sha256(covered.encode()).hexdigest()})
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What one run with one seed came to, an `Outcome`: whatever is asked for is read then."""
+    """The outcome of one run with one seed on disk, an `Outcome`; each part is read on demand."""
 
     folder: Path
     run: Run
@@ -64,62 +64,62 @@ class Stored:
 
     @property
     def name(self) -> str:
-        """The run's."""
+        """Return the run's name."""
         return self.about.name
 
     @property
     def seed(self) -> int:
-        """The run's."""
+        """Return the run's seed."""
         return self.about.seed
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The row of summary.json."""
+        """Return the row of summary.json."""
         return self.about.summary
 
     @property
     def data_digest(self) -> str | None:
-        """SHA-256 of the data."""
+        """Return the SHA-256 of the data."""
         return self.about.data
 
     @property
     def schedule_digest(self) -> str:
-        """SHA-256 of the schedule, as it was written."""
+        """Return the SHA-256 of the schedule, as written."""
         return str(self.summary["digests"]["schedule"])
 
     @property
     def params_digest(self) -> str | None:
-        """SHA-256 of the final parameters, as they were written."""
+        """Return the SHA-256 of the final parameters, as written."""
         digest: str | None = self.summary["digests"]["params"]
         return digest
 
     @property
     def schedule(self) -> Schedule:
-        """Who did what when. Raises FredError for a damaged file, as the others do."""
+        """Return the schedule. Raises FredError for a damaged file, as do the others."""
         return self._read(SCHEDULE, unit_checks.schedule)
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """One row per evaluation point."""
+        """Return one row per evaluation point."""
         return self._read("metrics.parquet", unit_checks.metrics)
 
     @property
     def run_times(self) -> pd.DataFrame:
-        """How long each gradient took."""
+        """Return the compute time of each gradient."""
         return self._read(RUN_TIMES, unit_checks.run_times)
 
     @property
     def initial(self) -> Named:
-        """Parameters before the first update; with a replica's number where replicas start apart."""
+        """Return the initial parameters; with the number of the replica if replicas start apart."""
         return self._params("initial/")
 
     @property
     def final(self) -> Named:
-        """Parameters after the last one."""
+        """Return the parameters after the last update."""
         return self._params("final/")
 
     def renamed(self, name: str) -> "Stored":
-        """The same under another name."""
+        """Return the same outcome under another name."""
         changed = {"name": name, "summary": self.summary | {"name": name}}
         return replace(self, about=self.about.model_copy(update=changed))
 
@@ -130,7 +130,7 @@ class Stored:
         return {name.removeprefix(when): array for name, array in named.items() if name.startswith(when)}
 
     def _read(self, name: str, read: Any) -> Any:
-        """One of the files. Raises FredError if it cannot be read, and if another run has taken this one's place."""
+        """Return the content of one file. Raises FredError if it is unreadable, or another run has replaced this one."""
         try:
             there = AboutUnit.model_validate_json(inputs.text(self.folder / ABOUT))
             if there.files.get(name) != self.about.files.get(name):
@@ -141,12 +141,12 @@ class Stored:
 
 
 def write_timing(schedule: Schedule, run_times: pd.DataFrame | None, folder: Path) -> None:
-    """The files that follow from a timing, and are the same for all units with it.
+    """Write the files that depend on timing only, and are the same for all units with this timing.
 
     Args:
         schedule: the timing.
-        run_times: how long each gradient took; None: there was no clock.
-        folder: in which they will be.
+        run_times: compute time of each gradient; None without a clock.
+        folder: the folder to write to.
     """
     schedule.save(folder / SCHEDULE)
     if run_times is not None:
@@ -154,14 +154,14 @@ def write_timing(schedule: Schedule, run_times: pd.DataFrame | None, folder: Pat
 
 
 def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict[str, Path] | None = None) -> None:
-    """The unit's files, and last of all what makes them a unit; `began`: when it did, by the monotonic clock.
+    """Write the unit's files; unit.json, which completes the unit, is the last.
 
     Args:
-        outcome: what the run came to.
-        unit: of which it is; its identity is noted.
-        folder: an empty one.
-        began: s.
-        timing: files that `write_timing` has written of its schedule, by name: they get a further name; None: there are none.
+        outcome: outcome of the run.
+        unit: the unit; its identity is recorded.
+        folder: an empty folder.
+        began: start of the computation on the monotonic clock, s.
+        timing: files of its schedule from `write_timing`, by name: they are linked; None: there are none.
     """
     if timing is None:
         write_timing(outcome.schedule, outcome.run_times if outcome.run.protocol.has_clock else None, folder)
@@ -188,15 +188,15 @@ def write(outcome: Outcome, unit: Unit, folder: Path, began: float, timing: dict
 
 
 def read(folder: Path, run: Run) -> Stored:
-    """What `write` wrote. Raises FredError if there is no such thing.
+    """Return the outcome that `write` wrote. Raises FredError if there is none.
 
     Args:
-        folder: a unit's.
-        run: all that was asked for, which the folder does not say. Tables and arrays are read when they are asked for.
+        folder: folder of a unit.
+        run: specification of the run, which the folder does not contain. Tables and arrays are read on demand.
     """
     try:
         about = AboutUnit.model_validate_json(inputs.text(folder / ABOUT))
-    except ValidationError as error:  # whose own words quote the file
+    except ValidationError as error:  # its own text quotes the file
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise FredError(f"{folder} is not the folder of a whole run: {ABOUT}: {where}: {first['msg']}") from None
@@ -210,41 +210,41 @@ def read(folder: Path, run: Run) -> Stored:
 
 
 def holds(unit: Unit, folder: Path) -> bool:
-    """Whether this unit's outcome has been written there."""
+    """Return True if this unit's outcome has been written there."""
     return _found(unit, folder) is not None
 
 
 def lasting(unit: Unit, folder: Path) -> bool:
-    """Whether this unit's outcome is there, and will be known for it by another process."""
+    """Return True if this unit's outcome is there, and another process will recognize it."""
     found = _found(unit, folder)
     return found is not None and not (found.about.late or unit.unknown)
 
 
 def whole(unit: Unit, folder: Path) -> Stored | None:
-    """What lies there, if it is this unit's outcome, none of its files has changed since, and it would come out so again."""
+    """Return this unit's outcome, if it is there, unchanged, and would be the same again; else None."""
     found = _found(unit, folder)
     return found if found and not found.about.late and _unchanged(found) else None
 
 
 def objection(unit: Unit, folder: Path) -> str:
-    """Why what lies there is not kept, if it looks like this unit's outcome; empty if nothing does, or it is kept."""
+    """Return why a folder that seems to hold this unit's outcome cannot be reused; empty if it can, or holds none."""
     try:
         found = read(folder, unit.run)
     except FredError:
-        return "what was there is damaged" if (folder / ABOUT).exists() else ""
+        return "the stored result is damaged" if (folder / ABOUT).exists() else ""
     if unit.unknown or found.about.identity != unit.identity:
         return unit.unknown
-    return found.about.late or ("" if _unchanged(found) else "what was there is damaged")
+    return found.about.late or ("" if _unchanged(found) else "the stored result is damaged")
 
 
 def _unchanged(found: Stored) -> bool:
-    """Whether its files are what was written."""
+    """Return True if its files are as written."""
     files = {found.folder / name: digest for name, digest in found.about.files.items()}
     return all(file.is_file() and digest_of(file) == digest for file, digest in files.items())
 
 
 def _found(unit: Unit, folder: Path) -> Stored | None:
-    """What lies there, if it is this unit's outcome."""
+    """Return this unit's outcome, if it is there."""
     try:
         found = read(folder, unit.run)
     except FredError:
@@ -253,16 +253,16 @@ def _found(unit: Unit, folder: Path) -> Stored | None:
 
 
 def digest_of(file: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def share(units: Sequence[Stored]) -> None:
-    """Files that several of these units have alike become one with several names, where the file system has such names.
+    """Replace equal files of several units by hard links, if the file system supports them.
 
     Args:
-        units: whose files are what was written.
+        units: units whose files are as written.
     """
     known = dict[str, Path]()
     for file, digest in ((unit.folder / name, digest) for unit in units for name, digest in unit.about.files.items()):
@@ -276,11 +276,11 @@ def share(units: Sequence[Stored]) -> None:
 
 
 def link(file: Path, name: Path) -> None:
-    """A file gets a further name, where the file system has such names; else there are two files.
+    """Make a hard link to a file, if the file system supports them; else a copy.
 
     Args:
-        file: which never changes.
-        name: where nothing is yet.
+        file: a file that never changes.
+        name: path of the link, where nothing exists yet.
     """
     try:
         os.link(file, name)
@@ -289,10 +289,10 @@ def link(file: Path, name: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """As a person can read it; NaN is refused."""
+    """Write JSON that people can read; NaN raises ValueError."""
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def now() -> str:
-    """Date and time, to the second."""
+    """Return date and time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

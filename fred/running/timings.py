@@ -1,7 +1,7 @@
-"""What units with the same timing have in common: it is recorded once, lowered once, and lies on disk once.
+"""Timings shared by units: a timing is recorded once, lowered once, and stored once.
 
-In a process the last timing is kept, so units are done timing by timing (`in_order`). In the folder where a result comes to be
-every timing has a folder, from which other processes take it, and units' files are further names of the files there.
+Each process caches its last timing, so units are computed timing by timing (`in_order`). In the unfinished result folder, every
+timing has its own folder, from which other processes read it; units' files are hard links to the files there.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ from fred.running.recording import Recording, Timing
 from fred.running.unit import Unit, circumstances
 from fred.schedule.schedule import Ints, Schedule
 
-FOLDER = ".at-work/timings"  # beside the finished units
+FOLDER = ".at-work/timings"  # next to the finished units
 _LIST = "files.json"  # written last: the digests of a timing's files
 
 
 def in_order(units: Sequence[Unit]) -> list[Unit]:
-    """Those with the same timing one after the other, in the order in which the first of each comes."""
+    """Return the units grouped by timing, in the order in which the first of each group comes."""
     first: dict[Timing, int] = {}
     places = [first.setdefault(Timing.of(unit.run, unit.seed), place) for place, unit in enumerate(units)]
     return [units[place] for place in sorted(range(len(units)), key=lambda place: places[place])]
 
 
 class Timings:
-    """The last timing of this process, with its program; and all of them on disk, if there is a folder for them.
+    """The last timing of this process, with its program; and all timings on disk, if there is a folder.
 
     Args:
-        folder: where they lie for other processes, and for units' files; None: nowhere.
+        folder: folder of timings, for other processes and for units' files; None: timings are not stored.
     """
 
     def __init__(self, folder: Path | None = None):
@@ -51,27 +51,27 @@ class Timings:
         self._program: tuple[object, Program] | None = None
 
     def schedule(self, recording: Recording) -> Schedule:
-        """The whole run's, which is recorded if nobody has done it yet.
+        """Return the schedule of the whole run; record it unless it is cached.
 
         Args:
-            recording: of the run, with its seed.
+            recording: recording of the run, with its seed.
         """
         timing = recording.timing
         if self._schedule is None or timing != self._timing:
-            self._timing = self._schedule = self._place = self._program = None  # gone before there is another one
-            if own_classes(timing.cluster) or own_classes(timing.protocol):  # whose code may look at what no timing tells
+            self._timing = self._schedule = self._place = self._program = None  # freed before the next one exists
+            if own_classes(timing.cluster) or own_classes(timing.protocol):  # their code may depend on facts outside the timing
                 return timing.schedule()
             self._schedule = self._found(timing)
             self._timing = timing
         return self._schedule
 
     def program(self, schedule: Schedule, marks: Ints, do: Arithmetic) -> Program:
-        """What the replay executes.
+        """Return the program that the replay executes.
 
         Args:
-            schedule: what it is made of.
-            marks: rows before which the state is looked at.
-            do: the run's arithmetic, of which it needs the blocks, the hooks, and whether models are small.
+            schedule: the schedule.
+            marks: rows before which the state is read.
+            do: arithmetic of the run; its blocks and hooks, and whether gradients are small, are used.
         """
         key = marks.tobytes(), do.blocks.group_of_each, do.hooks, do.small
         if schedule is not self._schedule:
@@ -82,7 +82,7 @@ class Timings:
         return self._program[1]
 
     def files(self, schedule: Schedule) -> dict[str, Path] | None:
-        """The timing's files by name, if this is its schedule and they lie somewhere."""
+        """Return the timing's files by name, if `schedule` belongs to it and they are stored."""
         if self._place is None or schedule is not self._schedule:
             return None
         return {name: self._place / name for name in _whole(self._place)} or None
@@ -102,7 +102,7 @@ class Timings:
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Nobody else records this timing meanwhile."""
+    """Keep other processes from recording this timing at the same time."""
     while (lock := held(place)) is None:
         time.sleep(0.02)
     try:
@@ -112,7 +112,7 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 def _whole(place: Path) -> list[str]:
-    """The files that lie there, if they are what was written; else none."""
+    """Return the names of the files there if they are as written; else none."""
     try:
         listed = json.loads(inputs.text(place / _LIST))
         whole = all(stored.digest_of(place / name) == digest for name, digest in listed.items())
@@ -122,7 +122,7 @@ def _whole(place: Path) -> list[str]:
 
 
 def _read(place: Path) -> Schedule | None:
-    """The schedule that lies there, if it is what was written."""
+    """Return the schedule there, if its files are as written."""
     return Schedule.load(place / stored.SCHEDULE) if _whole(place) else None
 
 

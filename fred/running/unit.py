@@ -20,13 +20,13 @@ from fred.version import __version__
 
 @dataclass(frozen=True)
 class Unit:
-    """One run with one seed. Raises FredError where its data cannot be read.
+    """One run with one seed. Raises FredError if its data cannot be read.
 
     Args:
-        name: the run's, and of its folder in a result.
-        run: all that is asked for.
-        seed: of which it is one repetition.
-        inline: how it is computed.
+        name: name of the run, and of its folder in a result.
+        run: specification of the run.
+        seed: seed of this repetition.
+        inline: True if timing and arithmetic are computed at once.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -41,13 +41,13 @@ class Unit:
     run: Run
     seed: int
     inline: bool = False
-    data: str | None = field(init=False, compare=False)  # SHA-256; None: there are none, or they follow from options and seed
-    environment: dict[str, str] = field(init=False, compare=False)  # the numeric one
-    unknown: str = field(init=False, compare=False)  # why nobody can tell whether it has been done before, if so
+    data: str | None = field(init=False, compare=False)  # SHA-256; None: no data, or data generated from options and seed
+    environment: dict[str, str] = field(init=False, compare=False)  # numeric environment
+    unknown: str = field(init=False, compare=False)  # why its identity is incomplete, hence not cached
     identity: str = field(init=False, compare=False)  # SHA-256 of everything that its outcome depends on
 
     def __post_init__(self) -> None:
-        """Find out now what is sent along: later, or in another process, other modules of the user's may be loaded."""
+        """Determine everything now that is sent along: later, or in another process, the user's modules may differ."""
         with blamed(self.name, self.run):
             object.__setattr__(self, "data", data_digest(self.run.task.data) if self.run.task else None)
         modules = {name.partition(":")[0] for name in own_classes(self.run)}
@@ -57,12 +57,12 @@ class Unit:
 
     @property
     def folder(self) -> str:
-        """Where, in a result folder, its files lie."""
+        """Return the path of its files in a result folder."""
         return f"{self.name}/seed-{self.seed}"
 
     @property
     def own(self) -> bool:
-        """Whether classes of the user's own take part."""
+        """Return True if the user's own classes take part."""
         return bool(own_classes(self.run))
 
     def _identity(self) -> str:
@@ -79,10 +79,10 @@ class Unit:
 
 
 def circumstances(own: bool) -> dict[str, Any]:
-    """Return what bits depend on beside what is asked for.
+    """Return everything except the specification that the bits depend on.
 
     Args:
-        own: whether classes of the user's own take part.
+        own: True if the user's own classes take part.
     """
     return {
         "environment": environment.describe(),
@@ -93,7 +93,7 @@ def circumstances(own: bool) -> dict[str, Any]:
 
 
 def code_of_fred() -> str:
-    """FRED's version, and SHA-256 of its sources."""
+    """Return FRED's version, and the SHA-256 of its sources."""
     return f"{__version__} {_digest_of_fred()}"
 
 

@@ -1,4 +1,4 @@
-"""Checks of a unit's files where they are read: somebody may have changed them together with all digests."""
+"""Checks of a unit's files when they are read: someone may have changed them together with all digests."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ _MOST = 1 << 62
 
 
 class _Strict(BaseModel):
-    """JSON as it was written: no text for a number, no number that JSON lacks, no key more."""
+    """JSON read strictly: no text for numbers, no numbers that JSON lacks, no additional keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -78,7 +78,7 @@ class _Target(_Strict):
 
 
 class Summary(_Strict):
-    """A row of summary.json: what `summarise` gives, in its order."""
+    """A row of summary.json: the result of `summarise`, in its order."""
 
     name: str
     algorithm: str
@@ -111,7 +111,7 @@ class Summary(_Strict):
 
 
 def _as_it_was(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-    """Have a mapping checked as a `Summary`, and left a mapping."""
+    """Return a schema that checks a mapping as a `Summary`, but leaves it a mapping."""
     back = core_schema.plain_serializer_function_ser_schema(lambda row: row)
     return core_schema.no_info_after_validator_function(
         lambda row: row.model_dump(exclude_unset=True), handler(Summary), serialization=back
@@ -122,11 +122,11 @@ Row = Annotated[dict[str, Any], GetPydanticSchema(_as_it_was)]
 
 
 def schedule(file: Path, run: Run) -> Schedule:
-    """Return the schedule in a file. Raises ValueError and the like if no such run wrote it.
+    """Return the schedule in a file. Raises ValueError or a similar error if no such run can have written it.
 
     Args:
-        file: of the rows; the intervals lie in a file of their own.
-        run: whose cluster and protocol say what can be in it.
+        file: file of the rows; intervals have their own file.
+        run: its cluster and protocol determine the valid content.
     """
     found = Schedule.load(file)
     check_bounds(found, run.cluster.size, run.protocol.layout(run.cluster))
@@ -134,11 +134,11 @@ def schedule(file: Path, run: Run) -> Schedule:
 
 
 def metrics(file: Path, run: Run) -> pd.DataFrame:
-    """Return the evaluations in a file. Raises ValueError and the like if no such run wrote them.
+    """Return the evaluations in a file. Raises ValueError or a similar error if no such run can have written them.
 
     Args:
         file: a table.
-        run: its task and options say which columns there are.
+        run: its task and options determine the columns.
     """
     frame = pd.read_parquet(file)
     norm = ("gradient_norm",) if run.evaluate.measures_gradient_norm else ()
@@ -152,11 +152,11 @@ def metrics(file: Path, run: Run) -> pd.DataFrame:
 
 
 def run_times(file: Path, run: Run) -> pd.DataFrame:
-    """Return the gradients' times in a file. Raises ValueError and the like if no such run wrote them.
+    """Return the gradients' compute times in a file. Raises ValueError or a similar error if no such run can have written them.
 
     Args:
         file: a table.
-        run: whose workers they are.
+        run: its cluster determines the workers.
     """
     frame = pd.read_parquet(file)
     _check(frame, ("iteration", "worker", "node"), ("seconds",))
@@ -166,12 +166,12 @@ def run_times(file: Path, run: Run) -> pd.DataFrame:
 
 
 def params(file: Path, run: Run) -> Named:
-    """Return the parameters in a file. Raises FredError for anything but numbers."""
+    """Return the parameters in a file. Raises FredError for anything except numbers."""
     return inputs.arrays(file, inputs.ANY_NUMBER)
 
 
 def _check(frame: pd.DataFrame, counts: tuple[str, ...], numbers: tuple[str, ...]) -> None:
-    """Refuse, with ValueError, a table without these columns, or with any that is not of numbers."""
+    """Raise ValueError unless a table has these columns, and only numeric ones."""
     for name in (*counts, *numbers, *frame):
         if name not in frame:
             raise ValueError(f"it has no column `{name}`")

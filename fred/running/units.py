@@ -1,4 +1,4 @@
-"""Which units of work a scenario is: its runs, or those that are wanted, with every seed; what cannot run is refused here."""
+"""The units of work of a scenario: its runs (all, or some) with every seed. Invalid runs are refused here."""
 
 from collections.abc import Iterable
 
@@ -11,12 +11,12 @@ from fred.specification.loading import Scenario
 
 
 def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = False) -> list[Unit]:
-    """All units of a scenario, or of `only` one or some of its runs; what cannot run is found out here. Raises FredError.
+    """Return all units of a scenario, or `only` those of some runs. Raises FredError for runs that cannot be computed.
 
     Args:
         scenario: the runs and their seeds.
-        only: the name of a run, or several; of one that is swept, it means all its points.
-        inline: how they are to be computed, which is a part of their identity.
+        only: name of one run, or several; for a swept run, all its points are meant.
+        inline: True to compute timing and arithmetic at once; part of the units' identity.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -25,7 +25,7 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
     >>> [unit.folder for unit in units_of(scenario)]
     ['asgd/seed-1', 'asgd/seed-2']
     """
-    from fred.running.execution import check  # which brings jax with it
+    from fred.running.execution import check  # imports jax
 
     wanted = wanted_runs(scenario, only)
     remembered.forget(compiled=any(own_classes(scenario.runs[name]) for name in wanted))
@@ -35,17 +35,17 @@ def units_of(scenario: Scenario, only: str | Iterable[str] = (), inline: bool = 
 
 
 def _seeds_of(name: str, scenario: Scenario) -> tuple[int, ...]:
-    """Points of sweeps are first run with the seeds on which the best are chosen; where nothing is chosen, all is reported."""
+    """Return a run's seeds: for points of sweeps, those that determine the best ones; for other runs, the reported ones."""
     return scenario.seeds if name in scenario.points else scenario.reported_seeds
 
 
 def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = False) -> list[Unit]:
-    """The units that follow once points have been chosen on the `seeds`: those with the `report_seeds`, if there are any.
+    """Return the units that follow once the best points are known on `seeds`: those with the `report_seeds`, if any.
 
     Args:
         scenario: the runs and their seeds.
-        points: names of the chosen ones.
-        inline: how they are to be computed.
+        points: names of the best points.
+        inline: True to compute timing and arithmetic at once.
 
     >>> import fred
     >>> scenario = fred.scenario(
@@ -63,43 +63,43 @@ def reported_units(scenario: Scenario, points: Iterable[str], inline: bool = Fal
 
 
 def number_of_units(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """How many units there will be, if each sweep has a best point.
+    """Return the number of units, assuming that each sweep has a best point.
 
     Args:
         scenario: the runs and their seeds.
-        only: the name of a run, or several; nothing: all.
+        only: name of one run, or several; default: all.
     """
     swept = {scenario.points[name].of for name in wanted_runs(scenario, only) if name in scenario.points}
     return number_at_first(scenario, only) + len(swept) * len(scenario.report_seeds or ())
 
 
 def number_at_first(scenario: Scenario, only: str | Iterable[str] = ()) -> int:
-    """How many units can be done before points have been chosen.
+    """Return the number of units that can be computed before the best points are known.
 
     Args:
         scenario: the runs and their seeds.
-        only: the name of a run, or several; nothing: all.
+        only: name of one run, or several; default: all.
     """
     return sum(len(_seeds_of(name, scenario)) for name in wanted_runs(scenario, only))
 
 
 def doubts_of(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """In words, what is known that speaks against what runs name, such as a predictor that was never told from a constant.
+    """Return known objections to the runs, in words, such as a predictor never significantly different from a constant.
 
     Args:
-        scenario: the runs that there are.
-        only: the name of a run, or several; nothing: all.
+        scenario: the runs.
+        only: name of one run, or several; default: all.
     """
     runs = (scenario.runs[name] for name in wanted_runs(scenario, only))
     return list(dict.fromkeys(doubt for run in runs for doubt in run.protocol.doubts()))
 
 
 def wanted_runs(scenario: Scenario, only: str | Iterable[str] = ()) -> list[str]:
-    """The runs that are meant: all, or `only` these, where the name of one that is swept means all its points.
+    """Return the names of the wanted runs: all, or `only` these; for a swept run, all its points are meant.
 
     Args:
-        scenario: the runs that there are.
-        only: the name of a run, or several; nothing: all. Raises FredError for one that is not there.
+        scenario: the runs.
+        only: name of one run, or several; default: all. Raises FredError for an unknown one.
 
     >>> import fred
     >>> scenario = fred.scenario(

@@ -1,4 +1,4 @@
-"""One unit's work, in a folder of its own: it says how far it has got, saves checkpoints, and goes on from the last one."""
+"""The computation of one unit in its own folder: it reports progress, saves checkpoints, and resumes from the last one."""
 
 import gc
 import os
@@ -17,20 +17,20 @@ from fred.running.execution import Checkpoint, Following, execute
 from fred.running.timings import Timings
 from fred.running.unit import Unit
 
-AT_WORK = ".at-work"  # folder beside the finished units
+AT_WORK = ".at-work"  # folder next to the finished units
 _TOLD = "progress"  # file with the fraction done
-_EVERY = 0.2  # seconds between two words on progress
-_LONG = 100_000  # rows of a schedule from which on what simulated processes leave behind, in cycles, is collected at once
-_PATIENCE = 10.0  # seconds, for somebody's process that is about to end
+_EVERY = 0.2  # seconds between two progress reports
+_LONG = 100_000  # rows of a schedule from which on the garbage of simulated processes (in cycles) is collected at once
+_PATIENCE = 10.0  # seconds to wait for another process that is about to end
 
 
 def folder_of(unit: Unit) -> str:
-    """Where a unit is worked on."""
+    """Return the working folder of a unit."""
     return f"{AT_WORK}/{unit.folder.replace('/', '.')}"
 
 
 class TakenError(FredError):
-    """Another process is at work on this unit."""
+    """An error: another process is computing this unit."""
 
 
 def do(
@@ -40,18 +40,16 @@ def do(
     patience: float = _PATIENCE,
     timings: Timings | None = None,
 ) -> None:
-    """Compute a unit and put what it came to in its place in `stage`, unless it is there; `tell` hears how far it is.
+    """Compute a unit, from its last checkpoint on, and move its outcome to its place in `stage`, unless it is there.
 
-    Raises FredError; TakenError if another process is at it for longer than `patience`, s.
+    Raises FredError; TakenError if another process computes it for longer than `patience`, s.
 
     Args:
-        unit: what is to be computed.
-        stage: the folder in which a result comes to be; the unit's own is `unit.folder` in it.
-        tell: told the fraction done.
-        patience: for a process that is about to end, s.
-        timings: where its timing is found if another unit had the same; None: it is recorded.
-
-    A checkpoint that an earlier process has left of it is where it goes on from.
+        unit: unit to compute.
+        stage: the unfinished result folder; the unit's own folder in it is `unit.folder`.
+        tell: called with the fraction done.
+        patience: time to wait for another process that is about to end, s.
+        timings: cache of schedules, for units with the same timing; None: the schedule is recorded.
     """
     own, place = stage / folder_of(unit), stage / unit.folder
     if stored.holds(unit, place):
@@ -73,22 +71,22 @@ def _compute(unit: Unit, own: Path, place: Path, tell: Callable[[float], None], 
 
 
 def compute(unit: Unit, folder: Path, following: Following, timings: Timings) -> None:
-    """Compute a unit and write what it came to into an empty folder. Raises FredError.
+    """Compute a unit and write its outcome to an empty folder. Raises FredError.
 
     Args:
-        unit: whose data must still be those that it was made with.
-        folder: which is there.
-        following: told how far it is.
-        timings: where its timing is found if another unit had the same.
+        unit: unit to compute; its data must not have changed since it was made.
+        folder: an existing empty folder.
+        following: callbacks for progress and checkpoints.
+        timings: cache of schedules, for units with the same timing.
     """
     began = time.monotonic()
     outcome = execute(unit.name, unit.run, unit.seed, unit.inline, following, timings)
     if unit.data not in (None, outcome.data_digest):
-        raise FredError(f"{unit.folder}: the data are not those with which the run was begun (their digest differs)")
+        raise FredError(f"{unit.folder}: the data have changed since the run began (their digest differs); run it again")
     if changed := {name for name, _ in environment.describe().items() ^ unit.environment.items()}:
         names = ", ".join(sorted(changed))
         raise FredError(
-            f"{unit.folder}: {names} changed while it ran; set options of jax's where a module is imported, or before"
+            f"{unit.folder}: {names} changed while it ran; set options of JAX when a module is imported, or earlier"
         )
     stored.write(outcome, unit, folder, began, timings.files(outcome.schedule))
     if len(outcome.schedule) > _LONG:
@@ -96,23 +94,23 @@ def compute(unit: Unit, folder: Path, following: Following, timings: Timings) ->
 
 
 def put(done: Path, place: Path) -> None:
-    """A unit's files take their place.
+    """Move a unit's files to their place.
 
     Args:
-        done: the folder in which they are, on the same file system.
-        place: where they will be; what is there is removed.
+        done: the folder that holds them, on the same file system.
+        place: the new folder; an existing one is removed.
     """
     place.parent.mkdir(exist_ok=True)
-    shutil.rmtree(place, ignore_errors=True)  # of a process whose run was killed, and which lived on for a moment
+    shutil.rmtree(place, ignore_errors=True)  # of a process that outlived its killed run for a moment
     done.rename(place)
 
 
 def progress(stage: Path, unit: Unit) -> float | None:
-    """The fraction of a unit that is done; None if nobody is at it.
+    """Return the fraction of a unit that is done; None if no process is computing it.
 
     Args:
-        stage: the folder in which a result comes to be.
-        unit: at which another process may be.
+        stage: the unfinished result folder.
+        unit: a unit that another process may be computing.
     """
     try:
         return float((stage / folder_of(unit) / _TOLD).read_text() or 0)
@@ -121,19 +119,19 @@ def progress(stage: Path, unit: Unit) -> float | None:
 
 
 def begun(unit: Unit, stage: Path) -> bool:
-    """Whether there is something to go on from."""
+    """Return True if there is a checkpoint to resume from."""
     return (stage / folder_of(unit) / checkpoints.FILE).exists()
 
 
 class _Diary:
-    """What a unit writes down while it is worked on."""
+    """The reports of a unit during its computation."""
 
     def __init__(self, unit: Unit, folder: Path, tell: Callable[[float], None]):
         self._unit, self._folder, self._listener = unit, folder, tell
         self._told = self._saved = time.monotonic()
 
     def following(self) -> Following:
-        """What `execute` tells, and goes on from."""
+        """Return the callbacks for `execute`, and the checkpoint from which it resumes."""
         return Following(self._tell, self._save, checkpoints.load(self._folder, self._unit.identity), self._due)
 
     def _tell(self, fraction: float) -> None:
@@ -145,7 +143,7 @@ class _Diary:
     def _due(self) -> bool:
         if time.monotonic() - self._saved <= checkpoints.EVERY:
             return False
-        return not self._unit.unknown and not (self._unit.own and own_code.late())  # else nobody could go on from it
+        return not self._unit.unknown and not (self._unit.own and own_code.late())  # otherwise no process could resume from it
 
     def _save(self, checkpoint: Checkpoint) -> None:
         checkpoints.save(self._folder, self._unit.identity, checkpoint)
@@ -154,7 +152,7 @@ class _Diary:
 
 @contextmanager
 def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
-    """If it ends early, what is left is what the work can go on from, or nothing."""
+    """Delete everything except a checkpoint if the work fails."""
     try:
         yield
     except BaseException:
@@ -168,7 +166,7 @@ def _leaving_checkpoints_only(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _alone(folder: Path, patience: float) -> Iterator[None]:
-    """Nobody else works here, as long as this process lives: one whose parent was killed may take a moment to notice."""
+    """Keep other processes out of this folder. One whose parent was killed may take a moment to end: wait for it."""
     given_up = time.monotonic() + patience
     while (lock := held(folder)) is None:
         if time.monotonic() > given_up:

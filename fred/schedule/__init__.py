@@ -1,1 +1,1 @@
-"""What timing tells arithmetic: the table of what happened, what replicas there are, which examples a gradient sees."""
+"""Schedules, through which timing determines arithmetic: the table of events, the replicas, and each gradient's examples."""

@@ -1,4 +1,4 @@
-"""What a protocol must not say: of replicas, before a run; in rows, of all of them at once when they have been written."""
+"""Checks of what a protocol states: its layout before a run, and its schedule's rows, all at once, after it."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -14,7 +14,7 @@ _SECOND = 1e9  # ns
 
 
 def check_layout(layout: Any) -> None:
-    """Refuse, with ValueError, a `layout` that is none.
+    """Raise ValueError if `layout` is not a valid `Layout`.
 
     >>> check_layout(Layout(replicas=2, answer=range(2, 3), on_servers=range(0)))
     Traceback (most recent call last):
@@ -33,24 +33,24 @@ def check_layout(layout: Any) -> None:
             known = f"from 0 to {layout.replicas - 1}"
             raise ValueError(f"`layout` returns {name}={numbers!r}; expected numbers of its replicas, {known}")
     if not layout.answer:
-        raise ValueError("`layout` returns an empty `answer`; some replica must be what the run comes to")
+        raise ValueError("`layout` returns an empty `answer`; expected one replica or more, whose mean is the run's result")
     if layout.cut not in get_args(Cut):
         raise ValueError(f"`layout` returns cut={layout.cut!r}; expected one of {', '.join(get_args(Cut))}")
 
 
 def check_rows(columns: Mapping[str, NDArray], layout: Layout) -> None:
-    """Refuse, with FredError, a schedule of what cannot be: counting backwards, or a replica that is not there.
+    """Raise FredError for an impossible schedule: negative counts, or a replica or block that does not exist.
 
     Args:
-        columns: of the rows, each [rows].
-        layout: what replicas there are.
+        columns: columns of the rows, [rows] each.
+        layout: the replicas.
 
     >>> rows = {name: np.array([2]) for name in ("time_ns", "verb", "worker", "replica", "block", "messages")}
     >>> check_rows(rows | {"bytes": np.array([-5])}, Layout(3, range(3), range(0), blocks=3))
     Traceback (most recent call last):
     fred.errors.FredError: worker 2's ADD at 2e-09 s has bytes -5; expected 0 or more
     """
-    whose = columns["verb"] != Verb.MIX  # which is of no replica
+    whose = columns["verb"] != Verb.MIX  # a MIX has no replica
     for name, wrong, expected in (
         ("bytes", columns["bytes"] < 0, "0 or more"),
         ("messages", columns["messages"] < 0, "0 or more"),

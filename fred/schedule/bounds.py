@@ -1,4 +1,4 @@
-"""Bounds of every number in a schedule, checked where one is read from a file."""
+"""Bounds of every number in a schedule, checked when one is read from a file."""
 
 from collections.abc import Mapping
 
@@ -9,16 +9,16 @@ from fred.schedule.layout import Layout, is_whole
 from fred.schedule.schedule import COLUMNS, NONE, SCALES, UNENDING, Intervals, Schedule, What
 
 _Bounds = Mapping[str, tuple[int, int]]
-_MOST = 1 << 62  # ns or bytes: two of them have a sum
+_MOST = 1 << 62  # ns or bytes: the sum of two still fits into 64 bits
 
 
 def check_bounds(schedule: Schedule, workers: int, layout: Layout) -> None:
-    """Refuse, with ValueError, a schedule that no recorder has written.
+    """Raise ValueError for a schedule that no recorder can have written.
 
     Args:
-        schedule: as it was read.
-        workers: how many the cluster has.
-        layout: what replicas the protocol has.
+        schedule: the schedule that was read.
+        workers: number of workers in the cluster.
+        layout: the protocol's replicas.
 
     >>> import fred
     >>> scenario = fred.scenario(cluster={"workers": 2}, algorithm={"name": "asgd", "learning_rate": 1}, stop={"updates": 2})
@@ -48,7 +48,7 @@ def check_bounds(schedule: Schedule, workers: int, layout: Layout) -> None:
 
 
 def _of_rows(schedule: Schedule) -> _Bounds:
-    """Return the least and the largest number of each column; a clock counts at most all rows."""
+    """Return the least and the largest number of each column; a clock is at most the number of rows."""
     rows = len(schedule)
     nothing, of_rows, times = NONE, (NONE, rows - 1), (0, schedule.end_ns)
     known = {
@@ -58,7 +58,7 @@ def _of_rows(schedule: Schedule) -> _Bounds:
         "block": (0, schedule.blocks - 1),
         "mailbox": of_rows,
         "source": of_rows,
-        "step": (nothing, schedule.started),  # a pull may be before a minibatch that is never begun
+        "step": (nothing, schedule.started),  # a pull may precede a minibatch that is never begun
         "timestamp": (nothing, rows),
         "staleness": (-rows, rows),
         "begin_ns": times,
@@ -76,7 +76,7 @@ def _of_intervals(schedule: Schedule) -> _Bounds:
 def _check_columns(what: str, columns: Mapping[str, NDArray], bounds: _Bounds) -> None:
     for name, (least, most) in bounds.items():
         column = columns[name]
-        if column.dtype != np.int64:  # of which a column with a gap is none
+        if column.dtype != np.int64:  # a column with gaps has another type
             raise ValueError(f"column `{name}` holds {column.dtype}; expected int64")
         wrong = np.flatnonzero((column < least) | (column > most))
         if len(wrong):

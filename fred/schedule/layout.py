@@ -1,4 +1,4 @@
-"""What replicas of the parameters there are, into how many blocks each is cut, and how many bytes are sent of them."""
+"""Layouts: replicas of the parameters, their division into blocks, and the bytes sent for each."""
 
 import math
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ Cut = Literal["parts", "layers"]
 
 
 class Layout(NamedTuple):
-    """Replicas are numbered: replica w is worker w's own, where workers have replicas; those on servers come after them.
+    """The numbered replicas of a run: if workers have replicas, worker w's own is replica w; those on servers come after them.
 
     Args:
-        replicas: how many there are, 1 or more.
-        answer: numbers of the replicas whose mean is what the run has come to: one at least.
-        on_servers: numbers of the replicas that lie on servers; the others lie on workers.
-        blocks: into how many each replica is cut; 1: not at all.
-        cut: `parts`: blocks are equal parts of every array; `layers`: whole layers.
+        replicas: number of replicas, 1 or more.
+        answer: numbers of the replicas whose mean is the run's result: at least one.
+        on_servers: numbers of the replicas on servers; the others are on workers.
+        blocks: number of blocks in each replica; 1: not split.
+        cut: `parts`: each block is an equal part of every array; `layers`: blocks are whole layers.
 
     Example:
         >>> import fred
@@ -30,33 +30,33 @@ class Layout(NamedTuple):
     """
 
     replicas: int
-    answer: range  # the replicas whose mean is what the run has come to
-    on_servers: range  # the others lie on workers
-    blocks: int = 1  # into which each is cut; 1: not at all
+    answer: range  # the replicas whose mean is the run's result
+    on_servers: range  # the others are on workers
+    blocks: int = 1  # in each replica; 1: not split
     cut: Cut = "parts"  # equal parts of every array, or whole layers
 
     @classmethod
     def central(cls, blocks: int = 1, cut: Cut = "parts") -> "Layout":
-        """One replica, on a server, or `cut` into so many `blocks` of which several servers hold one each."""
+        """Return one replica on a server, or `cut` into `blocks` blocks, one on each of several servers."""
         return cls(1, range(1), range(1), blocks, cut)
 
     @classmethod
     def shared(cls) -> "Layout":
-        """One replica for all workers: each has the same, and makes the same changes."""
+        """Return one replica for all workers, which all hold the same and apply the same changes."""
         return cls(1, range(1), range(0))
 
     @classmethod
     def peers(cls, workers: int) -> "Layout":
-        """Each of so many `workers` has a replica of its own, and there is no server."""
+        """Return one replica for each of the `workers`, and no server."""
         return cls(workers, range(workers), range(0))
 
     @classmethod
     def centred(cls, workers: int) -> "Layout":
-        """Each of so many `workers` has a replica of its own, and a server has one more, which is the answer."""
+        """Return one replica for each of the `workers`, and one on a server, which is the answer."""
         return cls(workers + 1, range(workers, workers + 1), range(workers, workers + 1))
 
     def local(self, workers: int) -> bool:
-        """Whether each of so many `workers` steps a model of its own, so that its gradients are not sent.
+        """Return True if each of the `workers` updates its own model, so that its gradients are not sent.
 
         >>> Layout.peers(3).local(3), Layout.centred(3).local(3), Layout.shared().local(3), Layout.central().local(3)
         (True, True, False, False)
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
         return own >= workers and self.replicas > 1
 
     def models_only(self, workers: int) -> bool:
-        """Whether so many `workers`, each with a model of its own, have nothing to bring their messages to, and send models.
+        """Return True if each of the `workers` has its own model and there is no other replica: only models are sent.
 
         >>> Layout.peers(3).models_only(3), Layout.centred(3).models_only(3)
         (True, False)
@@ -74,33 +74,33 @@ class Layout(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Bytes of something that is sent: of all of it, and of each block by itself."""
+    """Bytes of a message: in total, and for each block."""
 
     whole: int
     blocks: tuple[int, ...]
 
     @classmethod
     def cut(cls, whole: int, shares: Sequence[float]) -> "Size":
-        """Of blocks that are these parts of the whole, rounded up.
+        """Return the sizes of a message of `whole` bytes and of its blocks, which have these `shares` of it, rounded up.
 
-        Shares add up to 1; what is left of a byte counts as one:
+        The shares sum to 1; a part of a byte counts as one:
             >>> Size.cut(1000, (0.5, 0.25, 0.25)), Size.cut(10, (1 / 3,) * 3).blocks
             (Size(whole=1000, blocks=(500, 250, 250)), (4, 4, 4))
         """
-        return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may come out above 1,000
+        return cls(whole, tuple(math.ceil(whole * share - 1e-6) for share in shares))  # 3,000 x 1/3 may exceed 1,000
 
 
 class Sizes(NamedTuple):
-    """Bytes of what is usually sent."""
+    """Bytes of the usual messages."""
 
-    shares: tuple[float, ...]  # of the parameters, in each block
-    model: Size  # as it is published
-    message: Size  # as a worker sends it: made of a gradient, or of a difference
-    summable: bool = True  # messages can be added up on their way
-    averages: tuple[int, ...] = ()  # of each average in turn; empty: of a model
+    shares: tuple[float, ...]  # each block's share of the parameters
+    model: Size  # a model as published
+    message: Size  # a worker's message: made of a gradient or a pseudo-gradient
+    summable: bool = True  # messages can be summed on their way
+    averages: tuple[int, ...] = ()  # of each average in turn; empty: those of a model
 
     def average(self, number: int) -> int | None:
-        """Bytes of an average of models by its `number`, from 0; None: the usual ones.
+        """Return the bytes of the average of models with this `number`, from 0; None for the usual size.
 
         >>> Sizes.alike(100, (1.0,))._replace(averages=(100, 100, 300)).average(5)
         300
@@ -109,13 +109,13 @@ class Sizes(NamedTuple):
 
     @classmethod
     def alike(cls, size: int, shares: Sequence[float]) -> "Sizes":
-        """Everything is as large."""
+        """Return sizes in which models and messages have the same `size`, in bytes; `shares` are those of the blocks."""
         usual = Size.cut(size, shares)
         return cls(tuple(shares), usual, usual)
 
 
 def size_in_bytes(said: Any, who: str) -> int:
-    """What somebody says that something's size is. Raises FredError if it cannot be one.
+    """Return the size that `who` states (`said`), in bytes. Raises FredError if it is not a valid size.
 
     Example:
         >>> size_in_bytes(1.5, "`send`")
@@ -129,7 +129,7 @@ def size_in_bytes(said: Any, who: str) -> int:
 
 
 def is_whole(number: Any) -> bool:
-    """Whether it is a whole `number`; true and false are none.
+    """Return True for a whole `number`; booleans do not count as numbers.
 
     >>> is_whole(2), is_whole(2.0), is_whole(True)
     (True, False, False)

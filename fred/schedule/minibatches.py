@@ -1,4 +1,4 @@
-"""Which training examples each gradient sees: a function of (seed, worker, step), so that anyone can recompute it."""
+"""The training examples of each gradient: a function of (seed, worker, step), which anyone can recompute."""
 
 from functools import partial
 from typing import Literal, NamedTuple
@@ -11,20 +11,22 @@ from fred import streams
 
 Sampling = Literal["replacement", "shuffled", "sequential"]
 Division = Literal["shared", "divided", "by-label", "dirichlet"]
-KEY_WORDS = 2  # of 32 bits, in a key of jax's
+KEY_WORDS = 2  # 32-bit words in a JAX key
 
 
 class Parts(NamedTuple):
-    """What part of the training examples each worker has: a run of them in some order."""
+    """The part of the training examples that each worker has: consecutive examples in some order."""
 
     order: NDArray[np.int32]  # [examples]
-    begins: NDArray[np.int64]  # [workers + 1]: where in it each worker's part begins, and the last one ends
+    begins: NDArray[np.int64]  # [workers + 1]: position in `order` where each worker's part begins, and where the last one ends
 
 
 def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = None) -> Parts:
-    """Disjoint parts, equal but for one example, drawn at random; with `labels` [examples], in the order of the labels.
+    """Divide the examples into disjoint random parts, of equal size up to one example.
 
-    Example: of ten examples with these labels each of three workers has mostly one.
+    With `labels` [examples], parts follow the order of the labels.
+
+    Example: ten examples with these labels; each of three workers has mostly one label.
         >>> labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
         >>> order, begins = divide(seed=0, examples=10, workers=3, labels=labels)
         >>> [labels[part].tolist() for part in np.split(order, begins[1:-1])]
@@ -37,18 +39,18 @@ def divide(seed: int, examples: int, workers: int, labels: ArrayLike | None = No
 
 
 def divide_by_shares(seed: int, labels: ArrayLike, workers: int, concentration: float) -> Parts:
-    """Disjoint parts in which each class is spread over the workers by shares that a Dirichlet distribution draws.
+    """Divide the examples into disjoint parts; a Dirichlet distribution draws each class's shares among the workers.
 
-    The smaller the concentration, the fewer workers have most of a class [Hsu, Qi, Brown 2019, arXiv:1909.06335]. Whoever
-    would have nothing gets an example of whoever has most.
+    The smaller the concentration, the fewer workers share most of a class [Hsu, Qi, Brown 2019, arXiv:1909.06335]. A worker
+    without any example gets one from the worker with the most.
 
     Args:
-        seed: of the run.
+        seed: the run's seed.
         labels: class numbers [examples].
-        workers: how many, at most as many as there are examples.
+        workers: number of workers, at most the number of examples.
         concentration: alpha, the same for all workers.
 
-    Example: a hundred examples of each of two classes, among three workers.
+    Example: a hundred examples of each of two classes, divided among three workers.
         >>> labels = np.arange(200) % 2
         >>> for concentration in (0.1, 100.0):
         ...     order, begins = divide_by_shares(0, labels, 3, concentration)
@@ -83,24 +85,24 @@ def batch_indices(
     ordinal: ArrayLike = 0,
     parts: Parts | None = None,
 ) -> NDArray[np.int32]:
-    """Indices of the training examples of each worker's minibatch `step`: shape of worker and step + [batch_size].
+    """Return the indices of the training examples in each minibatch: shape of worker and step + [batch_size].
 
-    `replacement`: uniform and independent. `shuffled`: every step takes the next workers x batch_size examples of one
-    random order after another, each worker its own part. `sequential`: minibatch number `ordinal` (the gradient's rank in
+    `replacement`: uniform and independent. `shuffled`: every step takes the next workers x batch_size examples from an endless
+    sequence of random orders; each worker takes its own part. `sequential`: minibatch number `ordinal` (the gradient's rank in
     the order of use) modulo the number of whole minibatches, in file order, shared by all workers.
 
-    Worker w's minibatch is the part [w x batch_size, (w + 1) x batch_size) of the step's examples; so n workers with
-    batches of m see together what one worker with batches of n x m sees.
+    Worker w's minibatch is the part [w x batch_size, (w + 1) x batch_size) of the step's examples. So n workers with batches
+    of m together use the same examples as one worker with batches of n x m.
 
     With `parts` (`divide`), `replacement` draws from the worker's own part, and `shuffled` goes through it in one random order
     after another.
 
     Args:
-        seed, workers, examples: the run's seed; how many workers, and training examples, there are.
-        worker, step, ordinal: numbers from 0, of shapes that go with each other.
+        seed, workers, examples: the run's seed; the numbers of workers and of training examples.
+        worker, step, ordinal: numbers from 0; their shapes broadcast.
         batch_size, sampling: examples in each minibatch, and how they are chosen.
 
-    Example: two workers' first minibatches, and those of one worker who computes for both.
+    Example: the first minibatches of two workers, and those of one worker that computes both.
         >>> import fred
         >>> fred.batch_indices(0, [0, 1], 0, batch_size=3, examples=100).tolist()
         [[35, 89, 15], [99, 21, 13]]
@@ -121,13 +123,13 @@ def batch_indices(
 
 
 def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint32]:
-    """The key by which a model draws while a gradient is computed: shape of worker and step + [2].
+    """Return the JAX key that a model may use to draw random numbers for a gradient: shape of worker and step + [2].
 
-    As minibatches, a function of the seed, the worker and its step: whatever happens in which order, and however often a
-    gradient is used, `jax.random.wrap_key_data` of it makes the same masks.
+    Like a minibatch, it depends only on the seed, the worker and its step. So `jax.random.wrap_key_data` makes the same
+    masks from it whatever the order of events, and however often the gradient is used.
 
     Args:
-        seed: of the run.
+        seed: the run's seed.
         worker: its number, from 0.
         step: the worker's own count of gradients, from 0.
 
@@ -143,9 +145,9 @@ def key_words(seed: int, worker: ArrayLike, step: ArrayLike) -> NDArray[np.uint3
 
 
 class Minibatches:
-    """The minibatches of one run; with `keys` each is its examples' indices, and behind them the two words of its key."""
+    """The minibatches of one run: indices of examples; with `keys`, each minibatch ends with the two words of its key."""
 
-    _BLOCK = 64  # steps of a worker drawn ahead when minibatches are wanted one at a time
+    _BLOCK = 64  # steps of a worker drawn ahead when minibatches are requested one at a time
 
     def __init__(
         self,
@@ -166,14 +168,14 @@ class Minibatches:
         self._ahead: dict[int, tuple[int, NDArray[np.int32]]] = {}  # worker -> first step drawn ahead, indices
 
     def indices(self, worker: ArrayLike, step: ArrayLike, ordinal: ArrayLike) -> NDArray[np.int32]:
-        """Example indices of many minibatches at once: shape of the arguments + [width]."""
+        """Return the example indices of many minibatches at once: shape of the arguments + [width]."""
         indices = self._draw(worker, step, ordinal=ordinal)
         if self._key_words is None:
             return indices
         return np.concatenate((indices, self._key_words(worker, step).view(np.int32)), axis=-1)
 
     def one(self, worker: int, step: int, ordinal: int) -> NDArray[np.int32]:
-        """Example indices of one minibatch [width], quickly if the worker's steps are asked for in order."""
+        """Return the example indices of one minibatch [width]; fast if a worker's steps are requested in order."""
         if self._sampling == "sequential":
             return self.indices(worker, step, ordinal)
         first, block = self._ahead.get(worker, (step + 1, None))
@@ -184,7 +186,7 @@ class Minibatches:
 
 
 def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[np.int32]:
-    """Where each position of the endless sequence of random orders points."""
+    """Return the example at each position in the endless sequence of random orders."""
     epoch, rank = position // examples, position % examples
     indices = np.empty(position.shape, np.int32)
     for number in np.unique(epoch):
@@ -196,7 +198,7 @@ def _shuffled(seed: int, position: NDArray[np.int64], examples: int) -> NDArray[
 def _of_part(
     seed: int, worker: NDArray[np.int64], step: NDArray[np.int64], batch_size: int, sampling: Sampling, parts: Parts
 ) -> NDArray[np.int32]:
-    """Minibatches from each worker's own part."""
+    """Return minibatches drawn from each worker's own part."""
     begin, size = parts.begins[worker], np.diff(parts.begins)[worker]
     if sampling == "shuffled":
         position = (step * batch_size)[..., None] + np.arange(batch_size)
@@ -210,11 +212,11 @@ def _of_part(
 def _in_own_order(
     seed: int, worker: NDArray[np.int64], epoch: NDArray[np.int64], rank: NDArray[np.int64], parts: Parts
 ) -> NDArray[np.int32]:
-    """The rank-th example of a worker's part, in the random order of an epoch of its own."""
+    """Return the rank-th example of a worker's part, in the random order of the part's epoch."""
     indices = np.empty(rank.size, np.int32)
     key = (epoch * (len(parts.begins) - 1) + worker).ravel()
     sort = np.argsort(key, kind="stable")
-    for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none where nothing is asked for
+    for group in np.split(sort, np.flatnonzero(np.diff(key[sort], prepend=-1)))[1:]:  # none if no minibatch is requested
         number, who = divmod(int(key[group[0]]), len(parts.begins) - 1)
         own = parts.order[parts.begins[who] : parts.begins[who + 1]]
         order = np.argsort(streams.words(seed, "shuffle", number, own), kind="stable")

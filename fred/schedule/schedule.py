@@ -1,4 +1,4 @@
-"""The schedule: what happened in which order, one row per verb; all that timing tells arithmetic.
+"""The schedule: all events that affect the arithmetic, in order, one row per verb.
 
 | verb   | meaning                                                                                                |
 |--------|--------------------------------------------------------------------------------------------------------|
@@ -11,14 +11,14 @@
 | SYNC   | replica <- synchronize(replica, mailbox, keep, weight): keep x replica + weight x mailbox              |
 | DROP   | a message that had no effect: a gradient used in no other row is never computed in the replay          |
 
-A *replica* is a copy of the parameters that is changed by itself: the parameter server's, or each worker's own. It may be cut
-into *blocks*, each with a clock of its own, which counts its changes: several servers hold one block each. A row is about one
-block of its replica and of its mailboxes. Mailboxes are numbered in the order in which they are written, once each.
+A *replica* is a copy of the parameters that changes independently: the parameter server's, or each worker's own. It may be
+split into *blocks*, each with its own clock, which counts its changes: several servers hold one block each. A row is about one
+block of its replica and of its mailboxes. Mailboxes are numbered in the order in which they are written, each once.
 
-A *message* is what a worker sends: what `send` makes of the gradient at `mailbox` of the worker's minibatch `step`; or, without
-a `step`, of the difference of two models, mailbox `source` less `mailbox`.
+A *message* is what a worker sends: the result of `send` for the gradient at `mailbox` of the worker's minibatch `step`.
+Without a `step`, it is made of a pseudo-gradient: the model in mailbox `source` minus the model in `mailbox`.
 
-Beside the rows lie *intervals*: what took time and made no row of its own (`What`, `Intervals`).
+A schedule also has *intervals*: whatever took time without a row of its own (`What`, `Intervals`).
 """
 
 import hashlib
@@ -39,11 +39,11 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 NONE = -1  # in a column that does not apply to the row's verb
 WAYS = ("to_workers", "to_servers", "between_workers")  # of messages
-UNENDING = 2**63 - 1  # ns: when a gradient would have been ready whose worker never came back
+UNENDING = 2**63 - 1  # ns: end of a gradient whose worker never rejoined
 
 
 class Verb(IntEnum):
-    """What a row of the schedule does.
+    """The verb of a row: its effect.
 
     >>> import fred
     >>> fred.Verb(1), fred.Verb["SYNC"].value
@@ -68,84 +68,82 @@ class Row(NamedTuple):
     replica: int
     block: int  # of the replica and of mailboxes
     mailbox: int  # written by PULL and MIX, read by PUSH, ADD, SYNC, DROP
-    source: int  # mailbox that a MIX reads; from which a difference starts
-    step: int  # the worker's own count of gradients: names the minibatch
-    timestamp: int  # the block's clock when the parameters were read, changes; of a message, what its server is told of that
+    source: int  # mailbox that a MIX reads; where a pseudo-gradient starts
+    step: int  # the worker's count of gradients: identifies the minibatch
+    timestamp: int  # the block's clock (changes) when the parameters were read; of a message, as reported to its server
     staleness: int  # clock at time_ns - timestamp, changes
     begin_ns: int  # PULL: sent by the server; PUSH, ADD, DROP: compute started
     end_ns: int  # PULL: arrived at the worker; PUSH, ADD, DROP: compute ended
     bytes: int  # moved over the network for this row
     messages: int  # in which they were moved
-    weight: float  # of what is read
-    keep: float  # SYNC: of what was there
+    weight: float  # factor of what is read
+    keep: float  # SYNC: factor of the old value
 
 
 class What(IntEnum):
-    """What an interval beside the rows is."""
+    """The kind of an interval."""
 
-    UNFINISHED = 0  # a gradient that a row drops, or sends in part, before its end: until then it would have been computed
-    COLLECTIVE = 1  # models on their way in the collective operation that a row is part of, where that takes time
-    TRIP = 2  # a model on its way from a worker to another; in exchanges one after the other, from those it waits for last
-    LOST = 3  # an attempt at a gradient that ended when its worker crashed, and was made anew
-    AWAY = 4  # a worker is away
+    UNFINISHED = 0  # a gradient that a row drops, or sends in part, before its end; ends when it would have been finished
+    COLLECTIVE = 1  # models in transit in the collective operation that a row is part of, if that takes time
+    TRIP = 2  # a model in transit between workers; in sequential exchanges, since the last awaited sender began
+    LOST = 3  # an attempt at a gradient that ended when its worker crashed; the gradient is computed again
+    AWAY = 4  # a worker is offline
     SERVER_AWAY = 5
-    COMPUTING = 6  # until the end of the run, or before: a gradient of which no row tells yet, or of some blocks only
-    SENDING = (
-        7  # until the end of the run, or a crash: a message to servers that does not arrive, as if sent at the gradient's end
-    )
+    COMPUTING = 6  # until the end of the run or earlier: a gradient without any row yet, or with rows for some blocks only
+    SENDING = 7  # until the end of the run, or a crash: a message to servers that never arrives; starts at the gradient's end
 
 
 class Intervals(NamedTuple):
-    """Columns of equal length: from one moment to another, in the order in which they became known."""
+    """Columns of equal length: one interval per entry, in the order in which they became known."""
 
     what: Ints
     begin_ns: Ints
-    end_ns: Ints  # UNENDING: never; of what is still on its way at the end of the run: that end
-    row: Ints  # UNFINISHED, COLLECTIVE: that it is about; TRIP: in which the model was published; NONE: none
-    worker: Ints  # TRIP: who sends, NONE: several
-    other: Ints  # TRIP: who receives; SERVER_AWAY: the server
+    end_ns: Ints  # UNENDING: never; of what is in transit at the end of the run: that end
+    row: Ints  # UNFINISHED, COLLECTIVE: the row concerned; TRIP: row that published the model; NONE: none
+    worker: Ints  # TRIP: the sender; NONE: several workers
+    other: Ints  # TRIP: the receiver; SERVER_AWAY: the server
 
     @classmethod
     def of(cls, table: Ints) -> "Intervals":
-        """Of a table with these columns: [intervals, 6]."""
+        """Return the intervals in a table with these columns: [intervals, 6]."""
         return cls(*np.ascontiguousarray(table.reshape(-1, len(cls._fields)).T))
 
     def only(self, what: What) -> "Intervals":
-        """Those of one kind."""
+        """Return the intervals of one kind."""
         return Intervals(*(column[self.what == what] for column in self))
 
 
 def exact_sum(numbers: Ints) -> int:
-    """Beyond 64 bits, too."""
+    """Return the sum of integers exactly, even beyond 64 bits."""
     return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())
 
 
 def message_key(worker: int, step: int, source: int, mailbox: int) -> tuple[int, ...]:
-    """What tells messages apart: worker and step, or of a difference worker and mailboxes."""
+    """Return the identity of a message: worker and step; for a pseudo-gradient, worker and mailboxes."""
     return (worker, step) if step != NONE else (worker, source, mailbox)
 
 
-COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; what multiplies parameters or messages
-_FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # of a schedule, beside its columns
+COLUMNS, SCALES = Row._fields[:-2], Row._fields[-2:]  # whole numbers; factors of parameters or messages
+_FACTS = ("workers", "replicas", "blocks", "started", "end_ns", "standstill")  # about a schedule, in addition to its columns
 _NO_INTERVALS = Intervals.of(np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Uses of messages (rows PUSH and ADD), and gradients, numbered in the order of their first use."""
+    """The uses of messages (rows PUSH and ADD), and the gradients, numbered in the order of first use."""
 
     uses: Ints  # rows, in order
-    updates: Ints  # [uses]: row of the update that the message takes part in; NONE: its round is left open
-    gradients: Ints  # [uses]: which gradient the message is made of; NONE: of a difference of models
+    updates: Ints  # [uses]: row of the update that includes the message; NONE: its round was never committed
+    gradients: Ints  # [uses]: number of the gradient in the message; NONE: a pseudo-gradient
     workers: Ints  # [gradients]
     steps: Ints  # [gradients]
-    applied: Ints  # [gradients]: row of the first update that it took part in; NONE: of none
-    dropped: int  # gradients that were dropped, and never used
+    applied: Ints  # [gradients]: row of the first update that includes it; NONE: none
+    dropped: int  # gradients that were dropped and never used
     every_update: Ints  # rows PUSH and COMMIT
 
     @classmethod
     def of(cls, schedule: "Schedule") -> "Ledger":
-        """The ledger of a schedule."""
+        """Return the ledger of a schedule."""
         step, uses = schedule["step"], schedule.rows(Verb.PUSH, Verb.ADD)
         updates = _updates(schedule, uses)
         made_of_gradients = step[uses] != NONE
@@ -167,7 +165,7 @@ class Ledger:
         return cls(uses, updates, gradients, schedule["worker"][firsts], step[firsts], applied, dropped, every_update)
 
     def gradients_per_update(self) -> Ints:
-        """How many gradients took part in an update for the first time, for each PUSH and COMMIT."""
+        """Return the number of gradients first applied by each update (PUSH or COMMIT): [updates]."""
         applied = np.searchsorted(self.every_update, self.applied[self.applied != NONE])
         return np.bincount(applied, minlength=len(self.every_update)).astype(np.int64)
 
@@ -177,15 +175,15 @@ class Schedule:
     """A finished recording: columns of equal length, in the order in which the rows took effect.
 
     Args:
-        columns: by name, [rows] each; `Row` says what each means.
-        workers: how many there were.
-        replicas: how many there were, of the parameters.
-        blocks: into how many each replica is cut; 1: not at all.
-        started: how many gradients were begun.
-        end_ns: when the simulation stopped, ns of virtual time.
-        on_servers: numbers of the replicas that lie on servers; the others lie on workers.
-        standstill: why nothing happens any more at the end; empty if something does.
-        intervals: what took time and made no row, [intervals] in each column.
+        columns: by name, [rows] each; `Row` documents them.
+        workers: number of workers.
+        replicas: number of replicas of the parameters.
+        blocks: number of blocks in each replica; 1: not split.
+        started: number of gradients begun.
+        end_ns: virtual time at which the simulation stopped, ns.
+        on_servers: numbers of the replicas on servers; the others are on workers.
+        standstill: the reason if no further event was possible at the end; else empty.
+        intervals: whatever took time without a row of its own, [intervals] in each column.
 
     >>> import fred
     >>> settings = {"cluster": {"workers": 2, "speeds": [1.0, 2.0]}, "stop": {"updates": 3}}
@@ -201,16 +199,16 @@ class Schedule:
     columns: dict[str, NDArray]
     workers: int
     replicas: int
-    blocks: int  # into which each replica is cut
+    blocks: int  # in each replica
     started: int  # gradients whose computation began
-    end_ns: int  # when the simulation stopped
-    on_servers: range = range(0)  # replicas; the others lie on workers
-    standstill: str = ""  # why nothing happens any more at the end, if that is so
+    end_ns: int  # virtual time at which the simulation stopped
+    on_servers: range = range(0)  # replicas; the others are on workers
+    standstill: str = ""  # the reason if no further event was possible at the end
     intervals: Intervals = _NO_INTERVALS
 
     def __post_init__(self) -> None:
         for column in (*self.columns.values(), *self.intervals):
-            column.flags.writeable = False  # runs with the same timing have one schedule
+            column.flags.writeable = False  # runs with the same timing share one schedule
 
     def __len__(self) -> int:
         return len(self.columns["verb"])
@@ -222,32 +220,32 @@ class Schedule:
         return map(Row._make, zip(*(self[name].tolist() for name in Row._fields), strict=True))
 
     def rows(self, *verbs: Verb) -> NDArray[np.intp]:
-        """Positions of the rows with one of these `verbs`, ascending: [n]."""
+        """Return the positions of the rows with one of these `verbs`, ascending: [n]."""
         verb = self["verb"]
         return np.flatnonzero(np.logical_or.reduce([verb == each for each in map(int, verbs)]))
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Which message was used where, and what became of each gradient."""
+        """Return the uses of all messages, and the fate of each gradient."""
         return Ledger.of(self)
 
     def cells(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-        """A number for each of these `rows`' (positions [n]) replica and block: [n]."""
+        """Return a number for the replica and block of each of these `rows` (positions [n]): [n]."""
         return self["replica"][rows] * self.blocks + self["block"][rows]
 
     def read_at(self, rows: NDArray[np.intp]) -> Ints:
-        """For each of these uses of a message: the clock when the block that it is made at was read, whatever was told.
+        """Return the true clock at which each of these messages' parameters were read, whatever the server was told.
 
-        The `rows` are positions [n] of PUSH, ADD and DROP.
+        `rows` are positions [n] of PUSH, ADD and DROP. Of the block concerned, for a pseudo-gradient at its start: [n].
         """
-        written = self.rows(Verb.PULL, Verb.MIX)[::-1]  # so that the first row of a mailbox is what stays
+        written = self.rows(Verb.PULL, Verb.MIX)[::-1]  # reversed, so that the first row of a mailbox wins
         clocks = np.zeros((int(self["mailbox"].max(initial=0)) + 1) * self.blocks, np.int64)
         clocks[self["mailbox"][written] * self.blocks + self["block"][written]] = self["timestamp"][written]
         origin = np.where(self["step"][rows] == NONE, self["source"][rows], self["mailbox"][rows])
         return clocks[origin * self.blocks + self["block"][rows]]
 
     def counts(self) -> dict[str, int]:
-        """Updates, and what became of the gradients: applied, dropped, in flight at the end."""
+        """Return the number of updates, and of gradients applied, dropped, and in flight at the end."""
         ledger = self.ledger
         applied, dropped = int((ledger.applied != NONE).sum()), ledger.dropped
         in_flight = self.started - applied - dropped
@@ -256,11 +254,11 @@ class Schedule:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What there is beside rows and intervals."""
+        """Return everything about the schedule except rows and intervals."""
         return {name: getattr(self, name) for name in _FACTS} | {"on_servers": [self.on_servers.start, self.on_servers.stop]}
 
     def digest(self) -> str:
-        """SHA-256 of all columns' bytes (little-endian), of rows and intervals, and of the facts: the timing's identity."""
+        """Return the SHA-256 of rows, intervals (columns as little-endian bytes) and facts: the timing's identity."""
         sha = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
         for name, column in (*self.columns.items(), *self.intervals._asdict().items()):
             sha.update(f"{name} {len(column)}".encode())
@@ -268,17 +266,17 @@ class Schedule:
         return sha.hexdigest()
 
     def frame(self) -> pd.DataFrame:
-        """The table, verbs by name."""
+        """Return the rows as a table, with names of verbs."""
         return _named(self.columns, "verb", Verb)
 
     def beside(self) -> pd.DataFrame:
-        """The table of intervals, kinds by name."""
+        """Return the intervals as a table, with names of kinds."""
         return _named(self.intervals._asdict(), "what", What)
 
     def save(self, path: Path) -> None:
-        """Write two Parquet files that `load` and any data frame library read: rows at `path`, and beside them the intervals.
+        """Write two Parquet files, which `load` and any data frame library can read: rows to `path`, intervals next to it.
 
-        The second is a file of its own, not metadata of the first, so that every program that reads tables can read it.
+        Intervals have their own file, not the first one's metadata, so that every program that reads tables can read them.
         """
         rows = pa.Table.from_pandas(self.frame(), preserve_index=False)
         metadata = {**(rows.schema.metadata or {}), _METADATA: json.dumps(self.facts)}
@@ -287,7 +285,7 @@ class Schedule:
 
     @classmethod
     def load(cls, path: Path) -> "Schedule":
-        """Read what `save` wrote to the `path`."""
+        """Read the schedule that `save` wrote to `path`."""
         rows = pq.read_table(path)
         facts: dict[str, Any] = json.loads(rows.schema.metadata[_METADATA])
         facts["on_servers"] = range(*facts["on_servers"])
@@ -297,47 +295,47 @@ class Schedule:
 
 
 def by_name(codes: Any, names: Sequence[str]) -> "pd.Categorical[str]":
-    """A column of names, given as their numbers."""
+    """Return a column of names from their `codes`, positions in `names`."""
     return pd.Categorical.from_codes(codes, pd.Index(names))
 
 
-_METADATA = b"fred"  # of the Parquet file: the facts, as JSON
+_METADATA = b"fred"  # key of the facts (JSON) in the Parquet file
 
 
 def _beside(path: Path) -> Path:
-    """Where the intervals lie, of a schedule whose rows lie there."""
+    """Return the file of the intervals that belong to the rows in the file `path`."""
     return path.with_name(f"{path.stem}-intervals{path.suffix}")
 
 
 def _named(columns: dict[str, NDArray], coded: str, names: type[IntEnum]) -> pd.DataFrame:
-    """A table in which one column has names instead of numbers."""
+    """Return a table in which one column has names instead of numbers."""
     frame = pd.DataFrame(columns)
     frame[coded] = by_name(columns[coded], [each.name for each in names])
     return frame
 
 
 def _numbered(frame: pd.DataFrame, coded: str, names: type[IntEnum], columns: tuple[str, ...]) -> dict[str, NDArray]:
-    """What `_named` made a table of."""
+    """Return the columns from which `_named` made a table."""
     numbers = frame.pop(coded).map(lambda name: names[name].value).to_numpy(np.int64)
     return {name: numbers if name == coded else frame[name].to_numpy() for name in columns}
 
 
 def _keys(schedule: Schedule, rows: Ints) -> Ints:
-    """Small numbers, the same for gradients of the same worker and step."""
+    """Return small numbers, equal for gradients of the same worker and step."""
     worker, step = schedule["worker"][rows], schedule["step"][rows]
     keys = worker * (int(step.max(initial=0)) + 1) + step
     return keys if keys.max(initial=0) < 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
 
 
 def _updates(schedule: Schedule, uses: Ints) -> Ints:
-    """For each use the row of its update: a PUSH itself, or the COMMIT that closes its round."""
+    """Return the row of the update for each use: the PUSH itself, or the COMMIT that closes its round."""
     updates = np.where(schedule["verb"][uses] == Verb.PUSH, uses, NONE)
     commits = schedule.rows(Verb.COMMIT)
     commits = commits[np.argsort(schedule.cells(commits), kind="stable")]  # by cell, then in order
     cells = schedule.cells(commits)
     adds = np.flatnonzero(updates == NONE)
     own = schedule.cells(uses[adds])
-    stride = len(schedule) + 1  # so that one search finds the next COMMIT of the same cell
+    stride = len(schedule) + 1  # lets one search find the next COMMIT of the same cell
     position = np.searchsorted(cells * stride + commits, own * stride + uses[adds])
     closed = position < len(commits)
     closed[closed] = cells[position[closed]] == own[closed]

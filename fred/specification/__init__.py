@@ -1,1 +1,1 @@
-"""What the user asks for: scenario files, read, checked, located line by line, and written as a JSON Schema."""
+"""Scenario files: reading, validation, error messages with line numbers, and the JSON Schema."""

@@ -1,4 +1,4 @@
-"""Whose fault an error is: the run, and if classes of the user's own take part in it, the class and the line."""
+"""Error messages that name the run that failed and, if the user's own classes take part in it, the class and the line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from fred.specification.shape import Run
 
 @contextmanager
 def blamed(name: str, run: Run) -> Iterator[None]:
-    """Name the run in FredErrors, and turn any other error in a run with classes of the user's own into one.
+    """Add the run's name to a FredError, and turn other errors in a run with the user's own classes into a FredError.
 
-    FRED's own faults stay as they are.
+    Out-of-memory errors also become a FredError. Other errors in runs without own classes are FRED's bugs and pass unchanged.
     """
     try:
         yield
@@ -21,7 +21,9 @@ def blamed(name: str, run: Run) -> Iterator[None]:
         raise FredError(f"run `{name}`: {error}") from error
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):  # Python's or XLA's
-            raise FredError(f"run `{name}`: not enough memory; take fewer workers, or smaller data, model or batch") from error
+            raise FredError(
+                f"run `{name}`: not enough memory; use fewer workers, less data, or a smaller model or batch"
+            ) from error
         own = sorted(own_classes(run))
         if not own:
             raise

@@ -1,4 +1,4 @@
-"""A scenario: runs by name, with seeds; from a file, or mappings, to one that is checked whole, or to a clear error."""
+"""Scenarios: named runs with seeds, loaded from a file or from mappings and validated as a whole."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +17,8 @@ from fred.specification.source import Setting, Source, keys_of, problems, settin
 from fred.specification.sweep import Best, Criterion, Point
 from fred.specification.text import Keys, parse
 
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # kinds of characters: what controls a terminal, or the direction of reading
-_OF_TEXT = "\n\t\u200c\u200d"  # of these, what text needs: joiners of letters, too
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode categories that control a terminal or the text direction
+_OF_TEXT = "\n\t\u200c\u200d"  # exceptions that text needs: line breaks, tabs, and letter joiners
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
 
 
@@ -26,25 +26,24 @@ class Scenario(Component):
     """One experiment: named runs, each repeated with every seed."""
 
     title: str = Field("", description="what the experiment shows")
-    comment: str = Field("", description="what to look for; absent: the lines of comment with which the file begins")
-    seeds: Seeds = Field((0,), description="one repetition each")
+    comment: str = Field("", description="what to look for; absent: the comment at the start of the file")
+    seeds: Seeds = Field((0,), description="seeds; each run is repeated with every seed")
     report_seeds: Seeds | None = Field(
         None,
-        description="other seeds, with which the best points of sweeps (chosen on `seeds`) and all runs that are not swept are "
-        "run, and which alone are reported",
+        description="other seeds for the reported numbers: sweeps choose their best points on `seeds`, then these points and "
+        "all runs without a sweep run on `report_seeds`",
         examples=[[11, 12, 13, 14, 15]],
     )
     runs: dict[Name, Annotated[Run, checked_as(Run)]] = Field(min_length=1, description="the runs, by name")
-    points: dict[str, Point] = Field({}, description="of which runs are points of a sweep: made by `sweep`")
-    best: Best | None = Field(None, description="what the best of a sweep's points is chosen by")
+    points: dict[str, Point] = Field({}, description="the runs that are points of a sweep; written by `sweep`")
+    best: Best | None = Field(None, description="the criterion for the best point of a sweep")
     baseline: str | None = Field(
-        None, description="the run that the others are compared with, seed by seed; absent: the first", examples=["ssgd"]
+        None, description="the run that all others are compared with, seed by seed; absent: the first run", examples=["ssgd"]
     )
 
     @property
     def reported_seeds(self) -> tuple[int, ...]:
-        """Those of what is reported.
-
+        """Return the seeds of the reported runs.
         >>> import fred
         >>> scenario = fred.scenario(
         ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}, seeds=[1, 2]
@@ -55,11 +54,11 @@ class Scenario(Component):
         return self.report_seeds or self.seeds
 
     def replace(self, settings: Mapping[str, Any]) -> "Scenario":
-        """The same with other settings, by `key.path` for all runs or `runs.NAME.key.path` for one. Raises FredError.
+        """Return a copy with some settings replaced. Raises FredError.
 
         Args:
-            settings: values by path, as a file would hold them; a path may lead to a whole part, too.
-
+            settings: values by path, as in a file: `key.path` for all runs or `runs.NAME.key.path` for one. A path may also
+                lead to a whole part, such as `cluster`.
         >>> import fred
         >>> scenario = fred.scenario(
         ...     algorithm={"name": "asgd", "learning_rate": 0.1}, cluster={"workers": 4}, stop={"updates": 8}
@@ -73,7 +72,7 @@ class Scenario(Component):
         document = self.model_dump(mode="json", exclude={"points", "best"})
         for name, run in self.runs.items():
             if run.has_usual_protocol:
-                del document["runs"][name]["protocol"]  # another algorithm brings its own
+                del document["runs"][name]["protocol"]  # so that another algorithm gets its own protocol
         changes: list[Setting] = [(keys_of(path), _as_in_a_file(value), f"{path}={value}") for path, value in settings.items()]
         source = Source(None, document, {}, changes, points=self.points)
         changed = source.specification() | {"points": self.points, "best": self.best}
@@ -81,8 +80,7 @@ class Scenario(Component):
 
     @property
     def criterion(self) -> Criterion:
-        """What the best of a sweep's points is chosen by, where nothing was said, too.
-
+        """Return the criterion for the best point of a sweep, or the default if the scenario names none.
         >>> import fred
         >>> scenario = fred.scenario(
         ...     cluster={"workers": 4},
@@ -120,7 +118,7 @@ class Scenario(Component):
         both = sorted({*(seeds or ())} & {*known.data.get("seeds", ())})
         if both:
             raise ValueError(
-                f"{', '.join(map(str, both))} in `seeds`, too, on which the best points are chosen; expected other seeds"
+                f"{', '.join(map(str, both))} also in `seeds`, on which the best points are chosen; expected other seeds"
             )
         return seeds
 
@@ -138,14 +136,15 @@ class Scenario(Component):
 
 
 def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] = ()) -> Scenario:
-    r"""Read a scenario file; `settings` are `key.path=value` overrides, `imports` the user's modules it may name.
+    r"""Read a scenario file and return its scenario.
 
     Args:
-        path: the YAML file, or the name of a scenario that comes with FRED; paths that it names are seen from its folder.
-        settings: each as after `--set` on the command line: for all runs, or for one as `runs.NAME.key.path=value`.
-        imports: names of modules, whose classes the file then names as `module:Class`.
+        path: the YAML file, or the name of a scenario that comes with FRED. Paths in the file are relative to its folder.
+        settings: overrides as after `--set` on the command line: `key.path=value` for all runs, or
+            `runs.NAME.key.path=value` for one.
+        imports: names of the user's modules; the file can name their classes as `module:Class`.
 
-    Raises FredError with the file, line, key, value and expectation of everything that is wrong.
+    Raises FredError that lists every mistake with its file, line, key, value and the expected value.
 
     >>> import fred
     >>> from pathlib import Path
@@ -166,13 +165,13 @@ def load(path: str | Path, settings: Iterable[str] = (), imports: Iterable[str] 
 
 
 def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = Path(), recorded: bool = False) -> Scenario:
-    """Return the scenario of a specification whose runs are complete. Raises FredError listing whatever is wrong with it.
+    """Return the scenario of a complete specification. Raises FredError that lists every mistake.
 
     Args:
-        specification: mappings, with `runs` by name, of which each says everything that it needs.
-        locate: where a key stands, for messages: from the keys that lead to it to words such as `mine.yaml:3: stop.updates`.
-        folder: from where relative paths are seen.
-        recorded: whether it is a manifest's, of which no inputs are read.
+        specification: the settings as mappings, with named `runs` that are complete.
+        locate: function from the keys of a value to its place in words, such as `mine.yaml:3: stop.updates`.
+        folder: folder that relative paths start from.
+        recorded: True for the specification in a manifest: its input files are not read.
     """
     try:
         return Scenario.model_validate(specification, context={"folder": folder, "recorded": recorded})
@@ -182,11 +181,13 @@ def validated(specification: Any, locate: Callable[[Keys], str], folder: Path = 
 
 
 def validated_anew(part: Any, keys: Keys = ()) -> Any:
-    """A scenario, or a part of one, checked again to its last part: there are ways around validation. Raises FredError.
+    """Return a scenario, or a part of one, after validating it again in depth. Raises FredError.
+
+    This catches values that were set without validation, such as by `model_copy`.
 
     Args:
         part: a component, or a mapping or tuple of components; anything else is returned as it is.
-        keys: those that lead to it, for messages.
+        keys: the keys that lead to the part, for messages.
     """
     if isinstance(part, Mapping):
         return {key: validated_anew(value, (*keys, key)) for key, value in part.items()}
@@ -203,14 +204,15 @@ def validated_anew(part: Any, keys: Keys = ()) -> Any:
 
 
 def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario:
-    """A scenario of what a file would hold, as mappings: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
+    """Make a scenario from Python values: `fred.scenario(algorithm="asgd", cluster={"workers": 4}, ...)`.
 
-    Parts may be objects of FRED's classes, too. Raises FredError with the key, value and expectation of all that is wrong.
+    Parts can be mappings, as in a file, or objects of FRED's classes. Raises FredError that lists every mistake with its key,
+    value and the expected value.
 
     Args:
-        settings: the top keys of a file (`title`, `seeds`, `runs`, `sweep`, and parts that all runs have) with their values.
-        more: the same as keywords; of a key that is given twice, this one.
-
+        settings: the top-level keys of a file (`title`, `seeds`, `runs`, `sweep`, and the parts that all runs share) with
+            their values.
+        more: the same as keyword arguments; they take precedence over `settings`.
     >>> import fred
     >>> both = fred.scenario(
     ...     cluster={"workers": 4, "compute": {"name": "constant", "seconds": 0.5}},
@@ -228,7 +230,7 @@ def scenario(settings: Mapping[str, Any] | None = None, **more: Any) -> Scenario
 
 
 def _measurable(scenario: Scenario, source: Source) -> Scenario:
-    """The scenario, if some point of its sweeps can have what the best is chosen by. Raises FredError."""
+    """Return the scenario after checking that its sweeps measure their criterion. Raises FredError."""
     if scenario.points and scenario.criterion.missing:
         found, missing = scenario.criterion.name, scenario.criterion.missing
         raise FredError(

@@ -1,4 +1,4 @@
-"""The JSON Schema of scenario files, so that editors complete and check them while they are written."""
+"""The JSON Schema of scenario files, with which editors complete and check them."""
 
 import json
 from collections import defaultdict
@@ -22,7 +22,7 @@ _OWN: dict[str, Any] = {
 
 
 def scenario_schema() -> dict[str, Any]:
-    """Return what an editor needs: every key with its description, every name with its options."""
+    """Return the JSON Schema: every key with its description, and every component name with its options."""
     classes = {kind: {name: registry.lookup(kind, name) for name in table} for kind, table in registry.REGISTRY.items()}
     models: list[type[BaseModel]] = [Run, Scenario, Sweep, *(cls for table in classes.values() for cls in table.values())]
     mapping, combined = models_json_schema([(model, "validation") for model in dict.fromkeys(models)])
@@ -40,7 +40,7 @@ def scenario_schema() -> dict[str, Any]:
     shared = definitions["Run"]["properties"]
     shared["sweep"] = {
         "$ref": "#/$defs/Sweep",
-        "description": "many runs in one: a setting at each of many values",
+        "description": "sweep: one run for each of several values of a setting",
     }
     whole = definitions["Scenario"]["properties"]
     runs = {
@@ -59,7 +59,10 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def _resolved(schema: Any) -> Any:
-    """Replace placeholders of components by references; require nothing, since a file and its runs share out the settings."""
+    """Return the schema with references in place of the components' placeholders.
+
+    No key is required, since a file may set it for all runs or for each run.
+    """
     if isinstance(schema, list):
         return [_resolved(item) for item in schema]
     if not isinstance(schema, dict):
@@ -71,7 +74,7 @@ def _resolved(schema: Any) -> Any:
 
 
 def _named(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a component's options with its name among them."""
+    """Return the schema of a component's options with its name among them."""
     properties = {"name": {"const": name}, **options.get("properties", {})}
     return {**options, "title": name, "properties": properties}
 

@@ -1,4 +1,4 @@
-"""The shape of a run: what is learned, on which cluster, by which algorithm, until when. Everything is checked here, early."""
+"""The settings of a run: task, cluster, algorithm, protocol, stopping and evaluation. All are validated before the run."""
 
 import contextlib
 import math
@@ -21,27 +21,30 @@ Measure = Literal["updates", "gradients", "seconds"]
 
 
 class Task(Component):
-    """What is learned."""
+    """The learning task: data, model, loss and minibatches."""
 
     data: Annotated[Any, OneOf("data")] = Field(description="the examples", examples=["digits"])
-    model: Annotated[Any, OneOf("model")] = Field(description="the function that is fitted", examples=["mlp"])
+    model: Annotated[Any, OneOf("model")] = Field(description="the model to train", examples=["mlp"])
     loss: Annotated[Any, OneOf("loss")] | None = Field(
-        None, description="what is minimised; absent: cross-entropy of classes, squared error of values"
+        None, description="the loss to minimise; absent: cross-entropy for classes, squared error for values"
     )
     l2: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="half of it times the squared length of all parameters is added to the loss, evaluated or minimised"
+        0.0,
+        description="L2 penalty: l2 / 2 times the squared norm of all parameters is added to the loss, also in evaluations",
     )
     batch_size: Count = Field(8, description="examples per gradient")
     sampling: Sampling = Field("replacement", description="how minibatches are drawn from the training examples")
     division: Division = Field(
         "shared",
-        description="whether workers draw from all examples or a part each: at random, in the order of the labels, or of each "
-        "class a share that is drawn",
+        description="how examples are divided among workers: all workers share all examples, or each has a part: random, by "
+        "label, or with a random share of each class",
     )
     concentration: Annotated[float, Field(ge=0.01, le=1e6)] = Field(
-        0.5, description="alpha of `division: dirichlet`: the smaller, the fewer workers have most of a class"
+        0.5, description="alpha of `division: dirichlet`: the smaller it is, the fewer workers hold most of a class"
     )
-    replicas_start: Literal["equal", "apart"] = Field("equal", description="whether workers' own models are first the same")
+    replicas_start: Literal["equal", "apart"] = Field(
+        "equal", description="whether workers' own models start from equal or different parameters"
+    )
 
     @model_validator(mode="after")
     def _parts_are_drawn_from(self) -> "Task":
@@ -51,39 +54,38 @@ class Task(Component):
 
     @property
     def tokens(self) -> int | None:
-        """In each minibatch, of data that say how long their sequences are (`context`); None of others."""
+        """Return the number of tokens in a minibatch, or None if the data have no sequence length (`context`)."""
         context = getattr(self.data, "context", None)
         return self.batch_size * context if isinstance(context, int) else None
 
     @property
     def has_perplexity(self) -> bool:
-        """Return True if the loss is a cross-entropy, where data are sequences: others have no perplexity."""
+        """Return True if the loss is a cross-entropy; for sequences it then has a perplexity."""
         return self.loss is None or registry.name_of("loss", self.loss) == "cross-entropy"
 
 
 class Stop(Component):
-    """When a run ends: at the first of the limits given."""
+    """The limits of a run, which ends at the first limit that it reaches."""
 
     updates: Count | None = Field(None, description="updates of the parameters")
     gradients: Count | None = Field(None, description="gradients that took part in an update")
     tokens: Count | None = Field(
-        None, description="tokens in these gradients' minibatches, of sequences: resolved to `gradients`"
+        None, description="tokens in the minibatches of these gradients, for sequence data; converted to `gradients`"
     )
     seconds: Positive | None = Field(None, le=LONGEST, description="virtual time, s")
-    target_loss: Positive | None = Field(None, description="evaluation loss, looked at wherever `evaluate` says")
+    target_loss: Positive | None = Field(None, description="evaluation loss, checked at every evaluation")
 
     @model_validator(mode="after")
     def _bounded(self) -> "Stop":
         if all(each is None for each in (self.updates, self.gradients, self.tokens, self.seconds)):
-            raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (with `target_loss` too, as a bound)")
+            raise ValueError("needs at least one of `updates`, `gradients`, `seconds` (as a bound for `target_loss`, too)")
         if self.gradients is not None and self.tokens is not None:
             raise ValueError("give `gradients` or `tokens`, not both")
         return self
 
     @property
     def limits(self) -> list[str]:
-        """Which are given.
-
+        """Return the names of the limits that are set.
         >>> Stop(updates=100, seconds=60).limits
         ['updates', 'seconds']
         """
@@ -91,8 +93,7 @@ class Stop(Component):
 
     @property
     def bound(self) -> tuple[Measure, float]:
-        """The limit along which evaluation points are spread: its unit, and how many of it (seconds in s).
-
+        """Return the limit over which evaluations are spread: its unit, and its value (of seconds, in s).
         >>> Stop(updates=100, seconds=60).bound, Stop(updates=100, gradients=500).bound
         (('updates', 100), ('gradients', 500))
         """
@@ -102,27 +103,28 @@ class Stop(Component):
 
 
 class Evaluate(Component):
-    """How often what is measured, and which values to look for. The start and the end are always measured."""
+    """The schedule and the targets of evaluations. The start and the end of a run are always evaluated."""
 
-    points: Count | None = Field(None, description="so many times, evenly spread over the first limit in `stop` (default: 40)")
-    every_updates: Count | None = Field(None, description="each time so many updates have been made")
-    every_gradients: Count | None = Field(None, description="each time so many gradients have been used")
-    every_seconds: Positive | None = Field(None, description="each time so much virtual time has passed, s")
-    target_loss: Positive | None = Field(None, description="report when the loss first came down to this")
-    target_error: Positive | None = Field(None, description="report when the error first came down to this")
+    points: Count | None = Field(
+        None, description="number of evaluations, evenly spread over the first limit in `stop` (default: 40)"
+    )
+    every_updates: Count | None = Field(None, description="evaluate after every such number of updates")
+    every_gradients: Count | None = Field(None, description="evaluate after every such number of gradients used")
+    every_seconds: Positive | None = Field(None, description="evaluate at this interval of virtual time, s")
+    target_loss: Positive | None = Field(None, description="report when the loss first reached this value")
+    target_error: Positive | None = Field(None, description="report when the error first reached this value")
     gradient_norm: bool = Field(
         False,
-        description="measure the Euclidean norm of the loss's gradient over all evaluation examples, too; with "
-        "`target_gradient_norm` it is measured anyway",
+        description="also measure the Euclidean norm of the loss gradient over all evaluation examples; "
+        "`target_gradient_norm` implies it",
     )
     target_gradient_norm: Positive | None = Field(
-        None, description="report when the gradient's norm (not its square) first came down to this"
+        None, description="report when the gradient norm (not its square) first reached this value"
     )
 
     @property
     def measures_gradient_norm(self) -> bool:
-        """Whether the gradient's norm is asked for, by itself or as a target.
-
+        """Return True if the gradient norm is measured, by itself or for a target.
         >>> Evaluate().measures_gradient_norm, Evaluate(target_gradient_norm=0.1).measures_gradient_norm
         (False, True)
         """
@@ -132,14 +134,14 @@ class Evaluate(Component):
     def _one_cadence(self) -> "Evaluate":
         given = [name for name in ("points", "every_updates", "every_gradients", "every_seconds") if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(f"give one of {', '.join(f'`{name}`' for name in given)}, not all")
+            raise ValueError(f"give only one of {', '.join(f'`{name}`' for name in given)}")
         return self
 
     def spacing(self, stop: Stop) -> tuple[Measure, float]:
-        """What is counted between two evaluations, and how much of it.
+        """Return the interval between two evaluations: its unit, and its length in it.
 
         Args:
-            stop: when the run ends, over which `points` are spread.
+            stop: the limits of the run, over which `points` are spread.
 
         >>> Evaluate(points=10).spacing(Stop(updates=500)), Evaluate(every_seconds=2).spacing(Stop(updates=500))
         (('updates', 50.0), ('seconds', 2.0))
@@ -155,19 +157,21 @@ class Evaluate(Component):
 
 
 class Run(Component):
-    """One run: an algorithm on a cluster, learning a task."""
+    """One run: an algorithm that trains a task on a cluster."""
 
-    task: Task | None = Field(None, description="absent: only the timing is simulated")
+    task: Task | None = Field(None, description="the learning task; absent: only the timing is simulated")
     cluster: Annotated[Cluster, checked_as(Cluster)]
     algorithm: Annotated[Any, OneOf("algorithm")] = Field(description="what an update does", examples=["asgd"])
-    protocol: Annotated[Protocol, OneOf("protocol")] = Field(description="who waits for whom; absent: as the algorithm does")
+    protocol: Annotated[Protocol, OneOf("protocol")] = Field(
+        description="who waits for whom; absent: the algorithm's usual protocol"
+    )
     stop: Stop
     evaluate: Evaluate = Evaluate()
 
     @model_validator(mode="before")
     @classmethod
     def _name_protocol(cls, options: Any) -> Any:
-        """Name the algorithm's own protocol where none is named, with its options, so that a resolved run says everything."""
+        """Fill in the algorithm's usual protocol and its options where none is given, so that a run is complete."""
         if not isinstance(options, dict):
             return options
         protocol, (name, usual) = options.get("protocol"), _usual_protocol(options.get("algorithm"))
@@ -178,7 +182,7 @@ class Run(Component):
 
     @model_validator(mode="after")
     def _count_tokens(self) -> "Run":
-        """Of tokens make gradients, which is what runs count."""
+        """Convert a limit in tokens to gradients, which runs count."""
         if self.stop.tokens is not None:
             each = self.task and self.task.tokens
             if not each:
@@ -209,18 +213,18 @@ class Run(Component):
         if not self.protocol.has_clock and (self.stop.seconds or self.evaluate.every_seconds):
             raise ValueError("this protocol has no clock: stop by `updates` or `gradients`, evaluate by them or by `points`")
         if not self.protocol.has_clock and self.cluster.faults:
-            raise ValueError("this protocol has no clock, and so no crashes: `cluster.faults` must be empty")
+            raise ValueError("this protocol has no clock, so it has no crashes: `cluster.faults` must be empty")
         if not layout.on_servers and any(fault.strikes_servers for fault in self.cluster.faults):
-            raise ValueError("this protocol has no servers, and so none that could be away: leave them out of `cluster.faults`")
+            raise ValueError("this protocol has no servers that could fail: leave server faults out of `cluster.faults`")
         self._ends()
         unit, spacing = self.evaluate.spacing(self.stop)
         if (getattr(self.stop, unit) or 0) / spacing > MOST_POINTS:
-            raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; look less often")
+            raise ValueError(f"`evaluate` asks for more than {MOST_POINTS:,} points; evaluate less often")
         return self
 
     @property
     def has_usual_protocol(self) -> bool:
-        """Whether who waits for whom is what the algorithm says, with all its options."""
+        """Return True if the run has its algorithm's usual protocol with the usual options."""
         name, usual = _usual_protocol(self.algorithm)
         with contextlib.suppress(ValidationError):  # an option without a default
             return bool(self.protocol == registry.lookup("protocol", name)(**usual))
@@ -228,7 +232,7 @@ class Run(Component):
 
     @property
     def targets(self) -> dict[str, float]:
-        """To what each thing measured is to come down: to stop there (`stop.target_loss`), or to be reported (`evaluate`)."""
+        """Return the target of each measured quantity, either to stop there (`stop.target_loss`) or to report (`evaluate`)."""
         goals = {
             "loss": self.evaluate.target_loss or self.stop.target_loss,
             "error": self.evaluate.target_error,
@@ -238,23 +242,27 @@ class Run(Component):
 
     @property
     def has_target(self) -> bool:
-        """Whether there is one of `targets`."""
+        """Return True if the run has a target."""
         return bool(self.targets)
 
     def _codes(self, layout: Layout) -> None:
-        """Refuse a codec of what is not sent, or not as it was coded."""
+        """Raise ValueError if the protocol does not send the messages that the codec encodes, or changes them."""
         codec, local = self.algorithm.codec, layout.local(self.cluster.size)
         if codec is None:
             return
         if layout.models_only(self.cluster.size):
-            raise ValueError("in this protocol workers send models, and a codec is for gradients and differences: leave it out")
+            raise ValueError(
+                "in this protocol workers send models, but a codec encodes gradients and pseudo-gradients: leave it out"
+            )
         if codec.error_feedback and local and layout.blocks > 1:
-            raise ValueError("in this protocol only a part of what was coded is sent: leave out the codec's `error_feedback`")
+            raise ValueError(
+                "in this protocol only a part of each encoded message is sent: leave out the codec's `error_feedback`"
+            )
         if self.protocol.sends_sums and not codec.summable:
-            raise ValueError("in this protocol workers send sums, and this codec's messages cannot be added up: take `float`")
+            raise ValueError("in this protocol workers send sums, but this codec's messages cannot be added up: use `float`")
 
     def _ends(self) -> None:
-        """Refuse a run that would go on for days, mostly because times were given in another unit."""
+        """Raise ValueError for a run that would take days, usually because times were given in another unit."""
         in_time = math.inf if self.stop.seconds is None else self.stop.seconds * self.cluster.gradients_per_second
         number = min(self.stop.gradients or math.inf, self.stop.updates or math.inf, in_time)
         if number > MOST_GRADIENTS:
@@ -265,7 +273,7 @@ class Run(Component):
 
 
 def _usual_protocol(algorithm: Any) -> tuple[str, dict[str, Any]]:
-    """The name of the protocol that an algorithm, given as in a scenario, is meant for, and its options."""
+    """Return the name and the options of the usual protocol of an algorithm, which is given as in a scenario."""
     if not isinstance(algorithm, Component):
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
         try:

@@ -1,4 +1,4 @@
-"""The scenarios that come with FRED, which are named without path or suffix: `quickstart`, `systems/ssp`."""
+"""The scenarios that come with FRED. Their names have no path and no suffix: `quickstart`, `systems/ssp`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,12 +9,11 @@ from fred.errors import FredError
 
 FOLDER = SHIPPED
 SCHEMA = FOLDER / "schema.json"
-LOOK_FOR = "# Look for: "  # how their first lines begin
+LOOK_FOR = "# Look for: "  # the start of their first lines
 
 
 def names() -> list[str]:
-    """The names of all, those of no folder first.
-
+    """Return the names of all shipped scenarios, those outside folders first.
     >>> from fred.specification import shipped
     >>> shipped.names()[:4]
     ['learning-rates', 'learning-rules', 'quickstart', 'backup-workers/clipping']
@@ -24,25 +23,25 @@ def names() -> list[str]:
 
 
 def file_of(name: str) -> Path:
-    """The file of the scenario of this name. Raises FredError with the nearest one."""
+    """Return the file of a shipped scenario. Raises FredError, with the nearest name, if there is none."""
     if name not in names():
         raise FredError(f"{name}: no scenario of this name comes with FRED{_nearest(name)}; `fred scenarios` lists them")
     return FOLDER / f"{name}.yaml"
 
 
 def located(path: Path) -> Path:
-    """The file that is meant by a path, or by the name of a shipped scenario. What exists under a path goes before a name.
+    """Return the file that a path or the name of a shipped scenario refers to. An existing file takes precedence over a name.
 
     Args:
-        path: as the user wrote it, seen from the current folder.
+        path: what the user wrote; relative to the current folder.
 
-    Raises FredError, with the nearest file or name, where there is neither.
+    Raises FredError, with the nearest file or name, if there is neither.
     """
     try:
         there = bool(path.lstat())
     except (FileNotFoundError, NotADirectoryError):
         there = False
-    except (OSError, ValueError):  # whoever reads it says what is wrong with it
+    except (OSError, ValueError):  # reading the file will report what is wrong with it
         return path
     if str(path) in names() and (not there or path.is_dir()):
         return file_of(str(path))
@@ -50,24 +49,23 @@ def located(path: Path) -> Path:
         beside = [str(each) for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise FredError(
             f"cannot read {path}: No such file, and no scenario of this name comes with FRED"
-            f"{_nearest(str(path), beside)}; `fred scenarios` lists those that do, `fred new FILE` begins one of your own"
+            f"{_nearest(str(path), beside)}; `fred scenarios` lists those that do, `fred new FILE` starts one of your own"
         )
     return path
 
 
 def name_of(file: Path) -> str:
-    """The name of a shipped scenario's file, however it was reached; of any other one, nothing."""
+    """Return the name of a shipped scenario from its file, links resolved; empty for any other file."""
     folder, found = FOLDER.resolve(), file.resolve()
     name = found.relative_to(folder).with_suffix("").as_posix() if found.is_relative_to(folder) else ""
     return name if name in names() else ""
 
 
 def promise(name: str) -> str:
-    """What to look for in a shipped scenario: its comment before the first key, as one line.
-
+    """Return what to look for in a shipped scenario: its comment before the first key, as one line.
     >>> from fred.specification import shipped
     >>> shipped.promise("workloads/sentences")
-    'gradients within the same virtual time (throughput); who waits for all waits for whoever has drawn the longest ...'
+    'compare the gradients in the same virtual time (throughput). Waiting for all means waiting for the longest ...'
     """
     lines = []
     for line in file_of(name).read_text(encoding="utf-8").splitlines():
@@ -78,7 +76,7 @@ def promise(name: str) -> str:
 
 
 def _nearest(word: str, beside: Iterable[str] = ()) -> str:
-    """A suggestion: a scenario that has this last name, in whichever folder; else what is spelt most nearly so."""
+    """Return a suggestion: the scenarios of this name in any folder, or else the nearest spelling."""
     bare = word.removesuffix(".yaml").removeprefix("scenarios/")
     same = [name for name in names() if bare == name or bare.rpartition("/")[2] == name.rpartition("/")[2]]
     if same:

@@ -1,4 +1,4 @@
-"""What a scenario file holds, merged with settings and sweeps: every run complete, every value with its place in the file."""
+"""The content of a scenario file, merged with settings and expanded sweeps; it knows where in the file each value stands."""
 
 import copy
 import itertools
@@ -16,15 +16,24 @@ from fred.specification.shape import Run
 from fred.specification.sweep import Point, Sweep, name_of
 from fred.specification.text import Keys, read_yaml
 
-Setting = tuple[Keys, Any, str]  # where, what, and how it was said
-OF_ALL = ("title", "comment", "seeds", "report_seeds", "baseline")  # keys that are no settings of each run
+Setting = tuple[Keys, Any, str]  # keys, value, and the text that the user wrote
+OF_ALL = ("title", "comment", "seeds", "report_seeds", "baseline")  # keys of the whole scenario, not of a run
 _OF_THE_FILE = (*OF_ALL, "runs")
-_PLACE = re.compile("[0-9]{1,9}")  # in a list
+_PLACE = re.compile("[0-9]{1,9}")  # index in a list
 _MOST_BITS = 4096
 
 
 class Source:
-    """What a scenario file holds, its line numbers, and the settings that override it; or the same without a file."""
+    """The content of a scenario file or mapping, its line numbers, and the settings that override it.
+
+    Args:
+        path: the file; None: there is no file.
+        document: its content.
+        lines: the line of each value in the file.
+        settings: overrides, in order.
+        comment: the comment at the start of the file.
+        points: names of runs that an earlier sweep has made.
+    """
 
     def __init__(
         self,
@@ -32,16 +41,16 @@ class Source:
         document: dict[str, Any],
         lines: dict[Keys, int],
         settings: list[Setting],
-        comment: str = "",  # with which the file begins
-        points: Container[str] = (),  # names of runs that a sweep has made
+        comment: str = "",
+        points: Container[str] = (),
     ):
         self.path, self.document, self._lines, self._comment = path, document, lines, comment
         self._settings = settings
         self._points: dict[str, Point] = {}
         endless = next(itertools.chain(_endless(document), *(_endless(value, own) for own, value, _ in settings)), None)
         if endless is not None:
-            raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; none is as large as that")
-        self.best_at: Keys = ("sweep", "best")  # where it is said what the best points are chosen by
+            raise FredError(f"{self.locate(endless)}: found a number with thousands of digits; expected a smaller number")
+        self.best_at: Keys = ("sweep", "best")  # keys of the criterion for the best points
         known = (*_OF_THE_FILE, *Run.model_fields, "sweep")
         for key in self.document:
             if key not in known:
@@ -51,7 +60,7 @@ class Source:
         self.runs = self._named_runs(points)
 
     def specification(self) -> dict[str, Any]:
-        """What the file and the settings say, every run complete."""
+        """Return the file merged with the settings: every run is complete, and sweeps are expanded. Raises FredError."""
         result: dict[str, Any] = {"comment": self._comment} if self._comment else {}
         result |= {key: self.document[key] for key in OF_ALL if key in self.document}
         shared = {key: value for key, value in self.document.items() if key not in _OF_THE_FILE}
@@ -70,7 +79,7 @@ class Source:
         return self._swept(result)
 
     def _swept(self, specification: dict[str, Any]) -> dict[str, Any]:
-        """Each run that has a `sweep`, once for each of its points."""
+        """Return the specification with one run for each point of every sweep. Raises FredError."""
         runs: dict[str, Any] = {}
         for name, run in specification["runs"].items():
             sweep = self._sweep(name, run.pop("sweep", None))
@@ -81,7 +90,9 @@ class Source:
             for number, values in enumerate(sweep.points()):
                 point = name_of(name, values)
                 if point in runs:
-                    raise FredError(f"{self.locate(('runs', name, 'sweep'))}: it has two points that are called {point}")
+                    raise FredError(
+                        f"{self.locate(('runs', name, 'sweep'))}: two points have the name {point}; change one of them"
+                    )
                 self._points[point] = Point(of=name, values=values)
                 runs[point] = copy.deepcopy(run)
                 for key, value in values.items():
@@ -91,13 +102,15 @@ class Source:
         return specification | {"runs": runs, "points": self._points} if self._points else specification
 
     def _choose(self, specification: dict[str, Any], name: str, best: str | None) -> None:
-        """Note what the best points are chosen by: one thing for all runs, so that they can be compared."""
+        """Record the criterion for the best points. Raises FredError if two sweeps name different criteria."""
         if best is None:
             return
         if specification.setdefault("best", best) != best:
             other = specification["best"]
             at = self.locate(("runs", name, "sweep", "best"))
-            raise FredError(f"{at}: found {quoted(best)}; another run's sweep says {quoted(other)}: all must say the same")
+            raise FredError(
+                f"{at}: found {quoted(best)}; another run's sweep has {quoted(other)}: all sweeps must have the same"
+            )
         self.best_at = ("runs", name, "sweep", "best")
 
     def _sweep(self, name: str, sweep: Any) -> Sweep | None:
@@ -110,7 +123,10 @@ class Source:
             raise FredError(*dict.fromkeys(f"{self.locate(keys)}: {said}" for keys, said in found)) from None
 
     def locate(self, keys: Keys) -> str:
-        """`file:line: key.path` of a value of the specification; the deepest enclosing line if the value has none."""
+        """Return the place of a value as `file:line: key.path`, or the text of the setting that set it.
+
+        A value without a line of its own has the line of the innermost mapping around it.
+        """
         if keys[:1] == ("runs",) and len(keys) > 1 and keys[1] in self._points:
             point = self._points[str(keys[1])]
             swept = next((key for key in point.values if ".".join(map(str, keys[2:])).startswith(key)), None)
@@ -128,11 +144,14 @@ class Source:
         return f"{self.path}:{line}: {'.'.join(map(str, candidate)) or 'the file'}"
 
     def _made(self, own: Keys, run: Keys = ()) -> Keys:
-        """What a setting brings into a file (or into a run of it): with its value, the mappings that it makes on the way."""
+        """Return the keys of the outermost value that a setting adds to the file, or to a run of it.
+
+        That is its own value, or the first mapping that it creates on the way there.
+        """
         return own[: 1 + max(self._depth(own), self._depth((*run, *own)) - len(run))]
 
     def _depth(self, keys: Keys) -> int:
-        """How many of these keys lead through what was written."""
+        """Return how many of these keys exist in the file or mapping."""
         if self.path is None:
             return _depth(self.document, keys)
         return next(n for n in range(len(keys), -1, -1) if keys[:n] in self._lines)
@@ -149,8 +168,8 @@ class Source:
         for name, own in runs.items():
             if name not in points and not is_usual(name):
                 raise FredError(
-                    f"{self.locate(('runs', name))}: a run's name is made of letters, digits, `-`, `_` and `.`, 60 at most, "
-                    "without a `-` or `.` at first; `figures` and the names of the result's files are taken"
+                    f"{self.locate(('runs', name))}: a run's name has at most 60 letters, digits, `-`, `_` and `.`, and does "
+                    "not start with `-` or `.`; `figures` and the names of the result's files are reserved"
                 )
             if own is not None and not isinstance(own, dict):
                 raise FredError(
@@ -160,8 +179,7 @@ class Source:
 
 
 def _depth(document: Any, keys: Keys) -> int:
-    """How many of these keys lead through a document.
-
+    """Return how many of these keys exist in a document.
     >>> _depth({"cluster": {"speeds": [1.0, 2.0]}}, ("cluster", "speeds", 2))
     2
     """
@@ -173,14 +191,20 @@ def _depth(document: Any, keys: Keys) -> int:
 
 
 def _overlap(keys: Keys, own: Keys) -> bool:
-    """Whether one of two non-empty paths leads to or through the other; what the path calls one thing may be one of a list."""
+    """Return True if one of two non-empty paths leads to or through the other.
+
+    If `own` has no list indices, those in `keys` are ignored.
+    """
     if not any(isinstance(key, int) for key in own):
         keys = tuple(key for key in keys if not isinstance(key, int))
     return bool(keys) and all(a == b for a, b in zip(keys, own, strict=False))
 
 
 def merged(base: Any, override: Any) -> Any:
-    """Mappings merge key by key; one that names another component than the base does, or anything else, takes its place."""
+    """Return `override` merged into `base`.
+
+    Mappings merge key by key, unless the override names another component. Any other override replaces the base.
+    """
     if isinstance(base, str) and isinstance(override, dict):
         base = {"name": base}
     elif isinstance(base, dict) and isinstance(override, str) and base.get("name", override) == override:
@@ -195,7 +219,7 @@ def merged(base: Any, override: Any) -> Any:
 
 
 def setting(text: str) -> Setting:
-    """A `--set` option: where, what, and how it was said. Raises FredError."""
+    """Return the keys, value and text of a `--set` option. Raises FredError."""
     path, equals, value = text.partition("=")
     if not equals or not all(path.split(".")):
         raise FredError(f"--set {text}: expected key.path=value, such as algorithm.learning_rate=0.1")
@@ -204,12 +228,12 @@ def setting(text: str) -> Setting:
 
 
 def keys_of(path: str) -> Keys:
-    """Where `key.path` leads; items of lists by number."""
+    """Return the keys in `key.path`; numbers are indices of lists."""
     return tuple(int(key) if _PLACE.fullmatch(key) else key for key in path.split("."))
 
 
 def _endless(value: Any, keys: Keys = ()) -> Iterator[Keys]:
-    """Where numbers stand that Python does not write out: no message could quote them."""
+    """Yield the keys of integers that are too long for Python to print, which no error message could quote."""
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         yield keys
     elif isinstance(value, list):
@@ -222,7 +246,7 @@ def _endless(value: Any, keys: Keys = ()) -> Iterator[Keys]:
 
 
 def _assign(run: dict[str, Any], keys: Keys, value: Any, text: str) -> None:
-    """Put the value at its place in a run, making mappings on the way."""
+    """Set a value in a run, and create mappings on the way where needed. Raises FredError."""
     place: Any = run
     for key, following in itertools.pairwise(keys):
         inner = place.get(key) if isinstance(place, dict) else place[key] if _in_list(place, key) else None
@@ -248,7 +272,7 @@ def _in_list(place: Any, key: str | int) -> bool:
 
 
 def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """Where each error is, and what to say about it; those inside a component come out one by one."""
+    """Yield the keys and the message of each pydantic error; errors inside a component are yielded one by one."""
     for error in errors:
         context = error.get("ctx", {})
         place = (key for key in error["loc"] if not _of_pydantic(key))
@@ -256,7 +280,7 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
         if "nested" in context:
             yield from problems(context["nested"], keys)
         elif error["type"] == "too_short" and error["ctx"]["actual_length"] < len(error["input"]):
-            continue  # items that failed were not counted; they have errors of their own
+            continue  # invalid items were not counted; each has an error of its own
         elif error["type"] == "missing":
             yield keys, f"missing key `{keys[-1]}`"
         elif error["type"] in ("unknown_key", "component"):
@@ -275,8 +299,7 @@ def problems(errors: Iterable[Any], prefix: Keys = ()) -> Iterator[tuple[Keys, s
 
 
 def _of_pydantic(key: str | int) -> bool:
-    """Whether this part of a place is not the user's: which of several kinds of values was tried.
-
+    """Return True if pydantic added this key to name the type that it tried, so that the user did not write it.
     >>> [key for key in ("times", "literal['i']", "tuple[float, ...]", 1, "[key]") if not _of_pydantic(key)]
     ['times', 1]
     """

@@ -1,4 +1,4 @@
-"""Sweeps: one run becomes many, with a setting or several at each of many values."""
+"""Sweeps: one run becomes many, one for each value of a setting or combination of values."""
 
 import itertools
 import math
@@ -18,10 +18,10 @@ _LEARNED = (
     "replicas_loss",
     "replicas_error",
     "diverged",
-)  # numbers in a summary that need a task
-_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error", "target_gradient_norm")  # that need a target
+)  # columns of the summary that need a task
+_OF_TARGETS = ("target_updates", "target_seconds", "target_loss", "target_error", "target_gradient_norm")  # need a target
 _HIGHER_IS_BETTER = ("throughput", "updates", "gradients_computed", "gradients_applied", "workers_time_computing")
-COLUMNS = (  # all numbers in a summary
+COLUMNS = (  # all numeric columns of the summary
     *("loss", "error", "throughput", "updates", "virtual_seconds", "target_updates", "target_seconds"),
     *(f"gradients_{what}" for what in ("computed", "applied", "dropped", "in_flight")),
     *(f"{of}_{how}" for of in ("staleness", "model_age") for how in ("mean", "max")),
@@ -37,25 +37,32 @@ _WAYS = ("lowest", "highest")
 
 
 class Criterion(NamedTuple):
-    """What the best point of a sweep is best by: a column of the summary, mean over the seeds."""
+    """The criterion for the best point of a sweep: a column of the summary, averaged over the seeds."""
 
-    name: str  # as it was said
+    name: str  # as the user wrote it
     column: str
-    highest: bool  # whether the higher is the better
-    missing: str  # what the swept runs lack to have it; nothing if some have it
+    highest: bool  # True if higher is better
+    missing: str  # the setting that all swept runs lack to measure it; empty if some measure it
 
     @property
     def way(self) -> str:
-        """Which is the best."""
+        """Return which value is the best: `highest` or `lowest`."""
         return "highest" if self.highest else "lowest"
 
     @classmethod
     def of(
         cls, best: str | None, learned: bool, targeted: bool, with_norm: bool = False, perplexed: bool = True
     ) -> "Criterion":
-        """Return what was said, of runs of which some have a task, a target, the gradient's norm or a perplexity.
+        """Return the criterion of this name; by default the loss, or without a task the throughput.
 
-        With a target `seconds` and `updates` are those until then, else those until the end.
+        With a target, `seconds` and `updates` count until the target; otherwise until the end.
+
+        Args:
+            best: the criterion as the user wrote it, or None.
+            learned: True if some swept run has a task.
+            targeted: True if some swept run has a target.
+            with_norm: True if some swept run measures the gradient norm.
+            perplexed: True if some swept run has a perplexity.
         """
         best = best or ("loss" if learned else "throughput")
         *way, name = best.split()
@@ -73,8 +80,8 @@ def _known(best: str) -> str:
     if name in _NAMES and (not way or (len(way) == 1 and way[0] in _WAYS)):
         return " ".join((*way, name))
     raise ValueError(
-        f"expected a column of the summary, perhaps after `lowest` or `highest`{nearest(name, _NAMES)}; "
-        f"they are {', '.join(_NAMES)}"
+        f"expected a column of the summary, optionally after `lowest` or `highest`{nearest(name, _NAMES)}; "
+        f"the columns are {', '.join(_NAMES)}"
     )
 
 
@@ -85,11 +92,11 @@ Best = Annotated[str, AfterValidator(_known), WithJsonSchema(_SCHEMA)]
 
 
 class Spaced(Component):
-    """So many values between two, both included."""
+    """A number of evenly spaced values between two limits, both included."""
 
     first: float = Field(description="the first value", examples=[0.001])
     last: float = Field(description="the last value", examples=[1.0])
-    number: int = Field(ge=2, le=_MOST, description="how many", examples=[4])
+    number: int = Field(ge=2, le=_MOST, description="number of values", examples=[4])
     spacing: Literal["log", "linear"] = Field("log", description="equal ratios, or equal differences")
 
     @model_validator(mode="after")
@@ -99,7 +106,7 @@ class Spaced(Component):
         return self
 
     def values(self) -> list[float]:
-        """The values, to three digits, so that their names are short and they are the same everywhere."""
+        """Return the values, rounded to three digits: their names stay short and equal on all machines."""
         shares = [step / (self.number - 1) for step in range(self.number)]
         if self.spacing == "linear":
             return [float(f"{self.first + share * (self.last - self.first):.3g}") for share in shares]
@@ -108,25 +115,25 @@ class Spaced(Component):
 
 
 class Point(Component):
-    """Where in a sweep a run stands."""
+    """A point of a sweep: the swept run and its values."""
 
     of: str = Field(description="the run that was swept", examples=["asgd"])
-    values: dict[str, Any] = Field(description="what was set", examples=[{"algorithm.learning_rate": 0.1}])
+    values: dict[str, Any] = Field(description="the value of each swept setting", examples=[{"algorithm.learning_rate": 0.1}])
 
 
 class Sweep(Component):
-    """Which settings a run takes in turn; every combination of them, or the listed ones."""
+    """The settings that a sweep varies: every combination of their values, or the listed combinations."""
 
     over: dict[str, list[Any] | Spaced] | list[dict[str, Any]] = Field(
-        description="`key.path: [values]` or `key.path: {first, last, number, spacing}`, for a grid of them; or a list of "
+        description="for a grid, `key.path: [values]` or `key.path: {first, last, number, spacing}`; or a list of "
         "`key.path: value` mappings",
         examples=[{"algorithm.learning_rate": [0.01, 0.1]}],
     )
     best: Best | None = Field(
         None,
-        description="what the best point is chosen by: a column of the summary, mean over the seeds (default: loss; without a "
-        f"task: throughput). The lowest is the best, but of {', '.join(_HIGHER_IS_BETTER)} the highest; or say `lowest NAME`, "
-        "`highest NAME`. `seconds` and `updates` are those until the target, or without one until the end",
+        description="criterion for the best point: a column of the summary, averaged over the seeds (default: loss; without a "
+        f"task: throughput). The lowest value is the best, except for {', '.join(_HIGHER_IS_BETTER)}; `lowest NAME` or "
+        "`highest NAME` overrides this. `seconds` and `updates` count until the target, or without one until the end",
     )
 
     @field_validator("over", mode="before")
@@ -143,7 +150,7 @@ class Sweep(Component):
             raise ValueError("expected at least one key, and one value for it")
         number = math.prod(len(self._values(part)) for part in parts) if isinstance(self.over, dict) else len(self.over)
         if number > _MOST:
-            raise ValueError(f"it has more than {_MOST:,} points")
+            raise ValueError(f"the sweep has more than {_MOST:,} points; expected fewer")
         return self
 
     @staticmethod
@@ -151,7 +158,7 @@ class Sweep(Component):
         return part.values() if isinstance(part, Spaced) else list(part)
 
     def points(self) -> list[dict[str, Any]]:
-        """What is set at each point, the last key changing fastest."""
+        """Return the settings of each point; the last key changes fastest."""
         if not isinstance(self.over, dict):
             return list(self.over)
         values = [self._values(part) for part in self.over.values()]
@@ -159,12 +166,12 @@ class Sweep(Component):
 
 
 def name_of(run: str, values: dict[str, Any]) -> str:
-    """What the run at a point is called: `asgd,learning_rate=0.1`."""
+    """Return the name of the run at a point: `asgd,learning_rate=0.1`."""
     return ",".join([run, *(f"{key.rsplit('.', 1)[-1]}={word(value)}" for key, value in values.items())])
 
 
 def word(value: Any) -> str:
-    """What a value is called where there is little room."""
+    """Return a value as one short word, at most 40 characters for a plain value."""
     if isinstance(value, dict):
         return "-".join(word(each) for each in value.values())
     text = f"{value:g}" if isinstance(value, float) else str(value)

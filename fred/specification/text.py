@@ -1,4 +1,4 @@
-"""YAML with the lines of its values, or an error that names the line."""
+"""YAML files: their values with line numbers, and errors that name the line."""
 
 import io
 import itertools
@@ -14,14 +14,14 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from fred.errors import FredError, quoted
 from fred.files import inputs
 
-Keys = tuple[str | int, ...]  # where a value stands in a document
-_MOST_VALUES = 1_000_000  # in one file, aliases written out
+Keys = tuple[str | int, ...]  # the keys that lead to a value in a document
+_MOST_VALUES = 1_000_000  # in one file, with aliases expanded
 _FIRST_COMMENT = re.compile(r"\ufeff?\s*((?:[ \t]*#[^\n]*(?:\n|$))*)")
 _FOR_EDITORS = "yaml-language-server:"
 
 
 def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int], str]:
-    """A file's mapping, the lines of its values, and what its first comment says. Raises FredError."""
+    """Return a file's mapping, the lines of its values, and the text of its first comment. Raises FredError."""
     piped = path.is_relative_to("/dev/fd") or path == Path("/dev/stdin")
     text = inputs.text(path, piped)
     document, lines = read_yaml(text, lambda line: f"{path}:{line}: not valid YAML")
@@ -31,10 +31,10 @@ def parse(path: Path) -> tuple[dict[str, Any], dict[Keys, int], str]:
 
 
 def first_comment(text: str) -> str:
-    r"""The lines of comment with which a text begins, without what is meant for editors.
+    r"""Return the comment at the start of a text, without lines for editors.
 
     Args:
-        text: of a scenario file.
+        text: the text of a scenario file.
 
     >>> first_comment("# Look for: who is first.\n# yaml-language-server: $schema=schema.json\n\n# no more\ntitle: one\n")
     'Look for: who is first.'
@@ -45,11 +45,11 @@ def first_comment(text: str) -> str:
 
 
 def written(document: dict[str, Any], *comments: str) -> str:
-    """A document as a file has it, with comments on top.
+    """Return a document as YAML text, with comments at the top.
 
     Args:
-        document: of mappings, lists, words and numbers.
-        comments: a line each, without `#`.
+        document: the content, made of mappings, lists, strings and numbers.
+        comments: one line each, without `#`.
 
     >>> print(written({"cluster": {"workers": 2, "speeds": [1.0, 0.5]}}, "two of them"), end="")
     # two of them
@@ -65,14 +65,17 @@ def written(document: dict[str, Any], *comments: str) -> str:
 
 
 def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, int]]:
-    """The content of a YAML text, and the lines of its values. Raises FredError for what YAML, or FRED, cannot read."""
+    """Return the content of a YAML text and the lines of its values. Raises FredError if it is invalid or too large.
+
+    Args:
+        text: the YAML text.
+        where: function from a line number to the start of an error message.
+    """
     yaml = YAML(typ="safe", pure=True)
     try:
         lines = dict(itertools.islice(_lines(yaml.compose(text), ()), 2 * _MOST_VALUES))
         if len(lines) >= _MOST_VALUES:
-            raise FredError(
-                f"{where(1)}: it holds more than {_MOST_VALUES:,} values, counting each alias as what it stands for"
-            )
+            raise FredError(f"{where(1)}: it has more than {_MOST_VALUES:,} values, with aliases expanded")
         return yaml.load(text), lines
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -81,7 +84,7 @@ def read_yaml(text: str, where: Callable[[int], str]) -> tuple[Any, dict[Keys, i
         raise FredError(f"{where(1)}: it is nested too deeply, or contains itself") from None
     except FredError:
         raise
-    except Exception as error:  # a control character, an impossible date, `!!bool maybe`: the parser has an error for each
+    except Exception as error:  # such as a control character, an impossible date, `!!bool maybe`: each is a different exception
         reason = [*str(error).strip().splitlines(), ""][0]
         known = isinstance(error, (YAMLError, ValueError, TypeError)) and reason
         raise FredError(f"{where(1)}: {reason if known else f'a value that does not fit its tag: {reason}'}") from None
@@ -93,7 +96,7 @@ def _lines(node: Node | None, keys: Keys) -> Iterator[tuple[Keys, int]]:
     yield keys, node.start_mark.line + 1
     if isinstance(node, MappingNode):
         for key, value in node.value:
-            str(key.value).encode()  # a lone surrogate, which nothing can print or write: a ValueError
+            str(key.value).encode()  # raises ValueError for a lone surrogate, which cannot be printed
             yield from _lines(value, (*keys, key.value))
             yield (*keys, key.value), key.start_mark.line + 1
     elif isinstance(node, SequenceNode):

@@ -1,1 +1,4 @@
-"""The engine: virtual time, who is there, messages under way, and the verbs that record schedules. SimPy, never JAX."""
+"""The simulation engine: virtual time, worker availability, messages in transit and the verbs that record schedules.
+
+Uses SimPy, never JAX.
+"""

@@ -1,4 +1,4 @@
-"""Cards where messages queue, and links that are slow from time to time."""
+"""Network cards, at which messages queue, and links with occasional slowdowns."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from fred.timing.loop import Loop
 class Card:
     """One direction of a link or of a network card: a first-come-first-served queue.
 
-    Example: 2 MB at 1 MB/s, and 1 MB that come a second later.
+    Example: 2 MB at 1 MB/s, then 1 MB that arrives a second later.
         >>> card = Card(1e6)
         >>> card.passes(now=0, size=2_000_000), card.takes(now=1_000_000_000, size=1_000_000)
         (2000000000, (2000000000, 3000000000))
@@ -18,44 +18,45 @@ class Card:
 
     def __init__(self, bandwidth: float | None):
         self.bandwidth = bandwidth  # bytes/s; None: unlimited
-        self.free_at = 0  # ns, when the last message accepted so far has passed
+        self.free_at = 0  # time (ns) at which the last message accepted so far has passed
 
     def passes(self, now: int, size: int) -> int:
-        """When a message of `size` bytes that reaches the card now has passed it, ns."""
+        """Return the time (ns) at which a message of `size` bytes that reaches the card at `now` has passed it."""
         if self.bandwidth is None:
             return now
-        begin = self.free_at if self.free_at > now else now  # as `max`, which takes three times as long
+        begin = self.free_at if self.free_at > now else now  # three times as fast as `max`
         self.free_at = begin + round(size / self.bandwidth * NANOSECONDS)
         return self.free_at
 
     def takes(self, now: int, size: int) -> tuple[int, int]:
-        """When a message of `size` bytes that reaches the card `now` begins to pass it, and when it has passed, ns."""
+        """Return the times (ns) at which a message of `size` bytes, at the card at `now`, begins and ends to pass it."""
         begin = now if self.bandwidth is None else max(self.free_at, now)
         return begin, self.passes(now, size)
 
 
 class Slowness:
-    """What slows down the links of workers, or of servers."""
+    """The slowdowns of the links of workers or of servers."""
 
     def __init__(self, env: Loop, loads: list[Load], owners: int):
         self._env = env
         self._loads = Loads(loads)
-        self._passing = Loads([load for load in loads if type(load).delay is Load.delay])  # a message is delayed only once
+        # Loads with their own `delay` slow down latency only: a message is delayed once.
+        self._passing = Loads([load for load in loads if type(load).delay is Load.delay])
         self._messages = [0] * owners
 
     def latency(self, owner: int, drawn: int) -> int:
-        """What becomes of the latency, `drawn`, of a message of the `owner`'s that is sent now, ns."""
+        """Return the latency (ns) of a message of `owner` sent now, after slowdowns; `drawn` is the latency without them."""
         number, now = self._messages[owner], self._env._now
         self._messages[owner] += 1
         return self._loads.finish(owner, number, now, drawn) - now
 
     def passed(self, owner: int, begin: int, work: int) -> int:
-        """When what takes `work` ns at full speed, and begins then, has passed the owner's link, ns."""
+        """Return the time (ns) at which `work` ns at full speed have passed the owner's link, starting at `begin`."""
         return self._passing.finish(owner, 0, begin, work) if begin < NEVER else begin
 
 
 class SlowCard(Card):
-    """A card whose owner's link is slow from time to time."""
+    """A card whose owner's link slows down from time to time."""
 
     def __init__(self, bandwidth: float | None, slowness: Slowness, owner: int):
         super().__init__(bandwidth)
@@ -70,7 +71,7 @@ class SlowCard(Card):
 
 
 class SharedCard(Card):
-    """A worker's link, and the card that the workers of its node share: a message passes both at the same time.
+    """A worker's link combined with its node's shared card: a message passes both at the same time.
 
     >>> link, card = Card(1e6), Card(4e6)
     >>> SharedCard(link, card).passes(now=0, size=2_000_000), card.free_at
@@ -86,7 +87,7 @@ class SharedCard(Card):
 
 
 class OfServer(Card):
-    """A server's card, where messages wait while the server is away."""
+    """A server's card, at which messages wait while the server is offline."""
 
     def __init__(self, card: Card, back: Callable[[int], int]):
         super().__init__(card.bandwidth)
@@ -97,5 +98,5 @@ class OfServer(Card):
 
 
 def card_of(bandwidth: float | None, slowness: Slowness | None, owner: int) -> Card:
-    """A card, whose owner's link is slow from time to time if anything is."""
+    """Return a card of this bandwidth: a `SlowCard` of `owner` if there are slowdowns, else a plain `Card`."""
     return Card(bandwidth) if slowness is None else SlowCard(bandwidth, slowness, owner)

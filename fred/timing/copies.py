@@ -1,4 +1,4 @@
-"""What workers hold while the simulation runs: copies of models, and gradients."""
+"""Objects that workers hold during the simulation: copies of models, and gradients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +11,15 @@ NOTHING_UNUSUAL: dict[int, tuple[int, int]] = {}
 
 
 class Copy:
-    """Parameters that a worker has read: the mailbox that they lie in, and the clock of each block at the time.
+    """Parameters that a worker has read: the mailbox that stores them, and the clock of each block at that time.
 
     Args:
-        mailbox: number, in the order of reading.
-        timestamp: changes of the replica when it was read; of the oldest block.
-        timestamps: block -> its clock; empty where replicas are not cut.
-        original: the copy that this one is made of, if `stamped`.
+        mailbox: its number, in the order of reading.
+        timestamp: the replica's clock (number of changes) when it was read; that of the oldest block.
+        timestamps: clock of each block, by block number; empty if replicas are not split into blocks.
+        original: the copy from which `stamped` made this one.
 
-    Example: blocks 0 and 1, read after 3 and 5 changes of theirs.
+    Example: blocks 0 and 1, read at their clocks 3 and 5.
         >>> import fred
         >>> copy = fred.Copy(mailbox=7, timestamp=3, timestamps={0: 3, 1: 5})
         >>> copy.at(1)
@@ -36,22 +36,24 @@ class Copy:
     def __init__(self, mailbox: int, timestamp: int, timestamps: dict[int, int] = NOTHING_CUT, original: "Copy | None" = None):
         self.mailbox = mailbox
         self.timestamp = timestamp  # of the oldest block
-        self.timestamps = timestamps  # of each block that it has, where replicas are cut
-        self.original = original  # of one that is passed off as newer: the mailbox is kept for as long as that lives
+        self.timestamps = timestamps  # of each block in the copy, if replicas are split into blocks
+        self.original = original  # the copy that `stamped` was called on: the mailbox is stored for as long as that lives
 
     def stamped(self, clocks: Sequence[int]) -> "Copy":
-        """The same parameters, passed off as newer, read at these `clocks`, one for each block. Raises FredError for older."""
+        """Return the same parameters with newer `clocks`, one for each block. Raises FredError if one is older."""
         if any(clock < own for own, clock in zip(self._clocks(len(clocks)), clocks, strict=False)):
-            raise FredError(f"a copy read at clock {self.timestamp} is passed off as one of {min(clocks)}: give no older ones")
+            raise FredError(
+                f"a copy read at clock {self.timestamp} is stamped with clock {min(clocks)}; expected no older clock"
+            )
         timestamps = dict(enumerate(clocks)) if self.timestamps else NOTHING_CUT
         return Copy(self.mailbox, min(clocks), timestamps, self.original or self)
 
     def _clocks(self, blocks: int) -> list[int]:
-        """Of so many blocks; 0 of those that it does not have."""
+        """Return the clocks of the first `blocks` blocks; 0 for blocks that the copy lacks."""
         return [self.timestamps.get(block, 0) for block in range(blocks)] if self.timestamps else [self.timestamp]
 
     def at(self, block: int) -> int:
-        """The clock of a `block` when it was read. Raises FredError if the copy does not have it."""
+        """Return the clock of `block` when it was read. Raises FredError if the copy lacks that block."""
         if not self.timestamps:
             return self.timestamp
         if block not in self.timestamps:
@@ -59,7 +61,7 @@ class Copy:
         return self.timestamps[block]
 
     def incomplete(self, blocks: int) -> FredError:
-        """The error to raise where it is used as a model of so many `blocks`, and does not have all of them."""
+        """Return the error for a copy that is used as a whole model of `blocks` blocks but lacks some of them."""
         return FredError(
             f"a copy of block {', '.join(map(str, self.timestamps))} stands for a whole model, which has {blocks} blocks: "
             "`compose` copies of all of them"
@@ -67,14 +69,14 @@ class Copy:
 
 
 class Gradient:
-    """A gradient being computed, or computed and not yet used; or the difference that local steps have made of a copy.
+    """A gradient that is being computed or is not used yet; or the pseudo-gradient of local steps.
 
     Args:
-        worker: whose.
-        step: how many gradients the worker began before; names its minibatch.
-        copy: the parameters.
-        begin, end: ns.
-        source: of a difference.
+        worker: the worker that computes it.
+        step: number of gradients that the worker began before; identifies its minibatch.
+        copy: the parameters at which it is computed.
+        begin, end: start and end of its computation, ns.
+        source: of a pseudo-gradient: the model before the local steps.
 
     Protocols get theirs from `Simulation.compute`, and wait for `finished`; a finished one looks like this:
         >>> import fred
@@ -106,24 +108,24 @@ class Gradient:
 
     def __init__(self, worker: int, step: int, copy: Copy, begin: int, end: int, source: Copy | None = None):
         self.worker = worker
-        self.step = step  # the worker's own count; NONE: a difference
-        self.copy = copy  # what it is computed at; of a difference, where it ends
-        self.source = source  # of a difference: where it starts
+        self.step = step  # the worker's count of gradients; NONE: a pseudo-gradient
+        self.copy = copy  # where it is computed; of a pseudo-gradient, the model after the local steps
+        self.source = source  # of a pseudo-gradient: the model before the local steps
         self.begin, self.end = begin, end  # ns
-        self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, where that is not all at the end
+        self.ready: tuple[int, ...] = ()  # ns, when each block of it is finished, unless all are at the end
         self.finished: Any = None  # the event that the protocol waits for
-        self.sent = NOTHING_UNUSUAL  # bytes and messages for it, of each block of which they are not what is usual
+        self.sent = NOTHING_UNUSUAL  # bytes and messages for blocks that differ from the usual
         self.applied = False  # whether it took part in an update
-        self.dropped = False  # whether it is given up
-        self.due = 1  # rows about it that are still to come, as far as is known
-        self.underway = False  # whether any of it has been sent to servers
+        self.dropped = False  # dropped without effect
+        self.due = 1  # number of rows still needed about it, as far as known
+        self.underway = False  # True once any of it has been sent to servers
 
     def ready_at(self, block: int) -> int:
-        """From when on a `block` of it can be used, ns."""
+        """Return the time (ns) from which a `block` of it can be used."""
         return self.ready[block] if self.ready else self.end
 
     def unfinished(self, now: int, block: int) -> FredError:
-        """The error to raise where a `block` of it is used too early, at `now`, ns."""
+        """Return the error for a `block` of it that is used too early, at `now`, ns."""
         return FredError(
             f"worker {self.worker}'s gradient {self.step} is used at {now / NANOSECONDS:g} s, before it is finished at "
             f"{self.ready_at(block) / NANOSECONDS:g} s: the protocol must wait for its `finished` first"

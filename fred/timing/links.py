@@ -1,4 +1,4 @@
-"""The network at work: when messages arrive."""
+"""The network during a run: arrival times of messages."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable
@@ -17,15 +17,15 @@ from fred.timing.loop import Loop, Wait
 
 
 class Links:
-    """When messages arrive. Several servers get (and send) equal parts of a message.
+    """The links of a run, which determine when messages arrive. Several servers each get (or send) an equal part of a message.
 
     Args:
-        env: the run's time.
-        cluster: whose `network` this is.
-        seed: the run's.
-        faults: which messages are lost, and when servers are away.
+        env: the run's event loop.
+        cluster: its `network` is used.
+        seed: the run's seed.
+        faults: lost messages, and offline servers.
 
-    Example: two messages of 1 MB meet at a server's card of 10 MB/s; workers' links are no narrower.
+    Example: two messages of 1 MB meet at a server's card of 10 MB/s; the workers' links are unlimited.
         >>> cluster = Cluster(workers=2, network=Network(latency={"name": "constant", "seconds": 0.5}, server_bandwidth=1e7))
         >>> env = Loop()
         >>> links = Links(env, cluster, seed=0)
@@ -39,29 +39,29 @@ class Links:
         self._node_of: list[int] = cluster.node_of.tolist()
         self._slow_workers = self._slowness(cluster.link_loads("workers", seed), cluster.size)
         self._slow_servers = self._slowness(cluster.link_loads("servers", seed), cluster.servers)
-        # Where servers differ, what is for all of them travels as that many messages.
-        self._region_of: tuple[int, ...] = ()  # of each worker, where there are regions
+        # Where servers differ, a message to all of them travels as one message per server.
+        self._region_of: tuple[int, ...] = ()  # of each worker, if there are regions
         self._region_of_server = network.regions.of_servers(cluster.servers) if network.regions else (0,) * cluster.servers
         differ = network.servers or self._slow_servers or len(set(self._region_of_server)) > 1
         self._singly = cluster.servers > 1 and bool(differ)
         self._faults = faults
-        self._again = 0  # messages that were sent again and nobody has asked for
-        self._late: dict[int, deque[int]] = defaultdict(deque)  # of each sender's next messages, ns
-        self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each, where they are given
-        self._between: dict[tuple[int, int], Card] = {}  # links of servers to each other
+        self._again = 0  # messages sent again, not yet reported by `resent`
+        self._late: dict[int, deque[int]] = defaultdict(deque)  # lateness of each sender's next messages, ns
+        self._to_region: list[list[Callable[[], int]]] = []  # latencies of each worker's messages to each region, if given
+        self._between: dict[tuple[int, int], Card] = {}  # links between servers
         self._from_server = durations(seed, "between servers", [network.latency] * self._servers, [1.0] * self._servers)
         self._lay_cards(network, cluster.size)
         self._draw_latencies(network, cluster.size, seed)
 
     def upload(self, worker: int, size: int, server: int | None = None) -> Generator[Wait, Any, list[int]]:
-        """Bring `size` bytes from a worker to one server, or to all; how often the message to each was lost and sent again.
+        """Send `size` bytes from a worker to one server, or to all; return how often the message to each had to be sent again.
 
         Ends when the last byte has arrived.
 
         Args:
-            worker: who sends.
+            worker: sender.
             size: bytes.
-            server: by number; absent: all of them.
+            server: its number; default: all servers.
         """
         if server is None and self._singly:
             parts = [self.upload(worker, self._part(size), each) for each in range(self._servers)]
@@ -82,12 +82,12 @@ class Links:
         return [again] if server is not None else [again // self._servers] * self._servers
 
     def arrival(self, worker: int, size: int, server: int | None = None) -> int:
-        """When `size` bytes that one server, or all, send to a worker now have arrived, ns.
+        """Return the time (ns) at which `size` bytes arrive at a worker, sent now by one server, or by all.
 
         Args:
-            worker: who receives.
+            worker: receiver.
             size: bytes.
-            server: by number; absent: all of them.
+            server: its number; default: all servers.
         """
         if server is None and self._singly:
             return max(self.arrival(worker, self._part(size), each) for each in range(self._servers))
@@ -101,12 +101,12 @@ class Links:
         return max(sent, self._downward[server or 0][worker].passes(now, size)) + latency
 
     def between(self, sender: int, receiver: int, size: int) -> int:
-        """When `size` bytes that one server sends to another now have arrived, ns: at once, if it is the same one.
+        """Return the time (ns) at which `size` bytes sent now by one server arrive at another: at once, if both are the same.
 
-        The message passes both cards, and the link between their regions, at the same time, and is never lost.
+        The message passes both cards, and the link between their regions, at the same time. It is never lost.
 
         Args:
-            sender, receiver: servers, by number.
+            sender, receiver: numbers of the servers.
             size: bytes.
         """
         now, regions = self._env._now, self._network.regions
@@ -125,12 +125,12 @@ class Links:
         return max(card.passes(now, size) for card in cards) + latency
 
     def across(self, sender: int, receiver: int, size: int) -> Generator[Wait, Any, None]:
-        """Bring `size` bytes from one worker to another; ends when the last byte has arrived.
+        """Send `size` bytes from one worker to another; ends when the last byte has arrived.
 
-        The message reaches one card after another when it begins to pass the one before, and, on its way, a latency later.
+        The message reaches each card as soon as it begins to pass the previous one; between the workers, one latency later.
 
         Args:
-            sender, receiver: workers.
+            sender, receiver: numbers of the workers.
             size: bytes.
         """
         inside = self._node_of[sender] == self._node_of[receiver]
@@ -152,13 +152,13 @@ class Links:
             yield done - self._env._now
 
     def _travels(self, sender: int, receiver: int, inside: bool) -> int:
-        """The latency of a message between workers, ns."""
+        """Return the latency of a message between two workers, ns."""
         if self._to_region:
             return self._to_region[sender][self._region_of[receiver]]()
         return (self._inside if inside else self._across)[sender]()
 
     def announce(self, sender: int, messages: int) -> int:
-        """A worker, `sender`, is about to send so many `messages` to others; how often any of them will be sent again."""
+        """Announce that `sender` will send `messages` messages to other workers; return how many of them are sent again."""
         if self._faults is None or not self._faults.loses:
             return 0
         drawn = [self._faults.lateness("between-workers", sender, self._env._now) for _ in range(messages)]
@@ -166,12 +166,12 @@ class Links:
         return sum(again for _, again in drawn)
 
     def resent(self) -> int:
-        """Messages to and from servers that are sent again, since this was asked last."""
+        """Return the number of messages to and from servers that were sent again since the last call."""
         again, self._again = self._again, 0
         return again
 
     def together(self, members: Iterable[int], begin: int, work: int) -> int:
-        """How long members take for a collective operation of `work` ns at full speed that begins then, ns."""
+        """Return how long (ns) a collective operation of `work` ns at full speed takes its `members` from `begin` on."""
         if self._slow_workers is None:
             return work
         return max(self._slow_workers.passed(member, begin, work) for member in members) - begin
@@ -180,7 +180,7 @@ class Links:
         return Slowness(self._env, loads, owners) if loads else None
 
     def _lay_cards(self, network: Network, workers: int) -> None:
-        """Of each worker's link, each server's card and each node's: one for each direction."""
+        """Create the cards of each worker's link, each server and each node: one for each direction."""
         slow_workers = self._slow_workers
         of_servers = [network.server_bandwidth] * self._servers
         for some in network.servers:
@@ -210,7 +210,7 @@ class Links:
             )
 
     def _lay_ways(self, regions: Regions, workers: int) -> None:
-        """Of each worker one to each region, and one from each."""
+        """Create the links of each worker: one to each region, and one from each."""
         self._region_of = regions.of(workers)
         table, everywhere = regions.bandwidth, range(len(regions.bandwidth))
         self._to, self._from = (
@@ -229,7 +229,7 @@ class Links:
         return own if self._faults is None else OfServer(own, partial(self._faults.back, "server", server))
 
     def _draw_latencies(self, network: Network, workers: int, seed: int) -> None:
-        """Each worker's draws, of messages to each server, from each server, to other workers, and to those of its node."""
+        """Set up each worker's latency draws: to each server, from each server, to other workers, and within its node."""
         speeds = [1.0] * workers
 
         def draws(purpose: str, latency: Latency) -> list[Callable[[], int]]:
@@ -252,7 +252,7 @@ class Links:
                     self._down[server] = draws(f"downlink, server {server}", latency)
 
     def _fix_latencies(self, regions: Regions, table: tuple[tuple[float, ...], ...]) -> None:
-        """Always the same from region to region."""
+        """Set up constant latencies between regions."""
 
         def fixed(worker: int, seconds: float) -> Callable[[], int]:
             nanoseconds, slow = round(seconds * NANOSECONDS), self._slow_workers
@@ -266,7 +266,7 @@ class Links:
         self._to_region = [[fixed(worker, seconds) for seconds in table[region]] for worker, region in own]
 
     def _way(self, sender: int, receiver: int, inside: bool) -> tuple[tuple[Card, ...], tuple[Card, ...]]:
-        """The cards that a message passes before it travels, and after."""
+        """Return the cards that a message between workers passes before its latency, and those after it."""
         if self._region_of:
             return (self._to[sender][self._region_of[receiver]],), (self._from[receiver][self._region_of[sender]],)
         if inside:
@@ -275,7 +275,7 @@ class Links:
         return (self._out[sender], leaving), (entering, self._in[receiver])
 
     def _lateness(self, faults: Faults, way: Way, worker: int, one: int | None) -> int:
-        """By how much a message to one, or to all servers together (None), comes late, ns."""
+        """Return by how much a message to the server `one`, or to all servers (None), is late, ns."""
         late, again = faults.lateness(way, worker, self._env._now)
         self._again += again * (self._servers if one is None else 1)
         return late
@@ -284,7 +284,7 @@ class Links:
         return round(size / self._servers)
 
     def _passed(self, cards: list[Card], now: int, size: int, server: int | None) -> int:
-        """When the bytes have passed one server's card, or all servers', each a part of them."""
+        """Return the time (ns) at which the bytes have passed a server's card; for None, all cards, in equal parts."""
         if server is not None or len(cards) == 1:
             return cards[server or 0].passes(now, size)
         return max(card.passes(now, self._part(size)) for card in cards)

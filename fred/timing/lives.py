@@ -1,4 +1,4 @@
-"""Main processes of workers that may crash: one ends with all that it holds, and begins anew when the worker is back."""
+"""Main processes of workers that may crash: a crash ends the process; it starts again when the worker rejoins."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -15,47 +15,47 @@ _Process = Callable[[], Generator[Any, Any, Any]]
 
 
 class Lives:
-    """Of all workers whose processes end when they crash.
+    """The lifetimes of all workers whose main processes end when they crash.
 
-    `lose` is told of each gradient that is lost so; `updates` tells how many there have been, by which it is known whether
-    anything comes of it all.
+    Each gradient lost in a crash is passed to `lose`. `updates` returns the number of updates so far; it tells whether the run
+    still makes progress.
     """
 
     def __init__(self, env: Loop, faults: Faults, lose: Callable[[Gradient], None], updates: Callable[[], int]):
         self._env, self._faults, self._lose, self._updates = env, faults, lose, updates
-        self._wasted: dict[int, tuple[int, int]] = {}  # each worker's crashes since so many updates
-        self._processes: dict[int, simpy.Process | None] = {}  # None: away
-        self._others: dict[int, list[simpy.Process]] = {}  # that end with it: what is being sent
-        self._held: dict[int, dict[int, Gradient]] = {}  # gradients that are not used yet, by step
-        self.expected = 0  # crashes and returns to come
+        self._wasted: dict[int, tuple[int, int]] = {}  # each worker: number of updates, and crashes since then
+        self._processes: dict[int, simpy.Process | None] = {}  # None: offline
+        self._others: dict[int, list[simpy.Process]] = {}  # sending processes, which end with the main process
+        self._held: dict[int, dict[int, Gradient]] = {}  # unused gradients, by step
+        self.expected = 0  # crashes and returns still scheduled
 
     def start(self, worker: int, process: _Process) -> None:
-        """Start a `worker`'s `process`, as soon as the worker is there; it is called anew for each of the worker's lives."""
+        """Start `process` of `worker` once the worker is available; call it again after each crash, when the worker rejoins."""
         self._processes[worker], self._others[worker], self._held[worker] = None, [], {}
         self._come_back(worker, process, self._faults.back("worker", worker, 0))
 
     def lives(self, worker: int) -> bool:
-        """Whether the `worker` has a main process, which ends with all that it sends when it crashes."""
+        """Return True if `worker` has a main process, which a crash ends together with all that it is sending."""
         return worker in self._processes
 
     def process(self, worker: int) -> simpy.Process | None:
-        """What the `worker` does now; None if it is away."""
+        """Return the main process of `worker`; None if the worker is offline."""
         return self._processes[worker]
 
     def share(self, worker: int, process: simpy.Process) -> None:
-        """Another `process` of the `worker` ends when it crashes."""
+        """Let another `process` of `worker` end when the worker crashes."""
         if worker in self._others:
             self._others[worker] = [*(each for each in self._others[worker] if each.is_alive), process]
 
     def hold(self, gradient: Gradient) -> bool:
-        """The worker has begun a `gradient`; False if its process does not end when it crashes."""
+        """Register a begun `gradient`. Return False if its worker has no main process, which a crash would end."""
         if gradient.worker not in self._processes:
             return False
         self._held[gradient.worker][gradient.step] = gradient
         return True
 
     def used(self, gradient: Gradient) -> None:
-        """The `gradient` has reached a server, or was dropped."""
+        """Forget a `gradient` that has reached a server or was dropped."""
         self._held.get(gradient.worker, {}).pop(gradient.step, None)
 
     def _come_back(self, worker: int, process: _Process, when: int) -> None:
@@ -78,7 +78,7 @@ class Lives:
         self._come_back(worker, process, back)
 
     def _check_progress(self, worker: int) -> None:
-        """Refuse to go on where a worker only crashes."""
+        """Raise FredError if a worker crashes again and again without any update."""
         updates = self._updates()
         before, crashes = self._wasted.get(worker, (updates, 0))
         crashes = crashes + 1 if before == updates else 1
@@ -86,7 +86,7 @@ class Lives:
         if crashes > MOST_TRIES:
             raise FredError(
                 f"`cluster.faults`: worker {worker} has crashed {MOST_TRIES:,} times since the last update: give a longer "
-                "`mean_up`, such as some times what a gradient takes"
+                "`mean_up`, several times what a gradient takes"
             )
 
     def _at(self, when: int, action: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ class Lives:
 
 
 def _abandon(process: simpy.Process) -> None:
-    """End a process where it stands."""
+    """End a process where it waits."""
     target = process.target
     if target is not None and target.callbacks is not None:
         target.callbacks.remove(process._resume)

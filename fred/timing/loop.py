@@ -1,4 +1,4 @@
-"""SimPy's event loop, quicker in three places: what only takes time, going from event to event, and going on with a process."""
+"""SimPy's event loop, faster in three places: timeouts, stepping through events, and resuming a process."""
 
 from collections.abc import Callable, Generator
 from heapq import heappop, heappush
@@ -13,20 +13,20 @@ from fred.cluster.durations import NEVER
 
 
 class Ends(Protocol):
-    """What says when it is enough."""
+    """An object whose `full` tells that the simulation may stop."""
 
     full: bool
 
 
-_BEYOND = NEVER >> 1  # what is left of it when times have been subtracted
+_BEYOND = NEVER >> 1  # still below NEVER after times have been subtracted from it
 
 
 class After(simpy.Event):
-    """Happens so many nanoseconds from now, or NEVER: as simpy's Timeout, in half the time."""
+    """An event that happens `delay` ns from now, or never (NEVER): SimPy's Timeout at half the cost."""
 
     def __init__(self, env: simpy.Environment, delay: int):
         if delay < 0:
-            raise ValueError(f"negative delay {delay}")  # as simpy says
+            raise ValueError(f"negative delay {delay}")  # SimPy's own message
         self.env = env
         self.callbacks = []
         self._ok, self._value = True, None
@@ -34,13 +34,13 @@ class After(simpy.Event):
             heappush(env._queue, (env._now + delay, NORMAL, next(env._eid), self))
 
 
-Wait = simpy.Event | int  # what a process yields: an event, or so many nanoseconds
+Wait = simpy.Event | int  # a process yields one of these: an event, or a number of nanoseconds
 
 
 class Process(simpy.Process):
-    """As simpy's, except that what it yields may also be a number: so many nanoseconds from now.
+    """A SimPy process that may also yield a number: the number of nanoseconds to wait.
 
-    That takes no event: it is always the same one that happens, unless an interruption came before it.
+    Such a wait creates no event: one event per process is used again and again, unless an interrupt cancelled the wait.
 
     >>> env = Loop()
     >>> def work():
@@ -60,7 +60,7 @@ class Process(simpy.Process):
         super().__init__(env, generator)
         self._send = generator.send
         self._pause: Any = None  # an After
-        self._alone: list[Any] = []  # what the pause calls: this process
+        self._alone: list[Any] = []  # callbacks of the pause: only this process
 
     def _resume(self, event: simpy.Event) -> None:
         env = self.env
@@ -78,7 +78,7 @@ class Process(simpy.Process):
                 target.callbacks.append(self._resume)
                 self._target = target
             else:
-                if not self._alone:  # the first time; or, interrupted, it left the last pause to happen for nobody
+                if not self._alone:  # first pause, or first after an interrupt, which left the last one in the queue
                     self._pause, self._alone = After(env, NEVER), [self._resume]
                 self._target = pause = self._pause
                 pause.callbacks = self._alone
@@ -87,7 +87,7 @@ class Process(simpy.Process):
         env._active_proc = None
 
     def _to_come(self, target: Any) -> Any:
-        """What it waits for in the end: it goes on at once after events that have happened, and hears of what cannot be."""
+        """Return the event, or number of ns, to wait for; resume the process at once after a past event or an invalid one."""
         while True:
             if isinstance(target, simpy.Event):
                 if target.callbacks is not None:
@@ -103,7 +103,7 @@ class Process(simpy.Process):
                 return int(target)
 
     def _fail(self, event: simpy.Event) -> Any:
-        """Go on with the exception of an event that failed: with a copy, for the traceback of each process is its own."""
+        """Resume the process with the exception of a failed event: with a copy, since each process has its own traceback."""
         event._defused = True
         assert isinstance(event._value, BaseException)
         error = type(event._value)(*event._value.args)
@@ -112,15 +112,15 @@ class Process(simpy.Process):
 
     def _end(self, ok: bool, value: Any) -> None:
         self._ok, self._value = ok, value
-        self._pause, self._alone = None, []  # which lead back to it
-        self._target = None  # type: ignore[assignment]  # as simpy says of one that is over
+        self._pause, self._alone = None, []  # they refer back to this process
+        self._target = None  # type: ignore[assignment]  # as SimPy does for finished processes
         self.env.schedule(self)
 
 
 class Loop(simpy.Environment):
     """Virtual time in integer nanoseconds; simultaneous events happen in the order in which they were scheduled.
 
-    Example: what is scheduled first happens first; only `at` comes before all else of that time.
+    Example: events happen in the order of scheduling; only `at` comes before everything else of that time.
         >>> env = Loop()
         >>> env.later(5, lambda: print("second", env.now))
         >>> env.later(5, lambda: print("third", env.now))
@@ -135,30 +135,30 @@ class Loop(simpy.Environment):
 
     def __init__(self) -> None:
         super().__init__(initial_time=0)
-        self.happened = After(self, NEVER)  # what nobody need wait for any more
-        self.happened.callbacks = None  # type: ignore[assignment]  # as simpy says of what has happened
+        self.happened = After(self, NEVER)  # already in the past: yielding it resumes at once
+        self.happened.callbacks = None  # type: ignore[assignment]  # as in SimPy for past events
 
     def process(self, generator: Generator[Any, Any, Any]) -> Process:
-        """Start a process, which yields what it waits for: events, or numbers of nanoseconds."""
+        """Start a process from a `generator`, which yields events, or numbers of nanoseconds, to wait for them."""
         return Process(self, generator)
 
     def after(self, delay: int) -> After:
-        """Something to wait for that happens in a `delay` of so many nanoseconds."""
+        """Return an event that happens in `delay` nanoseconds."""
         return After(self, delay)
 
     def later(self, delay: int, action: Callable[[], None]) -> None:
-        """Do something, `action`, after a `delay` of so many nanoseconds."""
+        """Call `action` after `delay` nanoseconds."""
         After(self, delay).callbacks.append(lambda _: action())
 
     def at(self, time: int, action: Callable[[], None]) -> None:
-        """Do something, `action`, at a `time`, ns, before anything else that happens then."""
+        """Call `action` at `time` (ns), before anything else that happens then."""
         event = self.event()
         event._ok, event._value = True, None  # as simpy.Environment.run does for its own `until`
         event.callbacks.append(lambda _: action())
         self.schedule(event, URGENT, time - self._now)
 
     def happen(self, events: int, until: Ends) -> bool:
-        """So many `events`, or as many as it takes `until` that is full; False if nothing is left to happen."""
+        """Process up to `events` events, or until `until` is full. Return False if no event is left."""
         queue: list[Any] = self._queue
         for _ in range(events):
             if not queue:
@@ -168,7 +168,7 @@ class Loop(simpy.Environment):
             for callback in callbacks:
                 callback(event)
             if not event._ok and not hasattr(event, "_defused"):
-                raise event._value  # of a process that nobody waits for
+                raise event._value  # of a failed process for which no other one waits
             if until.full:
                 break
         return True

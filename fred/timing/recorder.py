@@ -1,4 +1,4 @@
-"""The recorder writes the schedule while the simulation runs, and tells a listener of each row."""
+"""The recorder: writes the schedule during the simulation, and passes each row to a listener."""
 
 import math
 import struct
@@ -17,48 +17,48 @@ from fred.timing.copies import NOTHING_CUT, Copy, Gradient
 
 _PULL, _PUSH, _ADD, _COMMIT, _MIX, _SYNC, _DROP = map(int, Verb)  # plain integers: an enum costs time in every row
 _ROW = struct.Struct(f"<{len(COLUMNS)}q{len(SCALES)}d")
-_pack = _ROW.pack  # the quickest of five ways to keep a row: 0.25 us
+_pack = _ROW.pack  # the fastest of five ways to store a row: 0.25 us
 _INTERVAL = struct.Struct(f"<{len(Intervals._fields)}q")
 _pack_interval = _INTERVAL.pack
 _COLLECTIVE, _TRIP = int(What.COLLECTIVE), int(What.TRIP)
 _END, _END_AT = struct.Struct("<q"), 8 * Intervals._fields.index("end_ns")
-_TURNED_AT_ONCE = 1 << 12  # rows, which fit into a processor's cache
+_TURNED_AT_ONCE = 1 << 12  # rows; they fit into a processor's cache
 _FEW_UNSETTLED = 64
-_MANY_JOINED = 1000  # gradients of a round that was never committed, beyond ten for each worker
+_MANY_JOINED = 1000  # gradients in a round that is never committed, in addition to ten per worker
 
 
 class Listener(Protocol):
-    """Who is told of each row as it is written; who derives from it need not care for all that it hears."""
+    """A receiver of each row as it is written; subclasses may ignore any of these calls."""
 
     def execute(self, row: Row) -> None:
-        """One more row."""
+        """Receive one more `row`."""
         return
 
     def forget_mailbox(self, mailbox: int) -> None:
-        """Nobody holds this mailbox any more."""
+        """Release `mailbox`: no copy of it is left."""
         return
 
     def forget_message(self, key: tuple[int, ...]) -> None:
-        """Nobody holds the gradient (or difference) any more that this message is made of."""
+        """Release the message with this `key`: no object of its gradient (or pseudo-gradient) is left."""
         return
 
     def statistic(self, cell: int) -> float:
-        """What the algorithm lets timing depend on, of a block's present state; of NONE, the run's loss."""
+        """Return the algorithm's statistic of a block's current state, on which timing depends; for NONE, the run's loss."""
 
 
 class Recorder:
-    """Writes the schedule while the simulation runs, and keeps the clocks and counts that protocols ask for.
+    """The writer of the schedule during the simulation; it also holds the clocks and counters that protocols use.
 
-    It is `full` once the schedule holds the wanted number of updates, of gradients that took part in one, or of rows. What
-    happens after that, at the same moment, is not part of the schedule. A listener is told of each row.
+    It is `full` once the schedule has the wanted number of updates, of gradients that took part in one, or of rows. Later
+    events at the same time are not part of the schedule. Each row is passed to the listener.
 
     Args:
-        workers: how many there are.
-        layout: what replicas there are.
-        updates, gradients, rows: how many are wanted.
-        listener: is told.
+        workers: number of workers.
+        layout: the replicas.
+        updates, gradients, rows: wanted number of each.
+        listener: receiver of each row.
 
-    A `Simulation` that is driven by hand is given one; in a run FRED does that, and protocols say all to the simulation:
+    A run creates its own, and protocols only call the simulation. A `Simulation` without a protocol needs one:
 
         >>> import fred
         >>> recorder = fred.Recorder(workers=2, layout=fred.Layout.central(), updates=1)
@@ -84,37 +84,37 @@ class Recorder:
         self._blocks = layout.blocks
         self._changes_wanted, self._gradients_wanted = _whole(updates * layout.blocks), _whole(gradients)
         self._bytes_wanted = _whole(rows * _ROW.size)
-        self._end: tuple[int, int, int] | None = None  # rows, intervals' bytes and gradients begun when it became full
+        self._end: tuple[int, int, int] | None = None  # rows, bytes of intervals, begun gradients when full
         cells = layout.replicas * layout.blocks
         self.clocks = [0] * cells  # changes of each block of each replica
-        self.changes = 0  # updates, of all blocks of all replicas
-        self.gradients = 0  # that took part in an update
+        self.changes = 0  # updates, summed over all blocks of all replicas
+        self.gradients = 0  # gradients that took part in an update
         self.steps = [0] * workers  # gradients begun by each worker
-        self.latest = [_nothing()] * workers  # gradient begun by each worker
-        self._unsettled: list[Gradient] = []  # and those before, of which something is still to come
+        self.latest = [_nothing()] * workers  # last gradient begun by each worker
+        self._unsettled: list[Gradient] = []  # earlier gradients that still need rows
         self._many_unsettled = _FEW_UNSETTLED
-        self._left: list[Gradient] = []  # those of both when it became full
-        self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # each open round
+        self._left: list[Gradient] = []  # gradients of both kinds that were in flight when it became full
+        self._joined: list[list[Gradient]] = [[] for _ in range(cells)]  # gradients in each open round
         self._mailboxes = 0
         self._rows = bytearray()
         self._intervals = bytearray()
         self.listener = listener
-        self._holders: dict[tuple[int, ...], int] = {}  # objects that stand for each message, where there is a listener
+        self._holders: dict[tuple[int, ...], int] = {}  # live objects for each message, if there is a listener
 
     @property
     def started(self) -> int:
-        """Gradients whose computation began."""
+        """Return the number of gradients begun."""
         return sum(self.steps)
 
     @property
     def updates(self) -> int:
-        """Updates of the parameters: where replicas are cut, of all blocks together."""
+        """Return the number of updates; for replicas split into blocks, an update of all blocks counts as one."""
         return self.changes // self._blocks
 
     def pull(self, now: int, worker: int, replica: int, block: int, step: int, arrival: int, size: int, messages: int) -> Copy:
-        """The `worker` reads a `block` of the `replica` now; it arrives at `arrival`.
+        """Record that `worker` reads `block` of `replica` at `now`, ns; return the copy.
 
-        It is before the worker's minibatch `step`; `size` and `messages` were sent for it.
+        It arrives at `arrival`, ns, before the worker's minibatch `step`; the read took `size` bytes in `messages` messages.
         """
         mailbox, clock = self._mailboxes, self.clocks[replica * self._blocks + block]
         self._mailboxes = mailbox + 1
@@ -128,7 +128,7 @@ class Recorder:
         return copy
 
     def compose(self, now: int, worker: int, copies: Sequence[Copy]) -> Copy:
-        """A new mailbox whose blocks are those of these copies, one for each block."""
+        """Write `copies` of `worker`, one for each block, into a new mailbox, and return it as a copy of a whole model."""
         mailbox = self._mailboxes
         self._mailboxes = mailbox + 1
         clocks = {block: copy.at(block) for block, copy in enumerate(copies)}
@@ -137,14 +137,14 @@ class Recorder:
         return self._watch(Copy(mailbox, min(clocks.values()), clocks))
 
     def mix(self, now: int, worker: int, parts: Sequence[tuple[Copy, float]], block: int) -> Copy:
-        """A new mailbox: the weighted sum of others, added up in this order; its clock is that of the first."""
+        """Write the weighted sum of `parts`, added in this order, into a new mailbox; its clock is that of the first part."""
         mailbox, clock = self._mailboxes, parts[0][0].at(block)
         self._mailboxes = mailbox + 1
         self._mix(now, worker, block, mailbox, parts)
         return self._watch(Copy(mailbox, clock, {block: clock} if self._blocks > 1 else NOTHING_CUT))
 
     def push(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
-        """The gradient makes one update of the block."""
+        """Record one update of `block` by `gradient`."""
         self._write(_PUSH, now, gradient, replica, block, size, messages)
         self._use(gradient)
         self._changed(replica * self._blocks + block)
@@ -152,14 +152,14 @@ class Recorder:
             self._tell()
 
     def add(self, now: int, gradient: Gradient, replica: int, block: int, weight: float, size: int, messages: int) -> None:
-        """The gradient joins the block's open round."""
+        """Record that `gradient` joins the open round of `block`."""
         self._write(_ADD, now, gradient, replica, block, size, messages, weight)
         if self.listener is not None:
             self._tell()
         self._joined[replica * self._blocks + block].append(gradient)
 
     def commit(self, now: int, replica: int, block: int, weight: float | None) -> None:
-        """The sum of the gradients that joined, times `weight` (default: 1 / their number), makes one update of the block."""
+        """Record one update of `block`: the sum of the gradients in its round, times `weight` (default: 1 / their number)."""
         cell = replica * self._blocks + block
         joined, clock = self._joined[cell], self.clocks[cell]
         weight = (1.0 / len(joined) if joined else 1.0) if weight is None else weight
@@ -174,7 +174,7 @@ class Recorder:
     def sync(
         self, now: int, worker: int, replica: int, block: int, copy: Copy, keep: float, weight: float, size: int, messages: int
     ) -> None:
-        """A block of a replica becomes keep x itself + weight x the copy's."""
+        """Record that `block` of `replica` becomes keep x itself + weight x `copy`."""
         cell = replica * self._blocks + block
         if copy.timestamps:
             copy.at(block)
@@ -187,46 +187,46 @@ class Recorder:
         self.clocks[cell] = clock + 1
 
     def drop(self, now: int, gradient: Gradient, replica: int, block: int, size: int, messages: int) -> None:
-        """The message with the gradient has no effect; if it is still being computed it ends now, and is never finished."""
+        """Record that the message with `gradient` has no effect; a gradient still being computed ends now, unfinished."""
         self._write(_DROP, now, gradient, replica, block, size, messages)
         if self.listener is not None:
             self._tell()
 
     def beside(self, what: int, begin: int, end: int, row: int = NONE, worker: int = NONE, other: int = NONE) -> None:
-        """What takes from `begin` to `end`, ns, and makes no row of its own; see `Intervals` for the rest."""
+        """Record an interval from `begin` to `end`, ns, that has no row of its own; see `Intervals` for the rest."""
         if end > UNENDING:
             begin, end = min(begin, UNENDING), UNENDING
         self._intervals += _pack_interval(what, begin, end, row, worker, other)
 
     def trip(self, begin: int, end: int, row: int, worker: int, receiver: int) -> int:
-        """A model leaves a `worker` for a `receiver`; what to call `arrived` with, where `end` is not known: UNENDING."""
+        """Record a model sent by `worker` to `receiver`; return its handle for `arrived`, if `end` is unknown (UNENDING)."""
         self._intervals += _pack_interval(_TRIP, begin, end, row, worker, receiver)
         return len(self._intervals)
 
     def arrived(self, trip: int, end: int) -> None:
-        """That is over at `end`, ns."""
+        """Set the `end`, ns, of a `trip`."""
         _END.pack_into(self._intervals, trip - _INTERVAL.size + _END_AT, end)
 
     def together(self, begin: int, end: int, worker: int) -> None:
-        """The next row, of the worker, is part of a collective operation; models are on their way from `begin` to `end`, ns."""
+        """Mark the next row, of `worker`, as part of a collective operation that moves models from `begin` to `end`, ns."""
         self.beside(_COLLECTIVE, begin, end, len(self._rows) // _ROW.size, worker)
 
     def stop(self) -> None:
-        """The schedule ends here."""
+        """End the schedule here."""
         if not self.full:
             self.full = True
             self._end = len(self), len(self._intervals), self.started
             self._left = self._in_flight()
 
     def keep(self, gradient: Gradient) -> None:
-        """Something is still to come of it, though its worker begins another, or never begins one."""
+        """Store a gradient that still needs rows, although its worker begins another one or never began it."""
         self._unsettled.append(gradient)
         if len(self._unsettled) > self._many_unsettled:
             self._unsettled = [each for each in self._unsettled if each.due > 0]
             self._many_unsettled = _FEW_UNSETTLED + 2 * len(self._unsettled)
 
     def in_flight(self) -> list[Gradient]:
-        """Gradients and differences that are being computed, or of which rows are to come, when the schedule ends."""
+        """Return gradients and pseudo-gradients that are computed, or still need rows, when the schedule ends."""
         return self._left if self.full else self._in_flight()
 
     def _in_flight(self) -> list[Gradient]:
@@ -235,17 +235,17 @@ class Recorder:
         return [each for each in begun if not each.dropped and (each.due > 0 or each.end > now)]
 
     def statistic(self, replica: int, block: int) -> float:
-        """What the algorithm lets timing depend on, of a block's present state: only known where there is a listener."""
+        """Return the algorithm's statistic of a block's current state, on which timing depends; needs a listener."""
         assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
         return self.listener.statistic(replica * self._blocks + block)
 
     def loss(self) -> float:
-        """The loss of what the run has come to until now: only known where there is a listener."""
+        """Return the loss of the run's current model; needs a listener."""
         assert self.listener is not None, "the run was not recognised as one whose timing depends on values"
         return self.listener.statistic(NONE)
 
     def watch(self, gradient: Gradient) -> None:
-        """The listener, if there is one, keeps the gradient's value for as long as anybody holds it."""
+        """Let the listener, if any, store the gradient's value for as long as an object of it lives."""
         if self.listener is not None:
             source = NONE if gradient.source is None else gradient.source.mailbox
             key = message_key(gradient.worker, gradient.step, source, gradient.copy.mailbox)
@@ -254,15 +254,15 @@ class Recorder:
 
     @property
     def last_ns(self) -> int:
-        """Time of the last row."""
+        """Return the time of the last row, ns."""
         return int(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)[0]) if self._rows else 0
 
     def schedule(self, end_ns: int, standstill: str = "", others: Iterable[tuple[int, ...]] = ()) -> Schedule:
-        """What has been recorded until the simulation stopped at `end_ns`.
+        """Return the schedule of everything recorded until the simulation stopped at `end_ns`.
 
-        Raises FredError for rounds without an end.
+        Raises FredError if a round was never committed.
 
-        There are `others` of the intervals, of which nobody had to be told before. Trips end with the run.
+        `others` are further intervals, which only the end of the run reveals. Trips end with the run at the latest.
         """
         rows, intervals, started = self._end or (len(self), len(self._intervals), self.started)
         for cell, joined in enumerate(self._joined):
@@ -282,22 +282,22 @@ class Recorder:
         return Schedule(columns, *facts, beside)
 
     def __len__(self) -> int:
-        """Rows written so far."""
+        """Return the number of rows written so far."""
         return len(self._rows) // _ROW.size
 
     def _tell(self) -> None:
-        """The listener hears of the row written last, if that belongs to the schedule."""
+        """Pass the last row to the listener, if it belongs to the schedule."""
         if self.listener is not None and (self._end is None or len(self) <= self._end[0]):
             self.listener.execute(Row._make(_ROW.unpack_from(self._rows, len(self._rows) - _ROW.size)))
 
     def _watch(self, copy: Copy) -> Copy:
-        """The listener keeps the mailbox's contents for as long as anybody holds the copy."""
+        """Let the listener store the mailbox's contents for as long as the copy lives."""
         if self.listener is not None:
             weakref.finalize(copy, self.listener.forget_mailbox, copy.mailbox).atexit = False
         return copy
 
     def _mix(self, now: int, worker: int, block: int, mailbox: int, parts: Sequence[tuple[Copy, float]]) -> None:
-        """The sources of a mailbox's block."""
+        """Write one MIX row for each source of a mailbox's block."""
         table, listener = self._rows, self.listener
         for copy, weight in parts:
             clock = copy.at(block) if copy.timestamps else copy.timestamp
@@ -306,13 +306,13 @@ class Recorder:
                 self._tell()
 
     def _use(self, gradient: Gradient) -> None:
-        """The gradient takes part in an update."""
+        """Count the gradient the first time that it takes part in an update."""
         if not gradient.applied and gradient.step != NONE:
             gradient.applied = True
             self.gradients += 1
 
     def _changed(self, cell: int) -> None:
-        """An update has been made."""
+        """Count an update of this block, and stop if the schedule is now full."""
         self.clocks[cell] += 1
         self.changes += 1
         if (
@@ -343,7 +343,7 @@ class Recorder:
             clock,
             self.clocks[replica * self._blocks + block] - clock,
             gradient.begin,
-            end if end < now else now,  # what is dropped, or sent block by block, may still be computing
+            end if end < now else now,  # a dropped gradient, or one sent block by block, may not be finished yet
             size,
             messages,
             weight,
@@ -352,19 +352,19 @@ class Recorder:
 
 
 def _whole(wanted: float) -> int:
-    """How many are wanted, as an integer, which is quicker to compare; a very large one for infinitely many."""
+    """Return the wanted number as an integer, which is faster to compare; a very large one for infinity."""
     return UNENDING if wanted == math.inf else math.ceil(wanted)
 
 
 def _nothing() -> Gradient:
-    """What a worker has begun that has begun nothing."""
+    """Return a placeholder for the last gradient of a worker that has not begun any."""
     nothing = Gradient(NONE, NONE, Copy(NONE, 0), 0, 0)
     nothing.due = 0
     return nothing
 
 
 def _columns(table: Ints) -> dict[str, NDArray]:
-    """Each column of the rows in one piece, by name."""
+    """Return the columns of the rows by name, each contiguous in memory."""
     columns = np.empty(table.shape[::-1], np.int64)
     for start in range(0, len(table), _TURNED_AT_ONCE):
         part = slice(start, start + _TURNED_AT_ONCE)
@@ -373,9 +373,9 @@ def _columns(table: Ints) -> dict[str, NDArray]:
 
 
 def _let_go(key: tuple[int, ...], holders: dict[tuple[int, ...], int], listener: Listener) -> None:
-    """One object less stands for this message; a difference may be stated several times.
+    """Count down the objects of this message, and release it after the last; several may represent one pseudo-gradient.
 
-    It knows no recorder, whose open rounds would be held by what waits for their gradients to go.
+    It must not refer to the recorder, whose open rounds would keep these gradients alive.
     """
     holders[key] -= 1
     if not holders[key]:

@@ -1,4 +1,4 @@
-"""What is sent: how large it is, how long it takes, and with what the rows about it are charged."""
+"""Messages: their sizes, how long they take, and what the rows about them are charged."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -17,14 +17,14 @@ from fred.timing.loop import Wait
 from fred.timing.recorder import Recorder
 from fred.timing.world import Process, World
 
-_BACKWARD = 2 / 3  # of a gradient's time: the backward pass computes twice as much as the forward pass
+_BACKWARD = 2 / 3  # share of a gradient's time: the backward pass costs twice as much as the forward pass
 
 
 class Sending(World):
-    """The network at hand, and what messages cost.
+    """The network of a run, and the costs of messages.
 
-    What is sent has the `size`, bytes, that a verb is told, or else the usual one: the network's `message_bytes`, or else what
-    `sizes` says of models, of workers' messages, and of each block of them (a number: what all of them have).
+    A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
+    else the value in `sizes` for models, workers' messages and each block of them (a number applies to all).
     """
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int):
@@ -32,29 +32,30 @@ class Sending(World):
         self.network = network = cluster.network and cluster.network.effective
         self._region_of = network.regions.of(cluster.size) if network and network.regions else ()
         self.links = Links(self.env, cluster, seed, self._faults) if network or self._faults else None
-        self.blocks = blocks = recorder.layout.blocks  # into which replicas are cut
+        self.blocks = blocks = recorder.layout.blocks  # number of blocks in each replica
         usual = Sizes.alike(sizes, (1 / blocks,) * blocks) if isinstance(sizes, int) else sizes
         self.sizes = Sizes.alike(network.message_bytes, usual.shares) if network and network.message_bytes else usual
-        self.shares = usual.shares  # of the blocks in a model
+        self.shares = usual.shares  # each block's share of a model
         self._down, self._up = self._counted(self.sizes.model), self._counted(self.sizes.message)
-        self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of what each worker published last
+        self._published = [(NONE, self.sizes.model.whole)] * self.workers  # row and bytes of each worker's last `publish`
 
     def send(
         self, gradient: Gradient, server: int | None = None, size: int | None = None, block: int | None = None
     ) -> Iterable[Wait]:
-        """Bring a finished gradient to all servers, or to one of them; ends when it has arrived.
+        """Send a finished gradient to all servers, or to one; ends when it has arrived.
 
-        Where replicas are cut, one server gets its block of it, and all servers together may get one `block`.
+        If replicas are split into blocks, one server gets its own block; all servers together may get one `block`.
 
-        Its `size`, bytes, is what its use (`push`, `add` or `drop`) will be charged with, too.
+        The `size`, bytes, is also charged to the row that uses it (`push`, `add` or `drop`).
 
         Args:
-            gradient: a gradient or a difference.
-            server: by number, from 0; absent: all of them.
-            size: bytes; absent: what the server's `send` returns, 4 for each parameter.
-            block: by number, if nothing else of it is ever sent, and all servers have a part of each; absent: all blocks.
+            gradient: a gradient or a pseudo-gradient.
+            server: its number, from 0; default: all servers.
+            size: bytes; default: the size of what the server's `send` returns, at 4 bytes per parameter.
+            block: its number, if no other block of the gradient is ever sent and all servers hold a part of each block;
+                default: all blocks.
 
-        Example: 1 MB at 10 MB/s, two workers at their own links.
+        Example: 1 MB at 10 MB/s, two workers, each with its own link.
             >>> import fred
             >>> cluster = fred.Cluster(workers=2, network={"bandwidth": 1e7})
             >>> sim = fred.Simulation(cluster, fred.Recorder(2, fred.Layout.central(), updates=2), seed=0, sizes=1_000_000)
@@ -85,11 +86,11 @@ class Sending(World):
         return upload if self.faultless else self._sending(gradient, one, sent, upload)
 
     def send_between(self, difference: Gradient, server: int, receiver: int) -> Iterable[Wait]:
-        """Bring a difference from one server to another; ends when it has arrived.
+        """Send a pseudo-gradient from one server to another; ends when it has arrived.
 
         Args:
-            difference: of what a server has.
-            server, receiver: by number.
+            difference: pseudo-gradient of a server's model.
+            server, receiver: numbers of the two servers.
         """
         size = self.sizes.message.whole
         difference.sent = {0: (size, 1)}
@@ -99,12 +100,12 @@ class Sending(World):
         return (self.links.between(server, receiver, size) - self.now,)
 
     def transfer(self, worker: int, receiver: int, size: int | None = None) -> simpy.Event:
-        """What a worker has just published, on its way to another; happens when it has arrived.
+        """Send a worker's last published model to another worker; the returned event happens on arrival.
 
         Args:
-            worker: who sends.
+            worker: sender.
             receiver: the other worker.
-            size: bytes that take their time; absent: as many as `publish` said, which is what traffic is charged with.
+            size: bytes that determine the duration; default: as given to `publish`, whose bytes are charged in either case.
 
         Example:
             >>> import fred
@@ -136,19 +137,19 @@ class Sending(World):
         awaited: Collection[int] = (),
         size: int | None = None,
     ) -> Cost:
-        """What an allreduce among these workers (a number: the first so many) costs each of them; of models, if without `size`.
+        """Return the cost to each worker of an allreduce among `members`; of whole models unless `size` is given.
 
-        The algorithm is the network's if not given. Where links are slow at times, it counts when it begins, ns (default: now).
-        It begins when those who are awaited are there, and anew if one of them crashes: that time is part of the cost.
+        If links slow down at times, the cost depends on when it begins (default: now). It begins when all awaited workers are
+        available, and starts again if one of them crashes; that time is part of the cost.
 
         Args:
-            members: the workers, by number; or how many.
-            algorithm: one of `ring`, `recursive-doubling`, `rabenseifner`, `tree`.
+            members: workers, by number; or the number of workers, counted from worker 0.
+            algorithm: one of `ring`, `recursive-doubling`, `rabenseifner`, `tree`; default: the network's.
             begin: ns.
-            awaited: workers.
-            size: bytes that each member has.
+            awaited: workers, by number.
+            size: bytes that each member contributes.
 
-        Example: four workers average 8 MB in a ring, 6 messages of 2 MB one after the other.
+        Example: four workers average 8 MB in a ring, in 6 messages of 2 MB one after the other.
             >>> import fred
             >>> cluster = fred.Cluster(workers=4, network={"bandwidth": 1e7})
             >>> sim = fred.Simulation(cluster, fred.Recorder(4, fred.Layout.shared()), seed=0, sizes=8_000_000)
@@ -165,17 +166,17 @@ class Sending(World):
     def add_up(
         self, members: int | Sequence[int], begin: int | None = None, awaited: Collection[int] = (), block: int | None = None
     ) -> Cost:
-        """What it costs each of these workers (a number: the first so many) that all of them get the sum of their messages.
+        """Return the cost to each worker of summing the messages of all `members`, so that each gets the sum.
 
-        That is an allreduce; where a codec's messages cannot be added up on their way, an allgather of all of them.
+        This is an allreduce; if a codec's messages cannot be summed on their way, an allgather of all messages.
 
         Args:
-            members: the workers, by number; or how many.
+            members: workers, by number; or the number of workers, counted from worker 0.
             begin: ns (default: now).
-            awaited: workers; it begins when they are there, and anew if one of them crashes.
-            block: of which the messages are; absent: whole ones.
+            awaited: workers; it begins when all are available, and starts again if one of them crashes.
+            block: the block that the messages are about; default: whole messages.
 
-        Example: four workers in a ring, whose messages have 2 MB.
+        Example: four workers in a ring, with messages of 2 MB.
             >>> import fred
             >>> cluster = fred.Cluster(workers=4, network={"bandwidth": 1e7})
             >>> sim = fred.Simulation(cluster, fred.Recorder(4, fred.Layout.shared()), seed=0, sizes=2_000_000)
@@ -192,7 +193,7 @@ class Sending(World):
         return self._together(self._behind(cost, parts, workers, begin), workers, begin, awaited)
 
     def _gathering(self, members: int | Sequence[int]) -> tuple[Network, Sequence[int], int | Collection[int]]:
-        """The network, who takes part in a collective operation, and how many, on each node or in each region."""
+        """Return the network and the members of a collective operation, and their number (by node or region)."""
         network, workers = self.network or Network(), range(members) if isinstance(members, int) else members
         if network.regions is not None:
             there = Counter(self._region_of[worker] for worker in workers)
@@ -200,9 +201,10 @@ class Sending(World):
         return network, workers, Counter(self.node_of[list(workers)].tolist()).values() if network.two_levels else len(workers)
 
     def _behind(self, cost: Cost, parts: int, workers: Sequence[int], begin: int | None) -> Cost:
-        """The cost of `parts` operations like this one, less what is over when they could first be done all at once.
+        """Return the cost of `parts` operations like this one, minus what overlaps with the backward passes.
 
-        One after the other, each begins when all workers' backward passes have come so far [Li et al. 2020, arXiv:2006.15704].
+        They run one after the other; each begins once all backward passes have computed its part
+        [Li et al. 2020, arXiv:2006.15704].
         """
         if parts == 1:
             return cost
@@ -217,7 +219,7 @@ class Sending(World):
         return Cost(left, cost.bytes * parts, cost.messages * parts, left)
 
     def _together(self, cost: Cost, workers: Sequence[int], begin: int | None, awaited: Collection[int]) -> Cost:
-        """The cost of a collective operation, with what links and absences make of it."""
+        """Return the cost of a collective operation, including slow links and offline workers."""
         if self.links is None:
             return cost
         asked = self.now if begin is None else begin
@@ -230,16 +232,16 @@ class Sending(World):
 
     @property
     def mean_latency(self) -> int:
-        """Of one message, ns."""
+        """Return the mean latency of one message, ns."""
         return 0 if self.network is None else round(mean_latency(self.network) * NANOSECONDS)
 
     def _travel(self, trip: int, way: Process) -> Process:
-        """A model's way from a worker to another."""
+        """Move a model from one worker to another, and record its arrival."""
         yield from way
         self.record.arrived(trip, self.now)
 
     def _note(self, gradient: Gradient, block: int | None) -> None:
-        """The gradient, or a block of it, leaves, and something will be done with it: what is more than one row about it."""
+        """Count the rows that a departing gradient, or block of it, still needs beyond the first."""
         if gradient.underway:
             gradient.due += 1
         elif block is None and self.blocks > 1:
@@ -248,7 +250,7 @@ class Sending(World):
             self.record.keep(gradient)
 
     def _charged(self, gradient: Gradient, block: int, cost: Cost | None, end: int) -> tuple[int, int]:
-        """Bytes and messages for a gradient; `end`: of what costs that, ns."""
+        """Return the bytes and messages charged for a gradient; `end`, ns, is when the operation with this cost ends."""
         if cost is None:
             return gradient.sent.get(block, self._up[block])
         if cost.nanoseconds:
@@ -256,14 +258,14 @@ class Sending(World):
         return cost.bytes, cost.messages
 
     def _say(self, gradient: Gradient, block: int | None, size: int) -> Size:
-        """The size of what is sent for a gradient, or a block of it, which is kept in mind until it is used."""
+        """Return the size of a message for a gradient, or a block of it; store it in the gradient for its row."""
         sent = Size.cut(bytes_of(size, 0), self.shares if block is None else (1.0,) * self.blocks)
         counted = dict(enumerate(self._counted(sent)))
         gradient.sent = gradient.sent | (counted if block is None else {block: counted[block]})
         return sent
 
     def _sending(self, gradient: Gradient, one: int | None, sent: Size, upload: Process) -> Process:
-        """Bring a gradient, or `one` block of it, to where it goes, and keep in mind what was sent again, to which server."""
+        """Send a gradient, or `one` block of it; store in it the bytes and messages that were sent again."""
         again = yield from upload
         if not any(again):
             return
@@ -273,21 +275,21 @@ class Sending(World):
             gradient.sent = gradient.sent | {block: more(*counted[block], sum(share))}
 
     def _read(self, block: int, size: int | None) -> tuple[int, int]:
-        """Bytes and messages that servers have just sent of a block."""
+        """Return the bytes and messages that servers have just sent for a block."""
         usual, messages = self._down[block]
         again = 0 if self.links is None else self.links.resent()
         return more(bytes_of(size, usual), messages, again)
 
     def _counted(self, size: Size) -> list[tuple[int, int]]:
-        """Bytes and messages of each block, or of the whole, of which every server gets (or sends) its part."""
+        """Return the bytes and messages of each block; or of the whole, of which each server gets (or sends) a part."""
         return [(each, 1) for each in size.blocks] if self.blocks > 1 else [(size.whole, self.servers)]
 
 
 def more(size: int, messages: int, again: int) -> tuple[int, int]:
-    """Bytes and messages where so many of the messages were sent again."""
+    """Return the bytes and messages of a transfer, plus those of `again` repeated messages."""
     return size + size * again // messages, messages + again
 
 
 def bytes_of(size: int | None, usual: int) -> int:
-    """Bytes of something whose size a protocol may have said. Raises FredError if it cannot be one."""
+    """Return a message's size in bytes: the protocol's `size` if given, else `usual`. Raises FredError if it is no size."""
     return usual if size is None else size_in_bytes(size, "the protocol")

@@ -1,4 +1,4 @@
-"""What protocols say: the verbs, for which the cluster and the network take their time."""
+"""The verbs that protocols call; the cluster and the network determine how long each takes."""
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -18,18 +18,18 @@ from fred.timing.world import Process as Process  # protocols find it here
 
 
 class Simulation(Sending):
-    """One run: who computes what at which copy of the parameters, what is sent, and what it does to the replicas.
+    """The simulation of one run: gradients that workers compute at copies of the parameters, messages, effects on replicas.
 
-    What is sent has the `size`, bytes, that a verb is told, or else the usual one: the network's `message_bytes`, or else what
-    `sizes` says of models, of workers' messages, and of each block of them (a number: what all of them have).
+    A message has the `size`, bytes, given to a verb, or else the usual one. That is the network's `message_bytes` if set, or
+    else the value in `sizes` for models, workers' messages and each block of them (a number applies to all).
 
     Args:
         cluster: the machines.
-        recorder: who writes the schedule, and says when it is full.
-        seed: of everything that is drawn.
-        sizes: bytes.
+        recorder: writes the schedule, and tells when it is full.
+        seed: seed of all random draws.
+        sizes: bytes of models and messages.
 
-    A protocol gets one in `start`. Without a protocol it is driven by hand:
+    A protocol receives one in `start`. Without a protocol it is driven by hand:
 
         >>> import fred
         >>> cluster = fred.Cluster(workers=1, compute={"name": "constant", "seconds": 0.5})
@@ -49,25 +49,25 @@ class Simulation(Sending):
 
     def __init__(self, cluster: Cluster, recorder: Recorder, seed: int, sizes: Sizes | int = 0):
         super().__init__(cluster, recorder, seed, sizes)
-        self._cut = self.blocks if self.blocks > 1 else 0  # blocks that a copy must have
+        self._cut = self.blocks if self.blocks > 1 else 0  # number of blocks that a copy must have
         self._durations = durations(seed, "compute", cluster.latencies(), cluster.worker_speeds())
         self._loads = Loads(cluster.loads(seed)) if cluster.contention else None
         self._steps, self._latest = recorder.steps, recorder.latest  # of each worker
-        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost ones, of gradients that are begun anew
+        self._attempts: dict[tuple[int, int], list[Span]] = {}  # lost attempts at gradients that are computed again
 
-    # What a worker does, network included.
+    # Actions of workers, including the network.
 
     def pull(
         self, worker: int, replica: int = 0, size: int | None = None, block: int = 0, server: int | None = None
     ) -> Generator[Wait, Any, Copy]:
-        """The servers send the parameters that they have now, for a request takes no time; ends when they have arrived.
+        """Read the parameters that the servers have now; ends when they have arrived. The request itself takes no time.
 
         Args:
-            worker: who reads, from 0; so everywhere.
-            replica: whose parameters, by number (`Layout`); so everywhere.
-            size: bytes; absent: the usual ones of a model, or of the block.
-            block: which one, where replicas are cut.
-            server: which one has all of it, by number; absent: each has a part.
+            worker: number of the reader, from 0 (as in all verbs).
+            replica: number of the replica to read, see `Layout` (as in all verbs).
+            size: bytes; default: the usual size of a model, or of the block.
+            block: its number, if replicas are split into blocks.
+            server: number of the server that holds all of it; default: each server holds a part.
         """
         now = self.env._now
         sent, messages = self._down[block] if size is None else (bytes_of(size, 0), self._down[block][1])
@@ -83,12 +83,12 @@ class Simulation(Sending):
         return copy
 
     def pull_between(self, worker: int, replica: int, server: int, receiver: int) -> Generator[Wait, Any, Copy]:
-        """One server sends the parameters that it has now to another; ends when they have arrived.
+        """Send the current parameters of one server to another; ends when they have arrived.
 
         Args:
-            worker: in whose name.
-            replica: whose parameters.
-            server, receiver: by number.
+            worker: the worker recorded as reader.
+            replica: number of the replica that is read.
+            server, receiver: numbers of the two servers.
         """
         now, size = self.env._now, self.sizes.model.whole
         arrival = now if self.links is None else self.links.between(server, receiver, size)
@@ -97,20 +97,20 @@ class Simulation(Sending):
         return copy
 
     def duration(self, worker: int) -> int:
-        """How long the `worker`'s next gradient takes if it begins now, ns: a draw, and what slows the worker down."""
+        """Return how long the next gradient of `worker` takes if it begins now, ns: a random draw, plus any slowdown."""
         duration = self._durations[worker]()
         if self._loads is None:
             return duration
         return self._loads.finish(worker, self._steps[worker], self.env._now, duration) - self.env._now
 
     def begin(self, worker: int, copy: Copy, duration: int | None = None, done: int = 0) -> Gradient:
-        """A gradient at the copy that begins now, or of which `done`, ns, are over; nobody is told of its end.
+        """Begin a gradient now, or `done` ns ago, without an event for its end.
 
         Args:
-            worker: who computes; its next minibatch.
-            copy: the parameters that it is computed at: a whole model.
-            duration: ns, all of it; absent: the worker's next draw.
-            done: ns of it that lie behind.
+            worker: computes it, on its next minibatch.
+            copy: the parameters at which it is computed: a whole model.
+            duration: ns in total; default: the worker's next draw.
+            done: ns of the duration that are already over.
         """
         step, now, record = self._steps[worker], self.env._now, self.record
         if self._cut and len(copy.timestamps) < self._cut:
@@ -129,18 +129,18 @@ class Simulation(Sending):
         return gradient
 
     def compute(self, worker: int, copy: Copy, duration: int | None = None) -> Gradient:
-        """Begin a gradient of a `worker` at a `copy`; wait for its `finished`.
+        """Begin a gradient of `worker` at `copy`; wait for its `finished`.
 
-        Its `duration`, ns, is the worker's next draw if not given.
+        `duration`, ns, defaults to the worker's next draw.
         """
         gradient = self.begin(worker, copy, duration)
         gradient.finished = After(self.env, gradient.end - self.env._now)
         return gradient
 
     def _delay(self, gradient: Gradient) -> None:
-        """Begin a gradient anew after each time away."""
+        """Compute a gradient again after each time that its worker was offline: set its times, and store the lost attempts."""
         assert self._faults is not None
-        work, attempts = gradient.end - gradient.begin, list[Span]()  # contention included
+        work, attempts = gradient.end - gradient.begin, list[Span]()  # includes contention
         gradient.begin, gradient.end = self._faults.undisturbed(
             (gradient.worker,), gradient.begin, lambda _: work, attempts.append
         )
@@ -148,7 +148,7 @@ class Simulation(Sending):
             self._attempts[gradient.worker, gradient.step] = attempts
 
     def _settle(self, gradient: Gradient) -> None:
-        """It has reached a server, or is dropped: so many attempts at it have been lost."""
+        """Record the lost attempts at a gradient that has reached a server or is dropped."""
         assert self._lives is not None
         self._lives.used(gradient)
         if self.record.full:
@@ -158,7 +158,7 @@ class Simulation(Sending):
                 self.record.beside(What.LOST, begin, min(end, self.now), worker=gradient.worker)
 
     def _unfinished(self) -> Iterator[tuple[int, ...]]:
-        """What no row tells of yet, until now: gradients, lost attempts at them, and messages to servers; intervals."""
+        """Yield the intervals until now that are in no row yet: gradients, lost attempts, and messages to servers."""
         for (worker, _), attempts in self._attempts.items():
             for begin, end in attempts:
                 if begin < self.now:
@@ -171,23 +171,23 @@ class Simulation(Sending):
                 yield What.SENDING, end, gone, NONE, worker, NONE
 
     def _sends_until(self, worker: int, begin: int) -> int:
-        """When a message that is still on its way ends: now, or when its worker has crashed."""
+        """Return the time (ns) at which a message in transit ends: now, or when its worker crashed."""
         if self._lives is None or self._faults is None or not self._lives.lives(worker):
             return self.now
         return min(self.now, self._faults.away("worker", worker, begin)[0])
 
     def _lose(self, gradient: Gradient) -> None:
-        """Its worker has crashed, and nobody hears of what it was sending."""
+        """Drop a gradient whose worker has crashed, including what it was sending."""
         if gradient.underway and gradient.end < self.now:
             self.record.beside(What.SENDING, gradient.end, self.now, worker=gradient.worker)
         self.drop(gradient, cost=NOTHING)
 
     def difference(self, worker: int, before: Copy, after: Copy) -> Gradient:
-        """What local steps have taken away from one copy to come to another: a message, like a gradient.
+        """Return the pseudo-gradient of local steps: the model before minus the model after, a message like a gradient.
 
         Args:
-            worker: whose steps.
-            before, after: its models, from which and to which they led.
+            worker: the worker that took the steps.
+            before, after: its models before and after the steps.
         """
         for copy in (before, after):
             if len(copy.timestamps) < self._cut:
@@ -197,10 +197,10 @@ class Simulation(Sending):
         return difference
 
     def clock(self, replica: int = 0, block: int = 0) -> int:
-        """How often a `block` of a `replica` has been changed."""
+        """Return the number of changes of a `block` of a `replica`."""
         return self.record.clocks[replica * self.record.layout.blocks + block]
 
-    # What happens to a replica, at once.
+    # Immediate effects on a replica.
 
     def read(
         self,
@@ -211,12 +211,14 @@ class Simulation(Sending):
         block: int = 0,
         size: int | None = None,
     ) -> Copy:
-        """The present parameters, `sent` by all servers or already at hand, which arrive at `arrival`, ns (default: at once).
+        """Return the current parameters, `sent` by all servers or already present.
+
+        They arrive at `arrival`, ns (default: at once).
 
         Args:
-            worker, replica: who reads, of what.
-            block: which one, where replicas are cut.
-            size: bytes; absent: the usual ones of a model, or of the block.
+            worker, replica: reader, and replica that is read.
+            block: its number, if replicas are split into blocks.
+            size: bytes; default: the usual size of a model, or of the block.
         """
         now = self.env._now
         size, messages = self._read(block, size) if sent else (0, 0)
@@ -224,7 +226,7 @@ class Simulation(Sending):
         return self.record.pull(now, worker, replica, block, self._steps[worker], min(arrival, UNENDING), size, messages)
 
     def own(self, worker: int) -> Copy:
-        """The `worker`'s own replica as it is; nothing is sent."""
+        """Return the `worker`'s own replica in its current state; nothing is sent."""
         now = self.env._now
         return self.record.pull(now, worker, worker, 0, self._steps[worker], now, 0, 0)
 
@@ -237,13 +239,13 @@ class Simulation(Sending):
         size: int | None = None,
         replica: int | None = None,
     ) -> Copy:
-        """A `block` of a `replica`, by default the `worker`'s own, for so many others to whom it sends it.
+        """Return a `block` of a `replica`, by default the `worker`'s own, as sent to a number of other workers.
 
         Args:
-            copies: receivers.
-            parts: messages to each.
-            replica: by number.
-            size: bytes for each receiver, which a `transfer` takes its time for, too; absent: the usual ones.
+            copies: number of receivers.
+            parts: messages to each of them.
+            replica: its number.
+            size: bytes for each receiver, which also determine the duration of `transfer`; default: the usual size.
         """
         now = self.now
         again = 0 if self.links is None else self.links.announce(worker, copies)
@@ -256,13 +258,13 @@ class Simulation(Sending):
     def read_block(
         self, worker: int, server: int, sent: bool = True, replica: int = 0, size: int | None = None
     ) -> tuple[Copy, int]:
-        """A server's present block of a replica on its way to a worker (or already there), and when it arrives, ns.
+        """Return a server's current block of a replica, sent to a worker (or already there), and its arrival time, ns.
 
         Args:
-            worker, replica: who reads, of what.
-            server: whose block, by number.
-            sent: False: it is already there.
-            size: bytes; absent: the block's usual ones.
+            worker, replica: reader, and replica that is read.
+            server: number of the server, and of its block.
+            sent: False if the block is already there.
+            size: bytes; default: the block's usual size.
         """
         arrival = self.now
         if sent and self.links is not None:
@@ -270,17 +272,17 @@ class Simulation(Sending):
         return self.read(worker, replica, arrival, sent, server, size), arrival
 
     def compose(self, worker: int, copies: Sequence[Copy]) -> Copy:
-        """A model that a `worker` makes of the `copies`, one of each block."""
+        """Return a model of `worker` assembled from `copies`, one of each block."""
         return self.record.compose(self.now, worker, copies)
 
     def stamp(self, copy: Copy) -> Copy:
-        """The `copy` as it is, of which servers will be told that it is of their present parameters."""
+        """Return `copy` with the servers' current clocks, so that they take it for their current parameters."""
         return copy.stamped([self.clock(block=block) for block in range(self.blocks)])
 
     def push(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
-        """The `gradient` makes one update of a `block` of a `replica`. Raises FredError if it is not finished.
+        """Apply `gradient` as one update of a `block` of a `replica`. Raises FredError if it is not finished.
 
-        `cost` says what was sent for it; absent: one message to each server, or what `send` was told.
+        `cost` is what was sent for it; default: one message to each server, or as given to `send`.
         """
         now = self.env._now
         if gradient.end > now and gradient.ready_at(block) > now:
@@ -291,8 +293,8 @@ class Simulation(Sending):
         self.record.push(now, gradient, replica, block, size, messages)
 
     def add(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0, weight: float = 1.0) -> None:
-        """The `gradient`, times `weight`, joins the open round of a `block` of a `replica`; `cost` as in `push`."""
-        now = self.env._now  # the lines of `push`: a function for both costs either 1 % more time
+        """Add `gradient`, times `weight`, to the open round of a `block` of a `replica`; `cost` as in `push`."""
+        now = self.env._now  # repeats lines of `push`: a shared function takes 1 % more time in either
         if gradient.end > now and gradient.ready_at(block) > now:
             raise gradient.unfinished(now, block)
         size, messages = self._up[block] if cost is None and not gradient.sent else self._charged(gradient, block, cost, now)
@@ -301,18 +303,18 @@ class Simulation(Sending):
         self.record.add(now, gradient, replica, block, weight, size, messages)
 
     def commit(self, replica: int = 0, block: int = 0, weight: float | None = None) -> None:
-        """The round's sum times `weight` (default: 1 / number of gradients, their mean) makes one update.
+        """Apply the round's sum times `weight` (default: 1 / number of gradients, hence their mean) as one update.
 
         The round is that of a `block` of a `replica`; a new one opens.
         """
         self.record.commit(self.now, replica, block, weight)
 
     def mix(self, worker: int, parts: Sequence[tuple[Copy, float]], block: int = 0) -> Copy:
-        """The weighted sum of models, added up in this order by the `worker` (or by several together).
+        """Return the weighted sum of models, added in this order by `worker` (or by several workers together).
 
         Args:
             parts: copies and their weights, which need not sum to 1.
-            block: of the models, where replicas are cut.
+            block: number of the models' block, if replicas are split into blocks.
         """
         return self.record.mix(self.env._now, worker, parts, block)
 
@@ -326,12 +328,12 @@ class Simulation(Sending):
         replica: int | None = None,
         block: int = 0,
     ) -> None:
-        """A `replica`, by default the worker's own, becomes keep x itself + weight x the copy; `cost`: what the worker sent.
+        """Replace a `replica` (default: the worker's own) by keep x itself + weight x copy; `cost` is what the worker sent.
 
         Args:
-            worker: who does it.
-            copy: what is mixed in; of `block` only, where replicas are cut.
-            keep, weight: factors of what was there, and of the copy; by default the copy takes its place.
+            worker: the worker that does it.
+            copy: the model that is mixed in; only its `block`, if replicas are split into blocks.
+            keep, weight: factors of the old value and of the copy; by default the copy replaces the old value.
         """
         replica = worker if replica is None else replica
         if cost.nanoseconds:
@@ -339,32 +341,33 @@ class Simulation(Sending):
         self.record.sync(self.env._now, worker, replica, block, copy, keep, weight, cost.bytes, cost.messages)
 
     def drop(self, gradient: Gradient, replica: int = 0, cost: Cost | None = None, block: int = 0) -> None:
-        """The `gradient` is not used; if it is still being computed that ends now.
+        """Discard `gradient`; if it is still being computed, the computation ends now.
 
-        `replica`, `block` and `cost` are of the message that came in vain, as in `push`.
+        `replica`, `block` and `cost` describe the wasted message, as in `push`.
         """
         now = self.now
         end = now + cost.nanoseconds if cost else now  # its worker still takes part in the others' operation
         size, messages = self._charged(gradient, block, cost, end)
         if self._lives is not None:
             self._settle(gradient)
-            gradient.begin = min(gradient.begin, now)  # or else its worker is away, and it was to begin later
+            gradient.begin = min(gradient.begin, now)  # otherwise its worker is offline, and it would have begun later
         self.record.drop(now, gradient, replica, block, size, messages)
         gradient.dropped = True
 
     def give_up(self, gradient: Gradient) -> None:
-        """The `gradient` is not used: one that is still computed has cost nobody anything yet, one on its way comes in vain."""
+        """Discard `gradient`: at no cost while it is still being computed, at the cost of its message once it has been sent."""
         self.drop(gradient, cost=NOTHING if self.now < gradient.end else None)
 
     def statistic(self, replica: int = 0) -> float:
-        """What the algorithm lets timing depend on (see Server.statistic): of blocks, the mean by their sizes.
+        """Return the algorithm's statistic on which timing depends (see Server.statistic).
 
-        It is known of each `replica`, in protocols whose `needs_values` is True.
+        For several blocks it is their mean, weighted by size. It is known for each `replica`, in protocols whose
+        `needs_values` is True.
         """
         if self.blocks == 1:
             return self.record.statistic(replica, 0)
         return sum(share * self.record.statistic(replica, block) for block, share in enumerate(self.shares))
 
     def loss(self) -> float:
-        """The loss that an evaluation would find now; known in protocols whose `needs_values` is True."""
+        """Return the loss that an evaluation would find now; known in protocols whose `needs_values` is True."""
         return self.record.loss()

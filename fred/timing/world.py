@@ -1,4 +1,4 @@
-"""A run's virtual world: time, who is there, who waits for what, and when nothing can happen any more."""
+"""The virtual world of a run: time, available workers, waiting processes, and detection of a standstill."""
 
 import gc
 import math
@@ -20,14 +20,14 @@ from fred.timing.recorder import Recorder
 
 Process = Generator[Wait, Any, Any]
 _MANY_EVENTS = 1_000_000  # more than ever happen at one instant, or between two updates
-_MANY_EACH = 100  # of each worker, for each block
-_FEW_COLLECTIONS = 200_000  # objects made between two of Python's garbage collections
+_MANY_EACH = 100  # per worker and block
+_FEW_COLLECTIONS = 200_000  # objects created between two of Python's garbage collections
 
 
 class World:
-    """Time is integer nanoseconds; simultaneous events happen in the order in which they were scheduled.
+    """The clock and the processes of a run. Time is integer nanoseconds; simultaneous events happen in the order of scheduling.
 
-    It knows nothing of parameters or messages; `Simulation` adds these.
+    It has no parameters and no messages; `Simulation` adds these.
 
         >>> import fred
         >>> sim = fred.Simulation(fred.Cluster(workers=2), fred.Recorder(2, fred.Layout.central()), seed=0)
@@ -46,28 +46,28 @@ class World:
         self.env = Loop()
         self.record = recorder
         self.seed = seed
-        self.cluster = cluster  # for protocols that know how long gradients take on average
+        self.cluster = cluster  # for protocols that use the mean duration of gradients
         self.workers, self.servers = cluster.size, cluster.servers
         self._many = max(_MANY_EVENTS, _MANY_EACH * cluster.size * recorder.layout.blocks)
         self.node_of = cluster.node_of
         self.faultless = not cluster.faults
         self._faults = Faults(cluster.fault_processes(seed)) if cluster.faults else None
         self._lives = None if self._faults is None else Lives(self.env, self._faults, self._lose, lambda: recorder.changes)
-        self._processes: dict[int, simpy.Process] = {}  # main ones of workers, where nobody crashes
-        self._waiting: dict[str, str] = {}  # who -> what it waits for
-        self.standstill = ""  # why nothing happens any more when the time is over
+        self._processes: dict[int, simpy.Process] = {}  # main processes of workers, without faults
+        self._waiting: dict[str, str] = {}  # name of the waiting process -> what it waits for
+        self.standstill = ""  # why no event was left when the time was over
 
     @property
     def now(self) -> int:
-        """Virtual time, ns."""
+        """Return the virtual time, ns."""
         return self.env._now
 
     def process(self, generator: Process, worker: int | None = None) -> simpy.Process:
-        """Start a process; of a worker that has a main process, one that ends with it when the worker crashes.
+        """Start a process. If its worker has a main process, both end when the worker crashes.
 
         Args:
-            generator: what it does: yields events, and goes on when they have happened.
-            worker: whose; absent: nobody's, who never crashes.
+            generator: the process: it yields events, and resumes when they have happened.
+            worker: its owner; default: none, so that it never crashes.
         """
         process = self.env.process(generator)
         if worker is not None and self._lives is not None:
@@ -75,13 +75,13 @@ class World:
         return process
 
     def work(self, worker: int, process: Callable[[], Process]) -> None:
-        """Start a worker's main process, which ends with all that it holds when the worker crashes, and begins anew afterwards.
+        """Start a worker's main process. A crash ends it and loses its gradients; it starts again when the worker rejoins.
 
-        The gradients of a worker without one are only delayed: each is computed anew from the same copy.
+        Gradients of a worker without a main process are only delayed: each is computed again from the same copy.
 
         Args:
-            worker: by number, from 0.
-            process: called once for each life of the worker; what it returns is the process.
+            worker: its number, from 0.
+            process: called once for each life of the worker; returns the process.
         """
         if self._lives is None:
             self._processes[worker] = self.env.process(process())
@@ -89,32 +89,32 @@ class World:
             self._lives.start(worker, process)
 
     def interrupt(self, worker: int) -> None:
-        """Interrupt a `worker`'s main process, unless the worker is away: `simpy.Interrupt` is raised where it waits."""
+        """Interrupt the main process of `worker`, if the worker is available: `simpy.Interrupt` is raised where it waits."""
         process = self._processes[worker] if self._lives is None else self._lives.process(worker)
         if process is not None:
             process.interrupt()
 
     def back(self, worker: int, time: int) -> int:
-        """When a `worker` is there: at that `time`, unless it is away then, ns."""
+        """Return the time (ns) from which `worker` is available: `time` itself, unless the worker is offline then."""
         return time if self._faults is None else self._faults.back("worker", worker, time)
 
     def present(self, worker: int) -> Process:
-        """Wait until a `worker` is there: `yield from` it."""
+        """Wait until `worker` is available: `yield from` it."""
         back = self.back(worker, self.now)
         if back > self.now:
             yield from self.wait(worker, self.env.after(back - self.now), "its own return")
 
     def later(self, nanoseconds: int, action: Callable[[], None]) -> None:
-        """Do something after so long: call `action`, without arguments, in so many `nanoseconds`."""
+        """Call `action`, without arguments, in `nanoseconds` nanoseconds."""
         self.env.later(nanoseconds, action)
 
     def wait(self, who: int | str, event: simpy.Event, reason: str) -> Process:
         """Wait for an `event`: `yield from` it, which returns nothing.
 
         Args:
-            who: waits, a worker's number or a name.
-            event: of which it is not known that it will ever happen.
-            reason: what is waited for: reported with `who` if nothing can happen any more.
+            who: number of the waiting worker, or a name.
+            event: one that may never happen.
+            reason: name of the event, reported with `who` if no event is left that could happen.
 
         Example:
             >>> import fred
@@ -132,18 +132,18 @@ class World:
             self._waiting.pop(name, None)
 
     def _lose(self, gradient: Gradient) -> None:
-        """Its worker has crashed."""
+        """Handle the loss of a gradient whose worker has crashed."""
         raise NotImplementedError
 
     def run(self, seconds: float = math.inf) -> None:
-        """Let events happen until the schedule is full or the time is over. Raises FredError on a standstill.
+        """Process events until the schedule is full or `seconds` of virtual time are over (default: no limit).
 
-        The time is so many `seconds` of virtual time; there is no end to it by default.
+        Raises FredError on a standstill.
         """
         if seconds < math.inf:
             self.env.at(round(seconds * NANOSECONDS), self._time_is_over)
         thresholds = gc.get_threshold()
-        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of what processes leave behind: up to a third of the time
+        gc.set_threshold(_FEW_COLLECTIONS, *thresholds[1:])  # of processes' garbage: up to a third of the time
         try:
             while not self.record.full:
                 self._go_on(seconds)
@@ -151,15 +151,15 @@ class World:
             gc.set_threshold(*thresholds)
 
     def schedule(self) -> Schedule:
-        """What has happened until now."""
+        """Return the schedule recorded so far."""
         return self.record.schedule(self.now, self.standstill, (*self._unfinished(), *self._absences()))
 
     def _unfinished(self) -> Iterable[tuple[int, ...]]:
-        """What no row tells of yet: intervals."""
+        """Return intervals that are not in any row yet."""
         raise NotImplementedError
 
     def _absences(self) -> Iterator[tuple[int, ...]]:
-        """When workers, and servers, have been away until now: intervals."""
+        """Yield the intervals in which workers and servers have been offline until now."""
         if self._faults is None:
             return
         for worker in range(self.workers):
@@ -170,7 +170,7 @@ class World:
                 yield What.SERVER_AWAY, begin, min(end, UNENDING), NONE, NONE, server
 
     def _go_on(self, seconds: float) -> None:
-        """Many events. Raises FredError if nothing comes of them."""
+        """Process many events. Raises FredError if they make no progress."""
         began, rows, changes = self.now, len(self.record), self.record.changes
         if not self.env.happen(self._many, self.record):
             raise FredError(self._standstill(self.now))
@@ -188,7 +188,9 @@ class World:
                 "some latency must be above 0, or give `stop` a number of updates or gradients"
             )
         if len(self.record) == rows:
-            raise FredError(f"virtual time stands still at {began / NANOSECONDS:g} s, and nothing comes of what happens then")
+            raise FredError(
+                f"virtual time stands still at {began / NANOSECONDS:g} s, and events there add no row to the schedule"
+            )
 
     def _time_is_over(self) -> None:
         self.record.stop()

@@ -1,1 +1,1 @@
-"""What was counted, to look at: pictures, tables, and a result on one page of HTML."""
+"""Figures, tables, and HTML reports of results."""

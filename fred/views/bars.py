@@ -1,4 +1,4 @@
-"""Bars: where time and bytes went, how many gradients a second, how stale they were."""
+"""Bar charts: shares of time, traffic, throughput, and histograms of staleness."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,23 +14,23 @@ from fred.views.figures import Picture, caption, listed, on_top, panels, style, 
 from fred.views.scales import counted, far_apart
 from fred.views.view import COLOURS, View
 
-_FEW = 12  # bars that may be thick
+_FEW = 12  # up to this number, bars are thick
 _BINS = 60
-_LETTERS = 90  # of names in the caption
-_LARGE = 9  # panels that may be large
+_LETTERS = 90  # length of the list of names in the caption
+_LARGE = 9  # up to this number, panels are large
 
 
 def stacked(
     parts: dict[str, dict[str, float]], label: str, colours: Sequence[str] = COLOURS, said: str = "", view: View | None = None
 ) -> Picture:
-    """A bar for each run, put together from its parts; those that no run has are left out.
+    """Draw one stacked bar for each run. Parts that are 0 in all runs are left out.
 
     Args:
-        parts: by the name of a run, the length of each of its parts; all runs have the same ones, in this order.
-        label: what the lengths are, with their unit.
-        colours: one for each part, as many as there are.
-        said: what the lengths are of.
-        view: how wide.
+        parts: by the name of a run, the length of each of its parts; all runs have the same parts in the same order.
+        label: label of the axis, with the unit of the lengths.
+        colours: one colour for each part.
+        said: text of the caption.
+        view: the width of the figure.
     """
     view = view or View()
     with style(view):
@@ -47,13 +47,13 @@ def stacked(
 
 
 def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", view: View | None = None) -> Picture:
-    """A bar for each run, as long as the mean, in the run's own colour; a whisker from the least to the largest.
+    """Draw one bar for each run: its length is the mean over the seeds, and a whisker shows their range.
 
     Args:
-        values: by the name of a run, one for each seed.
-        label: what they are, with their unit.
-        said: what they are of.
-        view: how wide, in which colours.
+        values: by the name of a run, one value for each seed.
+        label: label of the axis, with the unit of the values.
+        said: text of the caption.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     looks = view.looks_of(values)
@@ -72,7 +72,7 @@ def spread(values: Mapping[str, Sequence[float]], label: str, said: str = "", vi
 
 
 def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
-    """A picture that has a place for each name, the first on top."""
+    """Return a figure with a horizontal place for each name, the first at the top."""
     each = 0.3 if len(names) <= _FEW and view.width is None else 0.17
     figure, (axis,) = panels(1, (6.5, 1.0), view)
     figure.set_figheight(0.8 + each * len(names))
@@ -86,15 +86,15 @@ def _bars(names: Sequence[str], label: str, view: View) -> tuple[Picture, Axes]:
 
 
 def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = "", view: View | None = None) -> Picture:
-    """A histogram of staleness for each timing; runs of which no gradient is stale are only named.
+    """Draw a histogram of staleness for each timing. Runs without stale gradients are only named in the caption.
 
-    All have one scale, unless the largest staleness of one is more than six times that of another.
+    All panels have the same scale, unless the largest staleness of one is more than six times that of another.
 
     Args:
         stale: by the names of all runs that share a timing, the number of gradients of each staleness, from 0 to the largest,
             in updates [largest + 1].
-        said: of which gradients.
-        view: how wide, in which colours (that of the first of those who share a timing).
+        said: the gradients that are counted, for the caption.
+        view: the width of the figure, and the colours; a panel has the colour of its first run.
     """
     view = view or View()
     looks = view.looks_of(names[0] for names in stale)
@@ -122,7 +122,7 @@ def staleness(stale: Mapping[tuple[str, ...], NDArray[np.int64]], said: str = ""
 
 
 def _letters(axis: Axes) -> int:
-    """How long a title there is room for above one of several panels."""
+    """Return the number of letters that fit into the title of a panel."""
     places, picture = axis.get_gridspec(), axis.get_figure(root=True)
     width = picture.get_figwidth() if picture else 1.0
     return int(width * 90 / matplotlib.rcParams["font.size"] / (places.ncols if places else 1))
@@ -133,7 +133,7 @@ def _of_size(stale: Mapping[tuple[str, ...], NDArray[np.int64]], size: int) -> l
 
 
 def _histogram(axis: Axes, counts: NDArray[np.int64], largest: int, colour: str) -> None:
-    """One outline for all bars: each as wide as is needed for sixty of them."""
+    """Draw a histogram as one outline, with at most sixty bars of equal width."""
     width = max(1, -(-(largest + 1) // _BINS))
     heights = np.add.reduceat(100 * counts / counts.sum(), np.arange(0, len(counts), width))
     edges = width * np.arange(len(heights) + 1) - 0.5
@@ -144,7 +144,7 @@ def _histogram(axis: Axes, counts: NDArray[np.int64], largest: int, colour: str)
 
 
 def _in_words(named: Sequence[str], said: str, view: View) -> Picture:
-    """What needs no panel."""
+    """Return a figure that has only a caption."""
     figure, (axis,) = panels(1, (6.5, 0.1), view)
     figure.set_figheight(0.3)
     axis.set_axis_off()

@@ -1,4 +1,4 @@
-"""Lines: what was learned, what was sent of what could have been, how far stale gradients are off."""
+"""Line plots: learning curves, B-staleness against staleness, and copies sent against potential copies."""
 
 import math
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from fred.views.figures import (
 from fred.views.scales import counted, far_apart, plain_logarithmic
 from fred.views.view import AXES, Look, View, marks
 
-_POINTS = 400  # of a line
-_FEW = 0.05  # of the evaluations, whose small values make no axis logarithmic
-_DIVERGED = 1e4  # times as large as what is small has no room
-_BANDS = 10  # more would hide each other
-_TIMES = 10  # so much further goes the longest run than the shortest, if a linear axis would squeeze that
-_BEFORE = 20  # of a logarithmic axis's shortest run this part of its length is the first that is shown
-_LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # of quantities that are not their own
+_POINTS = 400  # per line at most
+_FEW = 0.05  # the smallest 5 % of values do not make an axis logarithmic
+_DIVERGED = 1e4  # values larger than this multiple of the small ones are cut off
+_BANDS = 10  # more bands would hide each other
+_TIMES = 10  # the axis is logarithmic if the longest run is more than 10 times the shortest
+_BEFORE = 20  # a logarithmic axis begins at 1/20 of the shortest run
+_LABELS = {"replicas_error": "replicas' error", "gradient_norm": "norm of the gradient"}  # where not the column's name
 
 
 def learning(
@@ -40,18 +40,18 @@ def learning(
     view: View | None = None,
     from_zero: bool = False,
 ) -> Picture:
-    """A quantity against updates, virtual time, or what the view says: the seeds' mean as a line, their range as a band.
+    """Draw a quantity against updates, virtual time, or the axes of the view. Lines are means over the seeds, bands ranges.
 
-    A dotted line is drawn at the target, if there is one. Counts are on a logarithmic axis where the longest run goes ten times
-    as far as the shortest; it begins at a twentieth of the shortest.
+    A dotted line marks the target, if there is one. An axis of counts is logarithmic if the longest run is more than ten times
+    as long as the shortest; it then begins at a twentieth of the shortest.
 
     Args:
         metrics: rows of evaluations, with columns run, seed, updates, gradients, virtual_seconds (s) and the quantity.
-        quantity: the column to be drawn, on a logarithmic axis if its values are far apart.
-        title: above all panels, on as many lines as it needs.
-        target: of the quantity.
-        view: against what, how wide, in which colours.
-        from_zero: its axis is linear, and begins at 0.
+        quantity: the column to draw; its axis is logarithmic if the values are far apart.
+        title: title above all panels; it is wrapped.
+        target: the target value of the quantity.
+        view: the horizontal axes, the width of the figure, and the colours of the runs.
+        from_zero: True for a linear axis of the quantity that begins at 0.
     """
     view = view or View()
     clocked = metrics["virtual_seconds"].notna().any()
@@ -78,7 +78,7 @@ def learning(
 
 
 def _begin(axis: Axes, column: str, metrics: pd.DataFrame) -> float:
-    """The panel's scale; returns where its lines begin: at 0, or at what a logarithmic axis can show."""
+    """Set the scale of a panel's horizontal axis. Return where its lines begin: at 0, or at the start of a logarithmic axis."""
     ends = metrics.groupby("run")[column].max()
     if column == "virtual_seconds" or not far_apart(ends, _TIMES):
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -96,7 +96,7 @@ def _upwards(axis: Axes, values: pd.Series, from_zero: bool) -> None:
         axis.set_ylim(bottom=0)
         return
     positive = values[np.isfinite(values) & (values > 0)]
-    low = positive.quantile(_FEW, interpolation="lower")  # not what one run had for a moment, such as equal models at the start
+    low = positive.quantile(_FEW, interpolation="lower")  # ignores rare values, such as 0 between equal models at the start
     if far_apart(positive[positive >= low]):
         bottom, top = max(float(positive.min()), low / 3), min(float(positive.max()), _DIVERGED * low)
         plain_logarithmic(axis, "y", math.log10(top / bottom))
@@ -106,7 +106,10 @@ def _upwards(axis: Axes, values: pd.Series, from_zero: bool) -> None:
 def _band(
     axis: Axes, seeds: Sequence[pd.DataFrame], columns: tuple[str, str], name: str, look: Look, first: float, shaded: bool
 ) -> None:
-    """The mean of the seeds where one of them was evaluated, as far as all reach, from the first place that is shown."""
+    """Draw a run's mean over the seeds and, if `shaded`, their range, as far as all seeds reach.
+
+    Values are interpolated at the places where any seed was evaluated, from `first` on.
+    """
     across, quantity = columns
     grid = _knots([own[across].to_numpy(np.float64) for own in seeds], first)
     curves = np.stack([np.interp(grid, own[across], own[quantity]) for own in seeds])
@@ -132,12 +135,12 @@ def _knots(places: Sequence[NDArray[np.float64]], first: float) -> NDArray[np.fl
 
 
 def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | None = None) -> Picture:
-    """Mean B-staleness against staleness, a line per run; larger dots where more gradients had that staleness.
+    """Draw mean B-staleness against staleness, one line per run. Larger dots stand for more gradients.
 
     Args:
-        means: by the name of a run, a table with columns staleness, gradients (how many) and mean.
-        said: of which seed.
-        view: how wide, in which colours.
+        means: by the name of a run, a table with columns staleness (updates), gradients (their number) and mean.
+        said: the seed, for the caption.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     with style(view):
@@ -155,12 +158,12 @@ def b_staleness(means: dict[str, pd.DataFrame], said: str = "", view: View | Non
 
 
 def copies(runs: dict[str, pd.DataFrame], said: str = "", view: View | None = None) -> Picture:
-    """Copies of gradients pushed and of parameters fetched, against how many could have been; dotted: all of them.
+    """Draw copies of gradients pushed and of parameters fetched against potential copies. A dotted line marks all of them.
 
     Args:
         runs: by the name of a run, a table with columns potential, pushes and fetches, all counted from the start.
-        said: of which seed.
-        view: how wide, in which colours.
+        said: the seed, for the caption.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     most = max(each["potential"].iloc[-1] for each in runs.values())

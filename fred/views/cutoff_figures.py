@@ -1,4 +1,4 @@
-"""Pictures of cutoff rules in closed loop: whom they waited for, and what that brought."""
+"""Figures of cutoff rules in closed loop: their cutoffs and their throughput."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from fred.views.view import View
 
 
 def cutoffs(rounds: dict[str, Rounds]) -> Picture:
-    """How many gradients each rule took, round by round, above what the oracle would have.
+    """Draw the cutoff of each rule, round by round, in front of the oracle's.
 
     Args:
-        rounds: by the name of a rule, its rounds in closed loop; a panel for each.
+        rounds: by the name of a rule, its rounds in closed loop; each rule has a panel.
     """
     with style():
         columns = min(2, len(rounds))
@@ -35,10 +35,10 @@ def cutoffs(rounds: dict[str, Rounds]) -> Picture:
 
 
 def throughput(rounds: dict[str, Rounds]) -> Picture:
-    """Gradients per second of each rule; the line is what the oracle reaches.
+    """Draw the gradients per second of each rule; a dashed line marks the oracle.
 
     Args:
-        rounds: by the name of a rule, its rounds in closed loop, all on the same run-times.
+        rounds: by the name of a rule, its rounds in closed loop, all on the same compute times.
     """
     with style():
         figure = Picture(figsize=(6.5, 0.9 + 0.3 * len(rounds)), layout="constrained")

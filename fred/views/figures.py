@@ -1,4 +1,4 @@
-"""What all pictures share: their look, their size on a screen or a page, titles, legends, and the same bytes each time."""
+"""The parts that all figures share: style, size on a screen or in a paper, titles, legends, and reproducible files."""
 
 import io
 import textwrap
@@ -21,11 +21,11 @@ from fred.views.view import View
 from fred.views.view import lines as lines
 
 FORMATS = ("svg", "pdf", "png")
-BEST, TARGET = "_best", "_target"  # labels of stars and lines that no legend names
+BEST, TARGET = "_best", "_target"  # labels of stars and lines that legends leave out
 FAINT = "#5B5B5B"
-_MANY = 6  # panels, from which on they may be small
-_ROOM = 18  # lines of a legend of the usual size
-_UNDATED: dict[str, Any] = {  # so that the same picture is the same bytes
+_MANY = 6  # more panels than this may be small
+_ROOM = 18  # more lines than this make the letters of a legend smaller
+_UNDATED: dict[str, Any] = {  # no dates, so that the same figure is the same bytes
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
 }
@@ -43,15 +43,15 @@ _STYLE: Any = {
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's usual Type 3
     "savefig.dpi": 200,
 }
-_POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # size of letters, by the width
+_POINTS = {None: 9.0, "two": 8.0, "one": 7.0}  # font size in points, by the width
 
 
 @contextmanager
 def style(view: View | None = None) -> Iterator[None]:
-    """The look of all pictures, for the duration of a `with`; what the font lacks is drawn as boxes without a word.
+    """Apply the style of all figures within a `with` block, and silence warnings, such as for letters that the font lacks.
 
     Args:
-        view: whose width says how large letters are.
+        view: the view whose width sets the font size.
     """
     letters = {"font.size": _POINTS[view.width if view else None]}
     with matplotlib.rc_context(_STYLE | letters), warnings.catch_warnings():
@@ -60,16 +60,16 @@ def style(view: View | None = None) -> Iterator[None]:
 
 
 class Picture(Figure):
-    """A matplotlib figure that notebooks show without further ado.
+    """A matplotlib figure that notebooks display directly.
 
-    Whatever matplotlib does with figures can be done with it, before it is saved.
+    It can be changed with matplotlib like any figure before it is saved.
     """
 
     def save(self, path: Path) -> None:
-        """Write an SVG, PDF or PNG file, as the name's ending says, the same bytes for the same picture. Raises FredError.
+        """Write an SVG, PDF or PNG file. The same figure gives the same bytes. Raises FredError.
 
         Args:
-            path: the file, in a folder that is there; what it held is replaced by a whole picture.
+            path: the file, in an existing folder; its ending sets the format. An existing file is replaced atomically.
 
         >>> from pathlib import Path
         >>> with style():
@@ -81,14 +81,14 @@ class Picture(Figure):
             self.savefig(new, metadata=_UNDATED.get(path.suffix))
 
     def draw(self, renderer: Any) -> None:
-        """Draw; where matplotlib does so before it saves, which is for the layout alone, lay out alone.
+        """Draw the figure. The extra drawing that matplotlib does before saving only computes the layout, to save time.
 
         Args:
-            renderer: of matplotlib's.
+            renderer: matplotlib's renderer.
         """
         engine = self.get_layout_engine()
         if self.axes and isinstance(engine, ConstrainedLayoutEngine) and self.canvas.is_saving():
-            with suppress(ValueError):  # as matplotlib does
+            with suppress(ValueError):  # matplotlib ignores it too
                 engine.execute(self)
         else:
             super().draw(renderer)
@@ -101,14 +101,14 @@ class Picture(Figure):
 
 
 def panels(count: int, each: tuple[float, float], view: View, most: int = 3, share: str = "") -> tuple[Picture, list[Axes]]:
-    """A picture with so many panels in rows, each as large as it can be on a page, or as large as is said.
+    """Return a figure and its panels, arranged in rows.
 
     Args:
-        count: of panels; what is left of the last row stays empty.
-        each: width and height of one, in, where there is no page.
-        view: whose width is that of the page.
-        most: in a row.
-        share: the axes that all have alike, `x`, `y` or both.
+        count: number of panels; the rest of the last row stays empty.
+        each: width and height of one panel, in inches, if the view sets no width; otherwise panels fill that width.
+        view: the view that sets the width of the figure.
+        most: largest number of panels in a row.
+        share: axes that all panels share, `x`, `y` or both.
     """
     columns = min(most, max(1, count))
     wide, high = columns * each[0], each[1]
@@ -126,12 +126,12 @@ def panels(count: int, each: tuple[float, float], view: View, most: int = 3, sha
 
 
 def headline(figure: Picture, title: str, view: View) -> None:
-    """The scenario's title, on as many lines as it needs; on a page, where the text has it, none.
+    """Add the scenario's title, wrapped to the figure. In a paper the text has the title, so the figure gets none.
 
     Args:
-        figure: whose width says how much fits on a line.
-        title: text, in which nothing is taken for mathematics.
-        view: whether there is a page.
+        figure: the figure.
+        title: plain text; `$` does not start mathematics.
+        view: the view; if it sets a width, the figure is for a paper.
     """
     if view.width is None:
         words = "\n".join(textwrap.wrap(title, int(10.8 * figure.get_figwidth())))
@@ -139,11 +139,11 @@ def headline(figure: Picture, title: str, view: View) -> None:
 
 
 def caption(figure: Picture, *said: str) -> None:
-    """A faint line at the bottom: what is a mean, what a range, what is left out.
+    """Add a caption at the bottom that explains what is a mean, what a range, and what is left out.
 
     Args:
-        figure: whose width says how much fits on a line.
-        said: what there is to say; nothing if it is empty.
+        figure: the figure; it grows by the lines of the caption.
+        said: parts of the caption; empty ones are left out.
     """
     size = 0.85 * matplotlib.rcParams["font.size"]
     room = int(figure.get_figwidth() * 72 / (0.56 * size))
@@ -154,11 +154,11 @@ def caption(figure: Picture, *said: str) -> None:
 
 
 def over_seeds(runs: Iterable[Any], seeds: Iterable[Any]) -> str:
-    """What the mean is of, in the words of the table; empty where each run has one seed.
+    """Return the phrase that says over how many seeds means are taken; empty if each run has one seed.
 
     Args:
-        runs: the name of a run, of each measurement.
-        seeds: its seed, of each measurement.
+        runs: the run of each measurement.
+        seeds: the seed of each measurement.
 
     >>> over_seeds(["a", "a", "b", "b"], [1, 2, 1, 2]), over_seeds(["a", "b", "b"], [1, 1, 2]), over_seeds(["a", "b"], [1, 2])
     ('means over 2 seeds', "means over each run's seeds", '')
@@ -170,12 +170,12 @@ def over_seeds(runs: Iterable[Any], seeds: Iterable[Any]) -> str:
 
 
 def legend(figure: Picture, axis: Axes, view: View) -> None:
-    """At the right; on a page on top. In smaller letters, and with taller pictures, where there are many lines.
+    """Add a legend at the right, or in a paper at the top. Many lines make its letters smaller and the figure taller.
 
     Args:
-        figure: the picture, which may grow.
-        axis: whose lines are named; stars and targets are not.
-        view: whether there is a page.
+        figure: the figure, which may grow.
+        axis: the panel whose lines are named; stars and targets are left out.
+        view: the view; if it sets a width, the figure is for a paper.
     """
     shown = [line for line in axis.get_lines() if line.get_label() not in (BEST, TARGET)]
     letters = matplotlib.rcParams["font.size"]
@@ -188,18 +188,20 @@ def legend(figure: Picture, axis: Axes, view: View) -> None:
 
 
 def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size: float | None = None) -> None:
-    """A legend above all panels, in as many columns as there is room for; the picture grows by its rows.
+    """Add a legend above all panels, in as many columns as fit; the figure grows by its rows.
 
     Args:
-        figure: the picture.
-        handles: what is explained.
-        labels: how it is called.
-        size: of the letters, points.
+        figure: the figure.
+        handles: the matplotlib artists to explain.
+        labels: their labels.
+        size: font size, points.
     """
     if not len(handles):
         return
     size = size or float(matplotlib.rcParams["font.size"])
-    one = (4.5 + 0.62 * max((len(label) for label in labels), default=0)) * size / 72  # in, with its mark
+    one = (
+        (4.5 + 0.62 * max((len(label) for label in labels), default=0)) * size / 72
+    )  # width of one entry, inches, with its mark
     columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / one)))
     figure.set_figheight(figure.get_figheight() + 0.019 * size * -(-len(labels) // columns))
     drawn = figure.legend(
@@ -216,23 +218,23 @@ def on_top(figure: Picture, handles: Sequence[Any], labels: Sequence[str], size:
 
 
 def titled(axis: Axes, names: Sequence[str], more: str = "", width: int = 34) -> None:
-    """The names of those who share a panel, as many as it has room for; `more` on a line of its own.
+    """Set the title of a panel: the names of its runs, as many as fit, and `more` on a second line.
 
     Args:
         axis: the panel.
-        names: one or several; how many were left out is said.
-        more: never cut.
-        width: letters for which there is room.
+        names: one or more names; the title says how many were left out.
+        more: text that is never cut.
+        width: number of letters that fit.
     """
     axis.set_title("\n".join(filter(None, (listed(names, width), more))), parse_math=False)
 
 
 def listed(names: Sequence[str], width: int) -> str:
-    """As many names as there is room for, and how many more there are.
+    """Return as many names as fit, and the number of the others.
 
     Args:
-        names: one or several; a single one is cut if it must be.
-        width: letters for which there is room.
+        names: one or more names; a single name is cut if it is too long.
+        width: number of letters that fit.
 
     >>> listed(["asgd", "sasgd"], 20), listed(["asgd", "sasgd", "fasgd"], 16), listed(["asgd-with-a-long-name"], 10)
     ('asgd, sasgd', 'asgd and 2 more', 'asgd-with- …')

@@ -1,4 +1,4 @@
-"""What leads to what, in a drawing: from gradients to updates, from models to gradients, from worker to worker."""
+"""Flow arrows of a trace: from gradients to updates, from models to gradients, and from worker to worker."""
 
 from collections import defaultdict
 
@@ -7,20 +7,20 @@ import pandas as pd
 
 from fred.schedule.schedule import NONE, Ints, Schedule, Verb
 
-_Numbers = dict[int, list[int]]  # flows, of each thing that has any
+_Numbers = dict[int, list[int]]  # the flows of each item that has any
 
 
 class Flows:
-    """Flows, by number, and what each passes.
+    """The flows of a trace, numbered from 1, and the items that each passes.
+
+    `passing` and `ending` have the flows of every item by kind: `spans`, `messages`, `rows`, and `arrivals` of models from
+    other workers. `passing` has those that begin at the item or pass it, `ending` those that end there.
 
     Args:
-        schedule: of a run with a clock.
-        account: what is drawn of its spans, by number.
-        sent: what is drawn of its messages, by number.
-        rows: which of its rows are drawn.
-
-    Of each kind of things, `spans`, `messages`, `arrivals` of models from other workers and `rows`: which flows begin at one
-    of them, or pass it, and which end there.
+        schedule: the schedule of a run with a clock.
+        account: the spans that are drawn, by number.
+        sent: the messages that are drawn, by number.
+        rows: the rows of the schedule that are drawn.
     """
 
     def __init__(self, schedule: Schedule, account: pd.DataFrame, sent: pd.DataFrame, rows: Ints):
@@ -28,7 +28,9 @@ class Flows:
         self.passing: dict[str, _Numbers] = defaultdict(dict)
         self.ending: dict[str, _Numbers] = defaultdict(dict)
         self._busy = account[account["kind"].isin(("computing", "wasted"))]
-        self._row, self._message = (np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2))  # the last is of no row
+        self._row, self._message = (
+            np.full(len(schedule) + 1, NONE, np.int64) for _ in range(2)
+        )  # the last element stands for no row
         self._row[rows] = rows
         across = sent["way"] == "between workers"
         self._message[sent.loc[~across, "row"]] = sent.index[~across]
@@ -39,9 +41,9 @@ class Flows:
         self._join(messages=between, arrivals=between)
 
     def _of_gradients(self) -> None:
-        """From the span in which each was computed, over its message, to each row that uses or drops it.
+        """Add flows of gradients: from the span that computed each, over its message, to the rows that use or drop it.
 
-        Of a gradient that is sent block by block only the last block is ready when the span ends.
+        If a gradient is sent block by block, only its last block is ready when the span ends.
         """
         rows = self._schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
         worker, begin, end = (self._schedule[name][rows] for name in ("worker", "begin_ns", "end_ns"))
@@ -50,18 +52,18 @@ class Flows:
         self._join(spans=spans, messages=self._message[rows], rows=self._row[rows])
 
     def _of_models(self) -> None:
-        """From where a server sends each, over its message, to the span of the first gradient that is computed with it.
+        """Add flows of models: from the row that sends each, over its message, to the span of the first gradient with it.
 
-        Blocks that arrive when the span has begun end with their message.
+        The flow of a block that arrives after the span has begun ends with its message.
         """
         schedule = self._schedule
-        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # so that the first use stays, here and below
+        used = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)[::-1]  # reversed so that the first use is assigned last
         begins = np.full(int(schedule["mailbox"].max(initial=0)) + 1, NONE, np.int64)
         begins[schedule["mailbox"][used]] = schedule["begin_ns"][used]
         mixes = schedule.rows(Verb.MIX)[::-1]
         mixes = mixes[begins[schedule["mailbox"][mixes]] != NONE]
         inside = np.arange(len(begins))
-        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models that are composed of blocks
+        inside[schedule["source"][mixes]] = schedule["mailbox"][mixes]  # models assembled from blocks
         rows, where = schedule.rows(Verb.PULL), schedule.on_servers
         rows = rows[(schedule["replica"][rows] >= where.start) & (schedule["replica"][rows] < where.stop)]
         read = schedule["mailbox"][rows]
@@ -71,13 +73,13 @@ class Flows:
         self._join(rows=self._row[rows], messages=self._message[rows], spans=spans)
 
     def _spans(self, name: str, worker: Ints, time: Ints) -> Ints:
-        """Of these workers the spans of computing that begin or end then; NONE where none is drawn."""
+        """Return the computing spans of these workers that begin or end at these times, ns; NONE if it is not drawn."""
         known = pd.MultiIndex.from_arrays([self._busy["worker"], self._busy[name]])
         found = known.get_indexer(pd.MultiIndex.from_arrays([worker, time]))
         return np.append(self._busy.index, NONE)[found]
 
     def _join(self, **places: Ints) -> None:
-        """A flow for each position: from the first of its places that is drawn to the last, if two are at least."""
+        """Add one flow per position, from the first of its items that is drawn to the last, if at least two are drawn."""
         drawn = np.array([numbers != NONE for numbers in places.values()])
         joined = drawn.sum(axis=0) > 1
         flow = self._count + np.cumsum(joined)

@@ -1,4 +1,4 @@
-"""A table as LaTeX."""
+"""Tables in LaTeX."""
 
 import re
 
@@ -21,10 +21,10 @@ _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 def tabular(table: Table) -> str:
-    """Return the headings and cells as a `tabular` with the rules of the package booktabs; title and caption as comments.
+    """Return a table as a LaTeX `tabular` with rules of the package booktabs; title and caption become comments.
 
     Args:
-        table: what is shown.
+        table: the table.
 
     >>> from fred.views.table import Cell, Table
     >>> print(tabular(Table(["run", "loss_at_end"], [["a & b", Cell("0.3 ± 0.1", strong=True)]], "Six ways", "in %")))
@@ -47,8 +47,7 @@ def tabular(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """As LaTeX prints it literally, with signs that are not hyphens.
-
+    """Return text with LaTeX's special characters escaped, and with minus signs instead of hyphens before numbers.
     >>> print(escaped(r"50 % of a_b ~ {x^2} \\ $5 #1"))
     50 \\% of a\\_b \\textasciitilde{} \\{x\\textasciicircum{}2\\} \\textbackslash{} \\$5 \\#1
     >>> print(escaped("asgd-0.5: × 2, -0.3"))

@@ -1,4 +1,4 @@
-"""The cluster as it was configured, drawn: servers, the network, nodes with their workers, each kind in a colour of its own."""
+"""Drawings of configured clusters as SVG: servers, the network, and nodes with workers, one colour per kind of worker."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,24 +14,24 @@ from fred.components.input_path import name_alone
 from fred.specification.shape import Run
 from fred.views.view import COLOURS
 
-_WIDTH, _SIDE, _GAP = 360, 14, 4  # of the drawing, of a worker, between workers; units of the drawing
-_SPINE, _LEFT = 8, 18  # where the line to the nodes is, and where they begin
+_WIDTH, _SIDE, _GAP = 360, 14, 4  # width of the drawing, side of a worker, gap between workers; units of the drawing
+_SPINE, _LEFT = 8, 18  # horizontal place of the line to the nodes, and left edge of the nodes
 _ROW = (_WIDTH - _LEFT - 20) // (_SIDE + _GAP)  # workers in a row
-_NODES, _WORKERS, _SERVERS, _CLUSTERS = 8, 216, 8, 6  # drawn at most, of one cluster and of them
+_NODES, _WORKERS, _SERVERS, _CLUSTERS = 8, 216, 8, 6  # largest numbers drawn: the first three per cluster
 
 
 class _Kind(NamedTuple):
-    """What workers may have in common."""
+    """The properties that workers of one kind share, in words."""
 
-    speed: str  # in words
+    speed: str
     compute: str
 
 
 def machines(runs: Mapping[str, Run]) -> str:
-    """A figure for each different cluster, with the runs that have it.
+    """Return HTML with a drawing of each different cluster, and the names of its runs.
 
     Args:
-        runs: by name; no more than six clusters are drawn, the first ones.
+        runs: the runs by name; only the first six clusters are drawn.
     """
     sharing: dict[tuple[Cluster, bool], list[str]] = {}
     for name, run in runs.items():
@@ -59,7 +59,7 @@ def _figure(cluster: Cluster, served: bool, names: list[str], several: bool) -> 
 
 
 def _speeds(cluster: Cluster) -> list[str]:
-    """Of each worker; where there are more different ones than colours, those of all together."""
+    """Return the speed of each worker, in words; their common range if there are more different speeds than colours."""
     speeds = cluster.worker_speeds()
     if len(set(speeds)) > len(COLOURS):
         return [f" at speeds of {min(speeds):g} to {max(speeds):g}"] * len(speeds)
@@ -67,7 +67,7 @@ def _speeds(cluster: Cluster) -> list[str]:
 
 
 def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> tuple[str, int]:
-    """The shapes, from the top, and how high they are together."""
+    """Return the SVG shapes of a cluster, from top to bottom, and their total height."""
     shapes, top, middle = list[str](), 4, _WIDTH / 2
     if served:
         shapes += [*_servers(cluster.servers, top), f'<path d="M{middle:g} {top + 26}v8" class="link"/>']
@@ -93,7 +93,7 @@ def _drawn(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], serv
 
 
 def _node(words: str, workers: list[tuple[int, float, str]], more: bool, top: int) -> tuple[str, int]:
-    """A machine and its workers (number, speed, colour), and how high it is; dots where there are more of them."""
+    """Return the SVG shapes of a node with its workers (number, speed, colour), and its height; dots stand for more workers."""
     high = -(-(len(workers) + more) // _ROW) * (_SIDE + _GAP) + 22
     shapes = [f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT - 2}" height="{high}" rx="4" class="node"/>']
     shapes.append(f'<text x="{_LEFT + 8}" y="{top + 14}">{words}</text>')
@@ -133,7 +133,7 @@ def _servers(number: int, top: int) -> list[str]:
 
 
 def _words(cluster: Cluster, kinds: list[_Kind], colours: dict[_Kind, str], served: bool) -> str:
-    """What the drawing does not say: kinds of workers, the network, what slows down or fails."""
+    """Return list items that explain the drawing: the kinds of workers, the network, contention and faults."""
     lines = []
     for kind, number in list(Counter(kinds).items())[: len(COLOURS)]:
         text = f"{counted(number, 'worker')}{kind.speed}: {kind.compute}, s per gradient"
@@ -154,11 +154,11 @@ def _of_network(network: Network) -> str:
 
 
 def said(part: Component, kind: str) -> str:
-    """A component in words: its name, and the options that are not the usual ones.
+    """Return a component in words: its name, and the options that differ from their defaults.
 
     Args:
-        part: such as a latency.
-        kind: of component, as the registry has it.
+        part: the component, such as a latency.
+        kind: its kind in the registry.
 
     >>> from fred.cluster.latency import Constant
     >>> said(Constant(seconds=0.5), "latency")
@@ -184,10 +184,10 @@ def _value(value: Any) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something, such as 1 worker, 1,000 workers.
+    """Return a number with its noun, such as 1 worker, 1,000 workers.
 
     Args:
-        number: how many.
-        what: what one is called.
+        number: the number.
+        what: the noun in the singular.
     """
     return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,11 +1,11 @@
-"""The packets of a Perfetto trace: tracks, and what is on them; `perfetto_trace.proto` says what each field means."""
+"""The packets of a Perfetto trace: tracks and their events. `perfetto_trace.proto` documents the fields."""
 
 from collections.abc import Iterable, Sequence
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
-_SEQUENCE = 1  # all packets are of one, so that names are told once
-_AT_ONCE = 20_000  # packets in memory
+_SEQUENCE = 1  # all packets have the same sequence, so each name is written once
+_AT_ONCE = 20_000  # packets in memory before they are serialized
 _NAMED = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _BEGIN, _END, _INSTANT, _COUNTER = (
     TrackEvent.TYPE_SLICE_BEGIN,
@@ -13,15 +13,14 @@ _BEGIN, _END, _INSTANT, _COUNTER = (
     TrackEvent.TYPE_INSTANT,
     TrackEvent.TYPE_COUNTER,
 )
-Facts = Iterable[tuple[str, int | str]]  # what is told of something: names and values
-_Flows = Sequence[int]  # by number
+Facts = Iterable[tuple[str, int | str]]  # annotations of an event: names and values
+_Flows = Sequence[int]  # numbers of flows
 
 
 class Packets:
-    """A trace that grows: tracks by number, slices, instants and counts, times in ns.
+    """A Perfetto trace under construction: tracks by number, with slices, instants and counts. Times are in ns.
 
-    What lies on one track at the same time, and flows, keep the order in which they are told.
-
+    Events at the same time on one track, and flows, keep the order in which they are added.
     >>> packets = Packets()
     >>> worker = packets.track("worker 0")
     >>> packets.slice(worker, 0, 1_000_000, "computing", [("step", 0)])
@@ -33,19 +32,19 @@ class Packets:
         self._trace, self._pieces = Trace(), list[bytes]()
         self._names, self._facts = dict[str, int](), dict[str, int]()
         self._tracks = 0
-        self._waiting = 0  # packets that are not yet bytes
+        self._waiting = 0  # packets that are not serialized yet
         first = self._packet()
         first.trace_attributes.attribute.add(key="written by", string_value="fred")
         first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 
     def track(self, name: str, parent: int = 0, rank: int = 0, unit: str | None = None) -> int:
-        """A new track; its number.
+        """Add a track and return its number.
 
         Args:
-            name: tracks with the same parent and name are shown as one, whose slices may overlap.
-            parent: a track's number; 0: none.
-            rank: its place under the parent.
-            unit: of what is counted; None: it has slices and instants.
+            name: name of the track; tracks with the same parent and name are shown as one, whose slices may overlap.
+            parent: number of the parent track; 0: none.
+            rank: place under the parent.
+            unit: unit of a counter track; None: the track has slices and instants.
         """
         self._tracks += 1
         track = self._packet().track_descriptor
@@ -59,20 +58,20 @@ class Packets:
     def slice(
         self, track: int, begin: int, end: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()
     ) -> None:
-        """Something that takes time, with flows that begin there or pass, and those that end there."""
+        """Add an event with a duration, the flows that begin there or pass it, and those that end there."""
         self._event(_BEGIN, track, begin, name, facts, passing, ending)
         self._plain(_END, track, end)
 
     def instant(self, track: int, time: int, name: str, facts: Facts = (), passing: _Flows = (), ending: _Flows = ()) -> None:
-        """Something that takes none."""
+        """Add an event without a duration, with its flows."""
         self._event(_INSTANT, track, time, name, facts, passing, ending)
 
     def count(self, track: int, time: int, value: int) -> None:
-        """From this time on."""
+        """Set the value of a counter track from this time on."""
         self._plain(_COUNTER, track, time).counter_value = value
 
     def finished(self) -> bytes:
-        """All of it."""
+        """Return the whole trace as bytes."""
         self._flush()
         return b"".join(self._pieces)
 
@@ -85,7 +84,7 @@ class Packets:
         return packet
 
     def _flush(self) -> None:
-        """Traces one after the other are one trace."""
+        """Serialize the waiting packets; concatenated traces form one trace."""
         self._pieces.append(self._trace.SerializeToString(deterministic=True))
         self._trace.Clear()
         self._waiting = 0
@@ -119,7 +118,7 @@ class Packets:
             event.terminating_flow_ids.extend(ending)
 
     def _name(self, packet: TracePacket, name: str) -> int:
-        """The number of a name, which is told with the first packet that has it."""
+        """Return a new number for a name, and write the name into this packet, the first that uses it."""
         number = self._names[name] = len(self._names) + 1
         packet.interned_data.event_names.add(iid=number, name=name)
         return number
@@ -130,4 +129,4 @@ class Packets:
         return number
 
 
-HEAD = Packets().finished()  # with which every trace of FRED's begins
+HEAD = Packets().finished()  # the first bytes of every trace that FRED writes

@@ -2,7 +2,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const DASHES = [[], [9, 4], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [2, 6], [14, 3, 2, 3, 2, 3], [6, 2], [1, 2]];
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();  // a colour of the style sheet, light or dark
-const off = new Set(), redraws = [];  // names of runs that are switched off; what to do when that changes
+const off = new Set(), redraws = [];  // names of hidden runs; functions to call when that changes
 
 function make(tag, more = {}, ...inside) {
   const node = document.createElement(tag);
@@ -22,9 +22,9 @@ function short(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e7) ? value.toExponential(2) : String(+value.toPrecision(4));
 }
 
-// ---- curves: uPlot draws lines and bands; all lines have their values at every point that some line has
+// ---- curves: uPlot draws lines and bands; every line has a value at each point that any line has
 
-function at(xs, ys, x) {  // linear between points, null beyond them and beside gaps
+function at(xs, ys, x) {  // linear between points, null beyond them and next to gaps
   if (x < xs[0] || x > xs[xs.length - 1]) return null;
   let low = 0, high = xs.length - 1;
   while (high - low > 1) { const middle = (low + high) >> 1; if (xs[middle] <= x) low = middle; else high = middle; }
@@ -63,7 +63,7 @@ function chart(place, data) {
     button.setAttribute("aria-pressed", "true");
     return button;
   }
-  function suggest() {  // a logarithmic axis where a linear one would hide the small values at the end
+  function suggest() {  // a logarithmic axis if a linear one would hide the small final values
     const ends = names.flatMap((name) => Object.values(data.runs[name]).slice(0, 1).flatMap((curve) => (curve[y.value] || [[]])[0])).filter((value) => value > 0);
     logarithmic.checked = data.points > 0 && ends.length > 0 && Math.max(...ends) > 6 * Math.min(...ends) && !(y.value in { updates: 1, gradients: 1 });
   }
@@ -134,7 +134,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
     const order = (a, b) => {
       const [one, other] = [value(a), value(b)];
       if (typeof one === "string" || typeof other === "string") return String(one).localeCompare(String(other), "en", { numeric: true }) * (up ? 1 : -1);
-      if (Number.isNaN(one) || Number.isNaN(other)) return Number.isNaN(one) - Number.isNaN(other);  // unknown ones are last either way
+      if (Number.isNaN(one) || Number.isNaN(other)) return Number.isNaN(one) - Number.isNaN(other);  // unknown values come last in both directions
       return (one - other) * (up ? 1 : -1);
     };
     body.append(...[...body.rows].sort(order));
@@ -146,7 +146,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
 // ---- the replay: a window of each timing, worker by worker, and what each does at the slider's moment
 
 function replay(place, all) {
-  const SAID = { computing: ["computing", "comp."], wasted: ["computing what is not used", "wasted"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
+  const SAID = { computing: ["computing", "comp."], wasted: ["computing a wasted gradient", "wasted"], network: ["sending or receiving", "sends"], waiting: ["waiting", "waits"], away: ["away", "away"] };
   const LANE = 17, TOP = 16, STALE = 70, LEFT = 34;
   const range = (className, max, label) => make("input", { type: "range", min: 0, max, value: 0, step: 1, className, "aria-label": label });
   const which = choice(Object.fromEntries(all.map((each, number) => [number, each.runs.join(", ")])), choose);
@@ -158,7 +158,7 @@ function replay(place, all) {
   zoom.addEventListener("input", draw);
   let own = all[0], timer = 0;
 
-  function view() {  // what part of the window is seen: all of it, or some about the moment
+  function view() {  // the visible part of the window: all of it, or a part around the current time
     const length = own.ticks * Math.pow(0.9, +zoom.value), moment = slider.value / 1000 * own.ticks;
     const begin = Math.min(Math.max(0, moment - length / 2), own.ticks - length);
     return { begin, length, moment };
@@ -170,7 +170,7 @@ function replay(place, all) {
     slider.value = Math.floor(500 * Math.pow(0.9, +zoom.value));
     const part = own.end - own.begin < own.until - own.begin || own.begin > 0 ? `From ${short(own.begin)} s to ${short(own.end)} s of ${short(own.until)} s` : `All ${short(own.until)} s`;
     const whose = own.workers < own.of ? `the first ${own.workers} of ${own.of.toLocaleString("en")} workers` : `all ${own.of} workers`;
-    const thin = own.thin > 1 ? ` Of ${own.thin} updates one tick is drawn.` : "";
+    const thin = own.thin > 1 ? ` One tick stands for ${own.thin} updates.` : "";
     note.textContent = `${part}, ${whose}, seed ${own.seed}. Below the workers: the staleness of each gradient when it is used, in updates.${thin}`;
     draw();
   }
@@ -212,7 +212,7 @@ function replay(place, all) {
     const [times, users, values] = own.uses, used = times.filter((time) => time <= moment).length, recent = values.slice(Math.max(0, used - own.workers), used);
     const made = own.before + own.updates.filter((tick) => tick <= moment).length * own.thin;
     const age = used ? ` The last gradient, of worker ${users[used - 1]}, was used with staleness ${values[used - 1]}; mean of the last ${recent.length}: ${short(recent.reduce((a, b) => a + b, 0) / recent.length)}.` : "";
-    told.textContent = `At ${seconds(moment).toPrecision(4)} s: ${counts.map(([number, kind]) => `${number} ${kind}`).join(", ") || "nobody does anything"}; ${own.thin > 1 ? "about " : ""}${made} updates so far.${age}`;
+    told.textContent = `At ${seconds(moment).toPrecision(4)} s: ${counts.map(([number, kind]) => `${number} ${kind}`).join(", ") || "no worker does anything"}; ${own.thin > 1 ? "about " : ""}${made} updates so far.${age}`;
     canvas.setAttribute("aria-label", `Timeline. ${told.textContent}`);
     now.replaceChildren(...doing.map((code, worker) => {
       const [kind, colour] = code < 0 ? ["nothing", ink("--page")] : DATA.kinds[code];

@@ -1,4 +1,4 @@
-"""The page: each part made of the tables, and put into its place of the template."""
+"""The HTML report: its parts are made from the tables of a result and inserted into a template."""
 
 import json
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from fred.views.verdict import answer
 from fred.views.view import COLOURS, OF_TIME
 from fred.views.writing import as_yaml
 
-MARK = b'<meta name="generator" content="FRED">'  # by which a file is known for a page
-_YAML = 30_000  # letters of a scenario
+MARK = b'<meta name="generator" content="FRED">'  # identifies a file as a report
+_YAML = 30_000  # letters of the scenario that are shown at most
 
 
 class Circumstances(NamedTuple):
-    """What is told of a result beside its runs.
+    """Facts about a result other than its runs.
 
     Args:
-        file: the scenario's; empty if there was none.
-        environment: what the bits depend on, by name.
+        file: the file of the scenario; empty if there was none.
+        environment: the versions and hardware that the bits depend on, by name.
     """
 
     file: str
@@ -37,11 +37,11 @@ class Circumstances(NamedTuple):
 
 
 def page(result: Tables, about: Circumstances) -> str:
-    """A whole HTML file, which needs no other and asks nobody: the same text for the same runs.
+    """Return the report as one self-contained HTML file that loads nothing else. The same runs give the same text.
 
     Args:
-        result: what the runs came to; nothing is computed anew. Where a part cannot be made of them, it says why.
-        about: what is told beside.
+        result: the tables of the runs; nothing is run again. A part that cannot be made from them says why.
+        about: facts other than the runs.
     """
     data = {
         "colours": COLOURS,
@@ -79,7 +79,7 @@ def _own(name: str) -> str:
 
 
 def _part(make: Callable[[], str]) -> str:
-    """A part, or why there is none: no result is lost because a page cannot show all of it."""
+    """Return a part, or a note on why it is missing: an error in a report must not lose a result."""
     try:
         return make()
     except Exception as error:
@@ -87,7 +87,7 @@ def _part(make: Callable[[], str]) -> str:
 
 
 def _data(make: Callable[[], Any]) -> Any:
-    """What scripts draw; nothing where it cannot be made."""
+    """Return data for the page's scripts, or None if they cannot be made."""
     try:
         return make()
     except Exception:
@@ -95,7 +95,7 @@ def _data(make: Callable[[], Any]) -> Any:
 
 
 def _as_script(data: Any) -> str:
-    """JSON that no browser takes for the end of a script, or for a comment."""
+    """Return JSON that is safe inside a script element: it cannot end the script or start a comment."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -109,15 +109,15 @@ def _curves(result: Tables) -> dict[str, Any]:
 
 def _thinned(data: Any, swept: bool) -> str:
     if not data:
-        return "There is nothing to draw here."
+        return "There are no curves to draw."
     shown, of = len(data["runs"]), data["of"]
-    some = f"The first {shown} of {of:,} runs. " if shown < of else "Of each sweep the best point. " if swept else ""
+    some = f"The first {shown} of {of:,} runs. " if shown < of else "The best point of each sweep. " if swept else ""
     lines = "Lines are means over the seeds, bands reach from the least to the largest"
     return f"{some}{lines}; each has at most {data['points']} points."
 
 
 def _asked(result: Tables) -> str:
-    """The scenario's own words, and what was run."""
+    """Return the scenario's comment, and a summary of the runs, seeds, workers and limits."""
     scenario, runs = result.scenario, list({each.name: each.run for each in result.outcomes}.values())
     comment = "".join(f"<p>{escape(line)}</p>" for line in scenario.comment.split("\n") if line)
     seeds = len({each.seed for each in result.outcomes})
@@ -155,7 +155,7 @@ def _digests(result: Tables) -> str:
 
 
 def _again(file: str) -> str:
-    """How to run it again; the file by its name alone, as pages are the same wherever they lie."""
+    """Return the commands that run the scenario again. They name the file without its folder, so that pages are the same."""
     name = Path(file).name or "scenario.yaml"
     commands = ["fred verify FOLDER", f"fred run {name} --out ANOTHER", "fred compare FOLDER ANOTHER"]
     where = "<code>manifest.json</code> says where that was" if file else "the scenario above, saved as a file"

@@ -1,4 +1,4 @@
-"""What the page's curves are drawn from: of each run the mean over its seeds and their range, along each axis."""
+"""The data for the curves of the HTML report: for each run the mean over the seeds and their range, along each axis."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,18 +27,20 @@ _QUANTITIES = {
     "replicas_loss": "replicas' loss",
     "disagreement": "disagreement of workers' models",
 }
-_COUNTED = {"gradients": "gradients", "updates": "updates"}  # where nothing was learned
-_NUMBERS = 60_000  # on the page, of about seven letters each
+_COUNTED = {"gradients": "gradients", "updates": "updates"}  # quantities of runs without a task
+_NUMBERS = 60_000  # numbers on the page, of about seven letters each
 _MOST, _FEWEST = 160, 12  # points of a curve
-_RUNS, _LINES = 48, 24  # drawn at most, and of a sweep
+_RUNS, _LINES = 48, 24  # largest numbers of runs, and of lines of a sweep
 
 
 def curves(tables: Tables) -> dict[str, Any]:
-    """Axes and quantities with their labels; of each run, for each axis, its points: x, and mean, least, largest of each.
+    """Return the axes and quantities with their labels, and the points of each run along each axis.
+
+    The points are x, and for each quantity its mean, least and largest value over the seeds. A curve ends where the first of
+    its seeds ends. If there are many runs or evaluations, evenly spaced points are taken.
 
     Args:
-        tables: what the runs came to, of which the first 48 are drawn. Of a run with several seeds a curve goes as far as all
-            of them do; of many runs, and of many evaluations, evenly spaced points are taken.
+        tables: the tables of the runs; only the first 48 runs are drawn.
     """
     frames: dict[str, list[pd.DataFrame]] = {}
     sent: dict[str, NDArray[np.float64]] = {}  # by timing
@@ -62,10 +64,10 @@ def curves(tables: Tables) -> dict[str, Any]:
 
 
 def megabytes(schedule: Schedule) -> NDArray[np.float64]:
-    """What had been sent over the network, all ways together, when each update was made, MB: [updates + 1], from none on.
+    """Return the total traffic at the time of each update, MB, [updates + 1]; the first entry, 0, is before any update.
 
     Args:
-        schedule: of any run; where parameters are cut, an update is one of all blocks.
+        schedule: the schedule of any run; if parameters are in blocks, an update is complete when all blocks are updated.
     """
     sent = np.cumsum(schedule["bytes"].astype(np.float64)) / 1e6
     return np.concatenate(([0.0], sent[schedule.ledger.every_update[schedule.blocks - 1 :: schedule.blocks]]))
@@ -79,7 +81,7 @@ def _varies(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], number: int) -> dict[str, Any]:
-    """The mean over the seeds, and their least and largest, at points that evaluations have."""
+    """Return the mean, least and largest value over the seeds, at points where some seed was evaluated."""
     reach = min(float(own[axis].max()) for own in seeds)
     known = np.unique(np.concatenate([own[axis].to_numpy(np.float64) for own in seeds]))
     known = known[known <= reach]
@@ -97,15 +99,14 @@ def _curve(seeds: Sequence[pd.DataFrame], axis: str, quantities: list[str], numb
 
 
 def _at(x: NDArray[np.float64], own: pd.DataFrame, axis: str, quantity: str) -> NDArray[np.float64]:
-    """A quantity between its evaluations, of which the last counts where several are at one point."""
+    """Interpolate a quantity at `x` between its evaluations; if several are at one point, the last counts."""
     last = own[~own[axis].duplicated(keep="last")]
     with np.errstate(invalid="ignore"):
         return np.interp(x, last[axis].to_numpy(np.float64), last[quantity].to_numpy(np.float64))
 
 
 def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
-    """As JSON has them: five digits, None for what is not finite.
-
+    """Return numbers for JSON: rounded to five digits (six from 10,000 on), and None for those that are not finite.
     >>> numbers(np.array([0.1234567, 40.0, np.inf]))
     [0.12346, 40, None]
     """
@@ -116,11 +117,13 @@ def numbers(values: NDArray[np.float64]) -> list[float | int | None]:
 
 
 def sweep(tables: Tables) -> dict[str, Any] | None:
-    """The criterion at every point against what was swept most finely; None where nothing was swept, or no number.
+    """Return the criterion at every point against the numeric setting with the most values.
+
+    Return None if there is no sweep, or no numeric setting in it. There is one line for each run and combination of the other
+    settings, and at most 24 lines.
 
     Args:
-        tables: what the runs came to. A line for each run and combination of the other values,
-            no more than 24.
+        tables: the tables of the runs.
     """
     if not tables.swept:
         return None

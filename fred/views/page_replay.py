@@ -1,4 +1,4 @@
-"""What the page replays: who computes, sends and waits in a window of each timing, with updates and staleness."""
+"""The data for the replay of the HTML report: workers' activities in a window of each timing, updates and staleness."""
 
 from typing import Any
 
@@ -13,18 +13,21 @@ from fred.outcomes.spans import spans
 from fred.outcomes.tables import Tables
 from fred.schedule.schedule import Schedule, Verb
 
-_TIMINGS, _WORKERS = 8, 32  # drawn at most
-_SPANS = 12_000  # on the page, of all timings together
-_TICKS = 250_000  # that a window's length is divided into
-_BEFORE = 1 / 3  # of the window comes before the first fault, where that is late
+_TIMINGS, _WORKERS = 8, 32  # largest numbers drawn
+_SPANS = 12_000  # spans on the page, in all timings together
+_TICKS = 250_000  # time steps in a window
+_BEFORE = 1 / 3  # share of the window before the first fault, if the window does not start at 0
 
 
 def replays(tables: Tables) -> list[dict[str, Any]]:
-    """For each different timing with a clock, with the first seed: spans of its first workers, updates, gradients' staleness.
+    """Return a replay of each different timing with a clock, for the first seed.
+
+    A replay has the spans of the first workers, the updates, and the staleness of gradients, in a window from the start of the
+    run or from shortly before the first fault. It says which part of its run it shows. There are at most eight timings, 32
+    workers in each, and 12,000 spans in all.
 
     Args:
-        tables: what the runs came to; no more than eight timings, 32 workers and 12,000 spans are taken, from the beginning, or
-            from shortly before the first fault. Each says what of its run it shows.
+        tables: the tables of the runs.
     """
     sharing: dict[str, list[Outcome]] = {}
     for each in tables.outcomes:
@@ -72,12 +75,14 @@ def _replay(schedule: Schedule, names: list[str], seed: int, most: int) -> dict[
 
 
 def window(schedule: Schedule, account: pd.DataFrame, most: int) -> tuple[int, int]:
-    """From when to when a replay goes, ns: as long as its workers have so many spans, at the beginning or about a fault.
+    """Return the begin and end of a replay, ns. It is as long as the first `most` spans of the run.
+
+    It starts at 0, or shortly before the first fault if that comes after the first window.
 
     Args:
-        schedule: of a run with a clock.
-        account: its workers' spans.
-        most: how many spans.
+        schedule: the schedule of a run with a clock.
+        account: the spans of its workers.
+        most: largest number of spans.
     """
     ends = np.sort(account["begin_ns"].to_numpy())
     length = int(ends[most]) if len(ends) > most else schedule.end_ns

@@ -1,4 +1,4 @@
-"""Tables of the page, which can be sorted."""
+"""The sortable tables of the HTML report."""
 
 from dataclasses import replace
 from html import escape
@@ -15,15 +15,15 @@ from fred.views.summary_table import summary_table
 from fred.views.table import NONE, Cell, Table
 from fred.views.view import OF_TIME
 
-_MOST, _BARS = 200, 60  # rows of a table on the page, and of a picture
+_MOST, _BARS = 200, 60  # largest numbers of rows in a table, and of bars in a figure
 
 
 def html(shown: Table, sorts: bool = True) -> str:
-    """Return HTML of a table.
+    """Return a table as HTML.
 
     Args:
         shown: the table; its title is not shown.
-        sorts: whether a click on a heading sorts it, by the script of the page.
+        sorts: True if the page's script sorts the table on a click on a heading.
     """
     cells = shown.cells
     heading = '<th scope="col"><button type="button">{}</button></th>' if sorts else '<th scope="col">{}</th>'
@@ -42,16 +42,16 @@ def _cell(cell: Cell, first: bool) -> str:
 
 
 def of_runs(tables: Tables) -> str:
-    """Return a row for each run: means over the seeds, and half the range.
+    """Return a table with a row for each run: means over the seeds, and half their range.
 
     Args:
-        tables: what the runs came to; of a sweep every point has a row.
+        tables: the tables of the runs; every point of a sweep has a row.
     """
     return html(summary_table(tables.summary, printed=False))
 
 
 def by_seed(tables: Tables) -> str:
-    """Return a row for each run and seed."""
+    """Return a table with a row for each run and seed."""
     summary = tables.summary
     own = summary_table(summary.assign(name=range(len(summary))), printed=False)
     rows = [
@@ -62,9 +62,9 @@ def by_seed(tables: Tables) -> str:
 
 
 def pairs(tables: Tables) -> str:
-    """Return how each run compares with the baseline over the seeds; empty where there is one run only.
+    """Return a table that compares each run with the baseline over the seeds; empty if there is only one run.
 
-    Raises FredError where no point of a sweep is the best.
+    Raises FredError if no point of a sweep is the best.
     """
     found = compared(tables)
     found = found[found["seeds"] > 0]
@@ -75,7 +75,7 @@ def pairs(tables: Tables) -> str:
 
 
 def of_sweep(tables: Tables) -> str:
-    """Return a row for each point of a sweep, the best ones marked."""
+    """Return a table with a row for each point of a sweep; the best points are marked."""
     points, best, criterion = tables.sweep, set(tables.best["point"]), tables.scenario.criterion
     keys = sweeps.keys_of(points)
     rows = []
@@ -95,10 +95,10 @@ def of_sweep(tables: Tables) -> str:
 
 
 def sweep_table(tables: Tables) -> Table:
-    """Return a line for each combination of values, a column for each run; the best of each run stands out.
+    """Return a table with a row for each combination of values and a column for each run; the best points are bold.
 
     Args:
-        tables: what the points came to.
+        tables: the tables of the points.
     """
     points, best, criterion = tables.sweep, set(tables.best["point"]), tables.scenario.criterion
     keys, runs = sweeps.keys_of(points), list(dict.fromkeys(points["run"]))
@@ -113,14 +113,14 @@ def sweep_table(tables: Tables) -> Table:
 
 
 def _last(key: str) -> str:
-    """Return the last part of a setting's name in words."""
+    """Return the last part of a setting's path in words."""
     return key.rsplit(".", 1)[-1].replace("_", " ")
 
 
 def workers_time(tables: Tables) -> str:
-    """A bar for each run with a clock, of the shares of all workers' time, and the same in numbers.
+    """Return one bar for each run with a clock that shows the shares of all workers' time, and a table of the shares.
 
-    Raises FredError where no run has a clock.
+    Raises FredError if no run has a clock.
     """
     columns = [f"workers_time_{kind}" for kind in KINDS]
     summary = tables.summary

@@ -1,4 +1,4 @@
-"""The picture of paired differences: a dot and an interval for each run, against the baseline."""
+"""The figure of paired differences: a dot and an interval for each run, against the baseline."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,12 +18,12 @@ _LABELS = {
 
 
 def paired(pairs: pd.DataFrame, title: str, view: View | None = None) -> Picture:
-    """A panel for each quantity, a line for each run: the mean, its 95 % interval (thick) and the range of the seeds (thin).
+    """Draw paired differences: one panel per quantity, with the mean, 95 % interval (thick) and range (thin) of each run.
 
     Args:
-        pairs: as `outcomes.paired.compared` gives them; where there are too few seeds for an interval, the range is all.
-        title: above all panels.
-        view: how wide, in which colours.
+        pairs: the table from `outcomes.paired.compared`; with too few seeds there is no interval, only the range.
+        title: title above all panels.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     quantities = list(dict.fromkeys(pairs["quantity"]))

@@ -1,4 +1,4 @@
-"""Paired differences as a table: a line per run, a column per quantity, and how sure that is."""
+"""The table of paired differences: a row per run, a column per quantity, with intervals."""
 
 import math
 from typing import Any
@@ -9,18 +9,20 @@ from fred.outcomes.paired import FEWEST
 from fred.views.table import NONE, Cell, Table
 
 ONE_SEED = (
-    f"runs with one seed: how they differ says nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
+    f"runs with one seed: their differences say nothing about other seeds (with {FEWEST} `seeds` or more there are intervals)"
 )
 _HEADINGS = {"to_target": "to target", "gradient_norm": "gradient norm"}
 _MOST_DECIMALS = 6
-_ROUNDING = 1e-6  # relative: what differs by less is shown as one number
+_ROUNDING = 1e-6  # relative; an interval narrower than this is shown as one number
 
 
 def paired_table(pairs: pd.DataFrame) -> Table:
-    """Return each run less the baseline, or relative to it, with an interval, or the range where there are few seeds.
+    """Return the table of each run's difference from the baseline, or ratio to it, with an interval.
+
+    With few seeds the range replaces the interval.
 
     Args:
-        pairs: as `outcomes.paired.compared` gives them, of two seeds or more.
+        pairs: the table from `outcomes.paired.compared`, for two or more seeds.
     """
     quantities = list(dict.fromkeys(pairs["quantity"]))
     rows = []
@@ -32,10 +34,10 @@ def paired_table(pairs: pd.DataFrame) -> Table:
 
 
 def said(pair: dict[Any, Any]) -> str:
-    """A row of the comparison in words.
+    """Return a comparison as text: the mean, and in brackets the interval, or the range if there is no interval.
 
     Args:
-        pair: as a mapping; without an interval the range of the seeds is said.
+        pair: a row of the comparison as a mapping.
 
     >>> surely = {"low": 1.25, "high": 2.0, "least": 1.0, "largest": 3.0}
     >>> said({"way": "ratio", "mean": 1.5, **surely, "seeds": 8, "missing": 0})
@@ -58,7 +60,7 @@ def said(pair: dict[Any, Any]) -> str:
 
 
 def _caption(pairs: pd.DataFrame) -> str:
-    """What is in brackets, and how much pairing saved of the variance, from the least to the most of the runs."""
+    """Return the caption: what the brackets hold, and the share of variance that pairing saved, over the runs."""
     seeds = pairs["seeds"] + pairs["missing"]
     number, few = seeds.max(), (pairs["seeds"] < FEWEST) & (pairs["seeds"] > 0)
     interval = f"95 % interval over {number} seeds" + (f", with fewer than {FEWEST} the range" if few.any() else "")

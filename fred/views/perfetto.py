@@ -1,4 +1,4 @@
-"""A run as a trace that https://ui.perfetto.dev opens: who does what when, what is sent to whom, what becomes of it."""
+"""The Perfetto trace of a run, for https://ui.perfetto.dev: workers' activities, messages, updates, and their relations."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,20 +18,20 @@ from fred.views.flows import Flows
 from fred.views.packets import Packets
 
 MOST = 1_000_000  # slices and instants in one trace, of about 100 bytes each
-_DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # to a replica, by verb
-_FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # of a row
+_DONE = ("read", "update", "joins a round", "update", "", "averaging", "dropped")  # event on a replica, by verb
+_FACTS = ("worker", "step", "version", "staleness", "bytes", "row")  # annotations of a row
 _USED = Verb.PUSH, Verb.ADD
 
 
 class Part(NamedTuple):
-    """What is shown of a run.
+    """The part of a run that a trace shows.
 
     Args:
-        schedule: of a run with a clock.
-        name: the run's.
+        schedule: the schedule of a run with a clock.
+        name: the name of the run.
         node_of: the node of each worker, [workers].
-        begin: ns of virtual time, from which on.
-        end: ns, until when.
+        begin: start of the part, virtual time in ns.
+        end: end of the part, virtual time in ns.
     """
 
     schedule: Schedule
@@ -41,37 +41,37 @@ class Part(NamedTuple):
     end: int
 
     def of(self, table: pd.DataFrame) -> pd.DataFrame:
-        """What lies in this part, at least partly."""
+        """Return the rows of a table that lie in this part, at least partly."""
         begin, end = table["begin_ns"], table["end_ns"]
         at_once = (begin == end) & (begin >= self.begin) & (end <= self.end)
         return table[at_once | ((end > self.begin) & (begin < self.end))]
 
     def cut(self, table: pd.DataFrame) -> Iterator[Any]:
-        """What of it, in order; its number first, times cut at the ends of this part."""
+        """Return an iterator over the rows, index first, with their times cut at the ends of this part."""
         ends = {name: table[name].clip(self.begin, self.end) for name in ("begin_ns", "end_ns")}
         return table.assign(**ends).itertuples(name=None)
 
     def holds(self, times: Ints) -> NDArray[np.bool_]:
-        """Which of these times, ns, lie in it."""
+        """Return which of these times, ns, lie in this part."""
         return (times >= self.begin) & (times <= self.end)
 
 
 def trace(part: Part) -> bytes:
-    """A Perfetto trace: the same bytes for the same part of a run. Raises FredError where that is too much.
+    """Return the Perfetto trace of a part of a run. The same part gives the same bytes. Raises FredError if it is too large.
 
-    Tracks: how many updates there were, and how stale each gradient was; who is away from when on; each replica, with what is
-    done to it; messages while they are on their way, at the worker who sends or, from servers, receives them; each worker's
-    time, as `fred.spans` has it. Flows lead from a gradient over its message to what it is used for, and from where a model
-    is read over its message to the gradient that is computed with it. Times are ns of virtual time.
+    The tracks are: the number of updates; the staleness of each gradient; faults; the events of each replica; messages in
+    transit; and each worker's time, as `fred.spans` has it. A message is shown at the worker that sends it, or at the worker
+    that receives it from a server. Flows lead from a gradient over its message to its use, and from a read of a model over its
+    message to the gradient computed with it. Times are ns of virtual time.
     """
     schedule = part.schedule
     account, sent = part.of(spans(schedule)), part.of(messages(schedule))
-    sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are rows
+    sent = sent[(sent["begin_ns"] < sent["end_ns"]) | (sent["way"] == "between workers")]  # the others are drawn as rows
     rows = np.flatnonzero(part.holds(schedule["time_ns"]) & (schedule["verb"] != Verb.MIX))
     _check(part, len(account) + len(sent) + len(rows))
     flows, packets = Flows(schedule, account, sent, rows), Packets()
     top = packets.track(part.name)
-    _counts(packets, top, part)  # and then in the order in which flows go where no time passes
+    _counts(packets, top, part)  # the order matters: flows within one instant follow it
     _faults(packets, top, part)
     _replicas(packets, top, part, rows, flows)
     _messages(packets, top, part, sent, flows)
@@ -90,7 +90,7 @@ def _check(part: Part, number: int) -> None:
 
 
 def _counts(packets: Packets, top: int, part: Part) -> None:
-    """Updates so far, of all replicas; staleness."""
+    """Add the counters: updates of all replicas so far, and the staleness of gradients."""
     schedule = part.schedule
     times = schedule["time_ns"][schedule.ledger.every_update]
     track = packets.track("updates", top, 0, "updates")
@@ -105,7 +105,7 @@ def _counts(packets: Packets, top: int, part: Part) -> None:
 
 
 def _faults(packets: Packets, top: int, part: Part) -> None:
-    """From when on who is away."""
+    """Add an event for every worker or server that goes offline."""
     beside = part.schedule.intervals
     begun = part.holds(beside.begin_ns)
     away = np.flatnonzero(begun & np.isin(beside.what, (What.AWAY, What.SERVER_AWAY)))
@@ -119,7 +119,7 @@ def _faults(packets: Packets, top: int, part: Part) -> None:
 
 
 def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) -> None:
-    """What is done to each block of each replica."""
+    """Add the events of each block of each replica."""
     schedule = part.schedule
     where = packets.track("parameters", top, 4)
     cells = schedule.cells(rows)
@@ -131,7 +131,7 @@ def _replicas(packets: Packets, top: int, part: Part, rows: Ints, flows: Flows) 
 
 
 def _named(schedule: Schedule, cell: int) -> str:
-    """What a block of a replica is called."""
+    """Return the name of a block of a replica."""
     replica, block = divmod(cell, schedule.blocks)
     if replica in schedule.on_servers:
         whose = "of the server"
@@ -143,7 +143,7 @@ def _named(schedule: Schedule, cell: int) -> str:
 
 
 def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Iterator[list[tuple[str, int | str]]]:
-    """What is known of each of these rows; of NONE, nothing."""
+    """Yield the annotations of each of these rows; none for NONE."""
     made = schedule.rows(Verb.PUSH, Verb.ADD, Verb.DROP)
     version, stale = schedule["timestamp"].copy(), np.full(len(schedule), NONE, np.int64)
     version[made], stale[schedule.rows(*_USED)] = schedule.read_at(made), of_gradients(schedule)
@@ -155,7 +155,7 @@ def _facts(schedule: Schedule, rows: Ints, names: Sequence[str] = _FACTS) -> Ite
 
 
 def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows: Flows) -> None:
-    """Messages on their way, and then the arrivals of models from other workers."""
+    """Add messages in transit, then the arrivals of models from other workers."""
     where = packets.track("messages", top, 5) if len(sent) else 0
     lanes, passing, ending = _Lanes(packets, where), flows.passing["messages"], flows.ending["messages"]
     for number, way, begin, end, arrived, row, sender, receiver, size in part.cut(sent.sort_values("begin_ns", kind="stable")):
@@ -174,19 +174,19 @@ def _messages(packets: Packets, top: int, part: Part, sent: pd.DataFrame, flows:
 
 
 def _party(other: str, number: int) -> str:
-    """With whom a worker deals."""
+    """Return the name of the other party of a message: its kind, and its number if that is known."""
     return other if number == NONE else f"{other} {number}"
 
 
 class _Lanes:
-    """Where a worker's messages are drawn: as many tracks with one name as overlap, in the order in which they begin."""
+    """The tracks for workers' messages. Overlapping messages of a worker get separate tracks with the same name."""
 
     def __init__(self, packets: Packets, parent: int):
         self._packets, self._parent = packets, parent
-        self._lanes: dict[int, list[list[int]]] = defaultdict(list)  # track, and until when it is taken, ns
+        self._lanes: dict[int, list[list[int]]] = defaultdict(list)  # track, and the time until which it is in use, ns
 
     def free(self, worker: int, receives: bool, begin: int, end: int) -> int:
-        """A track that is free from `begin` on, and is then taken until `end`, ns."""
+        """Reserve a track that is free from `begin` on until `end`, ns, and return its number."""
         rank = 2 * worker + receives
         lane = next((each for each in self._lanes[rank] if each[1] <= begin), None)
         if lane is None:
@@ -198,7 +198,7 @@ class _Lanes:
 
 
 def _workers(packets: Packets, top: int, part: Part, account: pd.DataFrame, flows: Flows) -> None:
-    """Each worker's time, below its node where several share one."""
+    """Add each worker's spans, grouped by node if workers share nodes."""
     where, nodes = packets.track("workers", top, 3), part.node_of.tolist()
     shared = 1 < len(set(nodes)) < len(nodes)
     above = {node: packets.track(f"node {node}", where, node) if shared else where for node in sorted(set(nodes))}

@@ -1,4 +1,4 @@
-"""Which pictures there are of what runs came to, and of which numbers each is drawn."""
+"""The figures of a result: which ones apply, and the data of each."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -21,21 +21,22 @@ from fred.views import bars, curves, paired_figure, sweep_figures, timeline
 from fred.views.figures import Picture, over_seeds
 from fred.views.view import OF_TIME, View
 
-_EQUAL = 1e-4  # of the median disagreement: what is less is drawn as 0
-_PARTS = 30  # of a run, of each of which the pace is drawn
+_EQUAL = 1e-4  # a disagreement below this share of the median is drawn as 0
+_PARTS = 30  # number of intervals of a run, for its pace
 
 _UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6}  # bytes
 
 
 def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[], Picture]]:
-    """Those that show something of these runs, by name; of a sweep's, its own and those of the best points.
+    """Return the figures that apply to these runs: by name, functions that draw them.
+
+    Loss and error need a task; throughput and timeline need a clock. `copies` needs copies that were not sent, `traffic` needs
+    messages, `staleness` needs stale gradients, and `pace` needs contention or faults. A sweep has figures of its own, and the
+    figures of its best points.
 
     Args:
-        tables: what the runs came to; nothing is drawn before a picture is called.
-        view: how they are looked at; a run has the same colour in all of them, also where it is the best point of its sweep.
-
-    Without a task there is no loss or error; without a clock no throughput and no timeline; copies are drawn where some were
-    not sent, traffic where something was, staleness where something is stale, the pace where the cluster changes with time.
+        tables: the tables of the runs; a figure is drawn only when its function is called.
+        view: the axes, the width, and the colours. A run has the same colour in all figures, also as best point of its sweep.
     """
     view = coloured(tables, view)
     if tables.swept:
@@ -70,11 +71,11 @@ def drawable(tables: Tables, view: View | None = None) -> dict[str, Callable[[],
 
 
 def coloured(tables: Tables, view: View | None) -> View:
-    """The view with a look for each run (of a sweep: each swept run), by the order of all of them.
+    """Return the view with a colour and dashes for each run, assigned in order. Points of a sweep share those of their run.
 
     Args:
-        tables: what all runs came to.
-        view: which may have looks already.
+        tables: the tables of all runs.
+        view: a view; the looks that it has already are kept.
     """
     view = view or View()
     points = tables.scenario.points
@@ -83,7 +84,7 @@ def coloured(tables: Tables, view: View | None) -> View:
 
 
 def _of_points(tables: Tables, view: View) -> View:
-    """The view in which each point of a sweep looks like the run whose point it is."""
+    """Return the view in which each point of a sweep has the look of the swept run."""
     return replace(
         view,
         looks={
@@ -94,47 +95,47 @@ def _of_points(tables: Tables, view: View) -> View:
 
 
 def learning(tables: Tables, quantity: str, view: View | None = None) -> Picture:
-    """What was learned against updates and against virtual time. Raises FredError where it was not measured.
+    """Draw learning curves against updates and virtual time. Raises FredError if the quantity was not measured.
 
     Args:
-        tables: what the runs came to.
-        quantity: `loss`, `error` or `gradient_norm`.
-        view: against what else, how wide.
+        tables: the tables of the runs.
+        quantity: `loss`, `error`, `perplexity` or `gradient_norm`.
+        view: other horizontal axes, the width, and the colours.
     """
     metrics = tables.metrics
     if "loss" not in metrics:
         raise FredError(f"there is no {quantity} to plot: the scenario has no `task`, so only the timing was simulated")
     if quantity not in metrics:
-        raise FredError(f"there is no {quantity} to plot: say `evaluate.{quantity}: true`")
+        raise FredError(f"there is no {quantity} to plot: set `evaluate.{quantity}: true`")
     view = coloured(tables, view)
-    metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # those that measured it
+    metrics = metrics[metrics.groupby("run")[quantity].transform("count") > 0]  # runs that measured it
     return curves.learning(metrics, quantity, tables.scenario.title, tables.target(quantity), view)
 
 
 def of_replicas(tables: Tables, quantity: str, view: View | None = None) -> Picture:
-    """What is measured of workers' own models. Raises FredError where no run has such models.
+    """Draw a quantity of the workers' own models. Raises FredError if no run has such models.
 
     Args:
-        tables: what the runs came to.
-        quantity: `disagreement` (how far the models are from their mean), `replicas_loss` or `replicas_error`.
-        view: against what else, how wide.
+        tables: the tables of the runs.
+        quantity: `disagreement` (the distance of the models from their mean), `replicas_loss` or `replicas_error`.
+        view: other horizontal axes, the width, and the colours.
     """
     metrics = tables.metrics
     if quantity not in metrics:
         raise FredError("nothing to plot: in these runs workers have no models of their own")
     drawn = metrics.dropna(subset=quantity)
-    if quantity == "disagreement":  # models that have just been averaged are equal, but for rounding
+    if quantity == "disagreement":  # just averaged models are equal except for rounding
         own = drawn[quantity]
         drawn = drawn.assign(**{quantity: own.where(own > _EQUAL * own.median(), 0.0)})
     return curves.learning(drawn, quantity, tables.scenario.title, view=coloured(tables, view))
 
 
 def paired(tables: Tables, view: View | None = None) -> Picture:
-    """Each run less the baseline, or relative to it, seed by seed. Raises FredError where there is none to compare.
+    """Draw each run's difference from the baseline, or ratio to it, seed by seed. Raises FredError if nothing is comparable.
 
     Args:
-        tables: what the runs came to.
-        view: how wide, in which colours.
+        tables: the tables of the runs.
+        view: the width, and the colours.
     """
     pairs = compared(tables)
     if pairs.empty:
@@ -143,11 +144,11 @@ def paired(tables: Tables, view: View | None = None) -> Picture:
 
 
 def traffic(tables: Tables, view: View | None = None) -> Picture:
-    """What was sent each way in each run, mean over the seeds.
+    """Draw the traffic of each run by direction, MB (10^6 bytes), averaged over the seeds.
 
     Args:
-        tables: what the runs came to; MB are 10^6 bytes.
-        view: how wide.
+        tables: the tables of the runs.
+        view: the width.
     """
     most = max(sum(own.values()) for own in _means(tables.outcomes, "bytes", WAYS, 1.0).values())
     unit, size = next((each for each in _UNITS.items() if most >= each[1]), ("kB", 1e3))
@@ -156,7 +157,7 @@ def traffic(tables: Tables, view: View | None = None) -> Picture:
 
 
 def sent_copies(tables: Tables, view: View | None = None) -> Picture:
-    """What was pushed and fetched of what could have been, with the first seed. Raises FredError where no server is."""
+    """Draw the copies pushed and fetched against potential copies, for the first seed. Raises FredError without a server."""
     drawn: dict[str, pd.DataFrame] = {}
     for name in dict.fromkeys(each.name for each in tables.outcomes):
         own = tables.outcome(name)
@@ -168,7 +169,10 @@ def sent_copies(tables: Tables, view: View | None = None) -> Picture:
 
 
 def throughput(tables: Tables, view: View | None = None) -> Picture:
-    """Gradients that were used per second of virtual time, mean and range of the seeds. Raises FredError without a clock."""
+    """Draw the throughput: gradients used per second of virtual time, mean and range over the seeds.
+
+    Raises FredError if no run has a clock.
+    """
     values: dict[str, list[float]] = {}
     for each in _clocked(tables):
         values.setdefault(each.name, []).append(each.summary["throughput"] or 0.0)
@@ -177,11 +181,11 @@ def throughput(tables: Tables, view: View | None = None) -> Picture:
 
 
 def pace(tables: Tables, view: View | None = None) -> Picture:
-    """Throughput in the course of time, mean and range of the seeds. Raises FredError if no run has a clock.
+    """Draw the throughput over time, mean and range over the seeds. Raises FredError if no run has a clock.
 
     Args:
-        tables: what the runs came to, of which the evaluations are used: between two of them the pace is taken as constant.
-        view: how wide.
+        tables: the tables of the runs; the pace is taken as constant between two evaluations.
+        view: the width, and the colours.
     """
     view = replace(coloured(tables, view), against=("seconds",))
     frame = pd.concat([paces(each.metrics, _PARTS).assign(run=each.name, seed=each.seed) for each in _clocked(tables)])
@@ -189,29 +193,31 @@ def pace(tables: Tables, view: View | None = None) -> Picture:
 
 
 def _changing(outcome: Outcome) -> bool:
-    """Whether the cluster has regimes or faults that come and go."""
+    """Return True if the run has a clock and its cluster has contention or faults."""
     cluster = outcome.run.cluster
     return outcome.run.protocol.has_clock and bool(cluster.contention or cluster.faults)
 
 
 def workers_time(tables: Tables, view: View | None = None) -> Picture:
-    """Where the workers' time went in each run, mean over the seeds. Raises FredError where no run has a clock."""
+    """Draw the shares of the workers' time in each run, averaged over the seeds. Raises FredError if no run has a clock."""
     percent = _means(_clocked(tables), "workers_time", KINDS, 100)
     colours = [OF_TIME[kind] for kind in KINDS]
     return bars.stacked(percent, "% of the workers' time", colours, _over(_clocked(tables)), view)
 
 
 def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
-    """How stale the gradients were that took part in updates, all seeds together.
+    """Draw histograms of the staleness of all gradients that were used in updates, with all seeds together.
 
     Args:
-        tables: what the runs came to; those with the same schedules share a panel.
-        view: how wide.
+        tables: the tables of the runs; runs with the same schedules share a panel.
+        view: the width, and the colours.
     """
-    counts: dict[tuple[str, ...], list[int]] = {}  # how many gradients of each staleness
+    counts: dict[tuple[str, ...], list[int]] = {}  # number of gradients of each staleness
     for shared in _by_timing(tables.outcomes):
         for each in (outcome for outcome in tables.outcomes if outcome.name == shared[0]):
-            own = np.bincount(np.maximum(staleness.of_gradients(each.schedule), 0)).tolist()  # of a newer model: not stale
+            own = np.bincount(
+                np.maximum(staleness.of_gradients(each.schedule), 0)
+            ).tolist()  # a gradient at a newer model is not stale
             counts[shared] = [sum(both) for both in zip_longest(own, counts.get(shared, []), fillvalue=0)]
     several = bool(_over(tables.outcomes))
     said = f"all gradients that were used{', of all seeds together' if several else ''}"
@@ -220,11 +226,11 @@ def stale_gradients(tables: Tables, view: View | None = None) -> Picture:
 
 
 def timeline_of(tables: Tables, view: View | None = None) -> Picture:
-    """What each worker did at the start of each run, shortly before the first fault of all runs, or at some other time.
+    """Draw each worker's activities at the start of each run, around the first fault of all runs, or at another time.
 
     Args:
-        tables: what the runs came to, of which those with a clock are drawn, one of each timing, with the first seed.
-        view: which workers, from when to when; how wide.
+        tables: the tables of the runs; of those with a clock, one of each timing is drawn, for the first seed.
+        view: the workers, the time interval, and the width.
     """
     clocked = _clocked(tables)
     schedules = {shared: tables.outcome(shared[0]).schedule for shared in _by_timing(clocked)}
@@ -232,14 +238,14 @@ def timeline_of(tables: Tables, view: View | None = None) -> Picture:
 
 
 def sweep(tables: Tables, view: View | None = None) -> Picture:
-    """The criterion at every point, a line for each run. Raises FredError where nothing was swept."""
+    """Draw the criterion at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     scenario, view = tables.scenario, coloured(tables, view)
     return sweep_figures.sweep(tables.sweep, scenario.criterion, scenario.title, _over(tables.outcomes), view)
 
 
 def sweep_timing(tables: Tables, view: View | None = None) -> Picture:
-    """Time, throughput and waiting at every point, a line for each run. Raises FredError where nothing was swept."""
+    """Draw time, throughput and waiting at every point, with a line for each run. Raises FredError if there is no sweep."""
     _check_swept(tables)
     summary = tables.summary
     by_column = {each.column: sweeps.table(tables.scenario, summary, each) for each in sweep_figures.OF_TIMING}
@@ -254,13 +260,13 @@ def _clocked(tables: Tables) -> list[Outcome]:
 
 
 def _over(outcomes: Iterable[Outcome]) -> str:
-    """What means are of, if they are of several seeds."""
+    """Return the phrase that says over how many seeds means are taken; empty for one seed."""
     outcomes = list(outcomes)
     return over_seeds([each.name for each in outcomes], [each.seed for each in outcomes])
 
 
 def _first_seed(outcomes: Sequence[Outcome]) -> str:
-    """Which seed is shown, if there are several of the first run."""
+    """Return the phrase that names the shown seed; empty if the first run has only one."""
     seeds = [each.seed for each in outcomes if each.name == outcomes[0].name]
     return f"seed {seeds[0]}, of {len(seeds)}" if len(seeds) > 1 else ""
 
@@ -271,7 +277,7 @@ def _check_swept(tables: Tables) -> None:
 
 
 def _timing_differs(tables: Tables) -> bool:
-    """Whether what was swept changes when things happen."""
+    """Return True if the timing differs between the points of a sweep."""
     digests: dict[tuple[str, int], set[str]] = {}
     for each in tables.outcomes:
         if each.name in tables.scenario.points and each.run.protocol.has_clock:
@@ -281,7 +287,7 @@ def _timing_differs(tables: Tables) -> bool:
 
 
 def _by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """The names of all runs that share a timing, for each different one."""
+    """Return the names of all runs that share a timing, for each different timing."""
     digests: dict[str, str] = {}
     for each in outcomes:
         digests[each.name] = digests.get(each.name, "") + each.schedule_digest
@@ -292,12 +298,12 @@ def _by_timing(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def _suppressed(potential: int | None, pushes: int | None, fetches: int | None) -> bool:
-    """Whether some, but not all, of what could have been sent was not."""
+    """Return True if some, but not all, potential copies were left out."""
     return bool(potential and pushes and fetches) and (pushes, fetches) != (potential, potential)
 
 
 def _means(outcomes: Sequence[Outcome], fact: str, parts: Sequence[str], unit: float) -> dict[str, dict[str, float]]:
-    """For each run the mean over its seeds of each part of a fact in the summary, in a unit."""
+    """Return for each run the mean over its seeds of each part of a fact in the summary, multiplied by `unit`."""
     rows = pd.DataFrame([{"run": each.name, **each.summary[fact]} for each in outcomes]).astype(dict.fromkeys(parts, float))
     means = rows.groupby("run", sort=False)[list(parts)].mean().fillna(0.0) * unit
     return {str(name): dict(zip(parts, own.tolist(), strict=True)) for name, own in means.iterrows()}

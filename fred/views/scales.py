@@ -1,4 +1,4 @@
-"""Linear or logarithmic: which axis shows the small values too, and how its numbers are written."""
+"""Linear and logarithmic axes: when small values need a logarithmic axis, and the format of the numbers."""
 
 import numpy as np
 import pandas as pd
@@ -6,17 +6,18 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-_DECADES = 3.0  # from which on only powers of ten have room
+_DECADES = 3.0  # from this span on, only powers of ten get a tick
 
 
 def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
-    """A logarithmic axis with numbers as people write them; what is not above 0 is not drawn, or below
-    all that is shown.
+    """Make an axis logarithmic, with numbers in plain notation.
+
+    Values that are not above 0 are left out of an `x` axis, and lie below the visible part of a `y` axis.
 
     Args:
         axis: the panel.
         which: `x` or `y`.
-        decades: that it spans; of three and more only powers of ten have a tick.
+        decades: number of decades that the axis spans; from three on, only powers of ten get a tick.
     """
     getattr(axis, f"set_{which}scale")("log", nonpositive="mask" if which == "x" else "clip")
     own = getattr(axis, f"{which}axis")
@@ -26,7 +27,7 @@ def plain_logarithmic(axis: Axes, which: str, decades: float = 1) -> None:
 
 
 def counted(own: Axis) -> None:
-    """A linear axis of few numbers, all written out.
+    """Give a linear axis few ticks, with numbers written out in full.
 
     Args:
         own: the axis, `xaxis` or `yaxis` of a panel.
@@ -36,11 +37,11 @@ def counted(own: Axis) -> None:
 
 
 def far_apart(values: pd.Series, times: float = 6) -> bool:
-    """Whether a linear axis would hide the small values.
+    """Return True if a linear axis would hide the small values.
 
     Args:
-        values: those that are not finite, or not above 0, do not count.
-        times: how much larger the largest has to be.
+        values: the values; those that are not finite or not above 0 are ignored.
+        times: ratio of the largest to the smallest value above which this is so.
 
     >>> far_apart(pd.Series([1.0, 2.0, 5.0])), far_apart(pd.Series([0.01, 2.0, np.inf]))
     (False, True)

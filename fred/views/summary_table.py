@@ -1,4 +1,4 @@
-"""The table of runs: one description of its columns, of which the terminal shows some and the page all."""
+"""The table of runs. The HTML report shows all of its columns, the terminal only some."""
 
 import math
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ _MOST_DECIMALS = 6
 
 
 class Column(NamedTuple):
-    """A column of the summary, as it is shown.
+    """A column of the table of runs.
 
     Args:
-        column: of the summary.
-        heading: above it.
-        learned: whether it is measured of the parameters: then it has a spread, and is `diverged` where the loss is not finite.
-        printed: whether the terminal shows it.
-        factor: by which numbers are multiplied.
+        column: its name in the summary.
+        heading: its heading.
+        learned: True if it is measured on the parameters. It then has a spread, and shows `diverged` if the loss is not finite.
+        printed: True if the terminal shows it.
+        factor: factor that its numbers are multiplied by.
     """
 
     column: str
@@ -54,11 +54,11 @@ COLUMNS = (
 
 
 def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
-    """Return a row for each run: means over its seeds, of what is measured of the parameters with half the range.
+    """Return the table of runs: means over the seeds; learned quantities also have half their range.
 
     Args:
         summary: a row for each run and seed, as `Tables.summary`.
-        printed: for the terminal: without columns that are seldom wanted.
+        printed: True for the terminal, which leaves out the less important columns.
     """
     frame = _with_bytes(summary)
     shown = [each for each in COLUMNS if (each.printed or not printed) and _there(frame, each.column)]
@@ -68,10 +68,10 @@ def summary_table(summary: pd.DataFrame, printed: bool) -> Table:
 
 
 def cell(rows: pd.DataFrame, shown: Column) -> Cell:
-    """Return what is said of a run's seeds.
+    """Return the cell of a run in a column.
 
     Args:
-        rows: of the run, one for each seed.
+        rows: the rows of the run, one for each seed.
         shown: the column.
     """
     if shown.column == "target":
@@ -85,11 +85,11 @@ def cell(rows: pd.DataFrame, shown: Column) -> Cell:
 
 
 def number(value: float, half: float = 0.0) -> str:
-    """Return a number with its spread, both to the digit that the spread's second one is at.
+    """Return a number with its spread, both rounded to the second significant digit of the spread.
 
     Args:
         value: the number.
-        half: half the range, or another spread; 0: none.
+        half: half the range, or another spread; 0: no spread.
 
     >>> number(0.123456, 0.0123), number(1234.5678, 2.5), number(0.123456), number(123456.7), number(5, 0.0)
     ('0.123 ± 0.012', '1,234.6 ± 2.5', '0.1235', '123,457', '5')
@@ -108,7 +108,7 @@ def _mean(values: NDArray[np.float64], spread: bool) -> Cell:
 
 
 def _to_target(rows: pd.DataFrame) -> Cell:
-    """Return the virtual time (updates, where there is no clock) to the target, and in how many of the seeds."""
+    """Return the mean virtual time to the target (updates without a clock), and how many seeds reached it if not all did."""
     if "target_updates" not in rows:
         return Cell(NONE, math.nan)
     reached = rows[rows["target_updates"].notna()]
@@ -121,33 +121,33 @@ def _to_target(rows: pd.DataFrame) -> Cell:
 
 
 def _there(frame: pd.DataFrame, column: str) -> bool:
-    """Tell whether anything is to be shown."""
+    """Return True if the column has something to show."""
     return "target_updates" in frame if column == "target" else column in frame and bool(frame[column].notna().any())
 
 
 def _with_bytes(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return the summary with what was sent all ways together, where anything was."""
+    """Return the summary with a column for the total traffic, `bytes`, if anything was sent."""
     total = summary[[f"bytes_{way}" for way in WAYS]].astype(float).sum(axis=1)
     return summary.assign(bytes=total) if (total > 0).any() else summary
 
 
 def _caption(frame: pd.DataFrame, seeds: "pd.Series[int]") -> str:
-    """Return what the numbers are."""
+    """Return the caption, which explains the numbers."""
     many = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else f"{seeds.max()}"
     text = f"Means over {many} seeds, ± half the range." if seeds.max() > 1 else "One seed."
     if len({tuple(own) for _, own in frame.groupby("name", sort=False)["seed"]}) > 1:
-        text += " Runs with other seeds are not to be compared."
+        text += " Do not compare runs with different seeds."
     aged = " Model age is in iterations." if _there(frame, "model_age_max") else ""
     return f"{text} Staleness is in updates.{aged}"
 
 
 def marked(table: Table, column: str, cells: Mapping[str, str]) -> Table:
-    """Return the table with a column more, behind the names of the runs.
+    """Return the table with another column, after the names of the runs.
 
     Args:
-        table: of runs.
-        column: its heading.
-        cells: by the names of the runs; others have a dash.
+        table: a table of runs.
+        column: heading of the new column.
+        cells: its cells by the name of the run; other runs get a dash.
     """
     rows = [[row[0], Cell(cells.get(row[0].text, NONE)), *row[1:]] for row in table.cells]
     return Table([table.columns[0], column, *table.columns[1:]], rows, table.title, table.caption).without_empty()

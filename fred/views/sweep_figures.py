@@ -1,4 +1,4 @@
-"""Pictures of sweeps: what came out at each point, against what was swept."""
+"""Figures of sweeps: the criterion, or the timing, at each point against the swept setting."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,20 +26,20 @@ _LABELS = {
     "throughput": "gradients per second",
     "workers_time_waiting": "waiting, share of time",
 }
-_PLACE = "_place"  # column: where on the first key's axis
-_FEW = 9  # values, each of which has its tick
-_LETTERS = 22  # of a value that is no number
+_PLACE = "_place"  # column with the place on the first key's axis
+_FEW = 9  # up to this number of values, each has a tick
+_LETTERS = 22  # largest length of a value that is not a number
 
 
 def sweep(points: pd.DataFrame, criterion: Criterion, title: str, means: str = "", view: View | None = None) -> Picture:
-    """The criterion at each point: a line per run over the first key, a panel for each combination of the others.
+    """Draw the criterion at each point: a line per run over the first key, and a panel for each combination of the others.
 
     Args:
         points: a row per point, as `outcomes.sweeps.table` makes them.
-        criterion: its column is named on the axis, and a star is at the best point of each run.
-        title: above all panels.
-        means: of what the points are means, if each is of several seeds.
-        view: how wide, in which colours.
+        criterion: the criterion; the axis names its column, and a star marks the best point of each run in a panel.
+        title: title above all panels.
+        means: phrase that says over how many seeds the points are means; empty for one seed.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     keys = keys_of(points)
@@ -67,15 +67,15 @@ def _banded(means: str) -> str:
 
 
 def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view: View | None = None) -> Picture:
-    """Columns of the summary side by side, over the first key: a line per run and combination of the others.
+    """Draw columns of the summary over the first key, a panel for each: a line per run and combination of the other keys.
 
-    The time is left out where all points took the same.
+    Virtual time is left out if it is the same at all points.
 
     Args:
-        tables: points by the column of the summary that is their mean, one of them virtual_seconds.
-        title: above all panels.
-        means: of what the points are means, if each is of several seeds.
-        view: how wide, in which colours.
+        tables: points by the column of the summary that they are means of; one column is virtual_seconds.
+        title: title above all panels.
+        means: phrase that says over how many seeds the points are means; empty for one seed.
+        view: the width of the figure, and the colours of the runs.
     """
     view = view or View()
     if tables["virtual_seconds"]["mean"].nunique() == 1:
@@ -97,7 +97,10 @@ def timing(tables: Mapping[str, pd.DataFrame], title: str, means: str = "", view
 
 
 def _looks(runs: Sequence[str], view: View) -> list[Look]:
-    """Of lines that each are of one of these runs: its colour, and dashes by which of its lines it is; of a single run all."""
+    """Return the look of each line, given the run that it belongs to.
+
+    Lines of one run share its colour and differ in dashes. If there is only one run, its lines differ in colour too.
+    """
     own = view.looks_of(dict.fromkeys(runs))
     if len(own) == 1 and len(runs) > 1:
         return lines()[: len(runs)]
@@ -107,7 +110,10 @@ def _looks(runs: Sequence[str], view: View) -> list[Look]:
 
 
 def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool | None = None) -> None:
-    """A run's line, with the band of its seeds and, if it is said which way, a star at its best; without what is not finite."""
+    """Draw the finite points of a run as a line with a band for the seeds.
+
+    A star marks the best point, unless `highest` is None.
+    """
     colour, dashes = look
     shape = {"marker": marks(colour).get("marker", "o"), "markersize": 4}
     own = own[np.isfinite(own["mean"])].sort_values(_PLACE, kind="stable")
@@ -119,13 +125,13 @@ def _points(axis: Axes, own: pd.DataFrame, name: str, look: Look, highest: bool 
 
 
 def _placed(points: pd.DataFrame, key: str) -> pd.DataFrame:
-    """With the place of each point on the axis of a key: its value if all are numbers, else which of the values it is."""
+    """Return the points with their place on the axis of a key: the value if all are numbers, else the value's index."""
     values = points[key]
     return points.assign(**{_PLACE: values if _are_numbers(values) else pd.factorize(values.map(repr))[0]})
 
 
 def _across(axis: Axes, points: pd.DataFrame, key: str) -> None:
-    """The axis of a key, with a tick at each value if they are few."""
+    """Set up the horizontal axis of a key, with a tick at each value if there are few."""
     values, places = points[key], points[_PLACE]
     labels = dict(zip(places, _words(values), strict=True))
     axis.set(xlabel=_last(key), xscale="log" if _are_numbers(values) and far_apart(values) else "linear")
@@ -137,7 +143,7 @@ def _across(axis: Axes, points: pd.DataFrame, key: str) -> None:
 
 
 def _upwards(axis: Axes, means: pd.Series, column: str) -> None:
-    """The axis of a column of the summary."""
+    """Set up the vertical axis of a column of the summary."""
     finite = means[np.isfinite(means)]
     share = column.startswith("workers_time")
     axis.set(ylabel=_LABELS.get(column, column.replace("_", " ")))
@@ -155,7 +161,7 @@ def _are_numbers(values: pd.Series) -> bool:
 
 
 def _words(values: Iterable[Any]) -> list[str]:
-    """Values, cut to what there is room for."""
+    """Return values as text, cut to 22 letters."""
     return [each if len(each) <= _LETTERS else f"{each[: _LETTERS - 2]} …" for each in said(values)]
 
 

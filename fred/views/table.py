@@ -1,4 +1,4 @@
-"""One description of a table, for the terminal, for LaTeX, and for the page (`page_tables.py`)."""
+"""Tables, independent of their output: the terminal, LaTeX, and the HTML report (`page_tables.py`)."""
 
 import os
 import textwrap
@@ -12,18 +12,18 @@ from rich.measure import Measurement
 from rich.table import Table as Drawn
 from rich.text import Text
 
-WIDTH = 80  # columns, where there is no terminal that says how many
-_MOST_TURNED = 8  # rows that may become columns
+WIDTH = 80  # columns, if there is no terminal
+_MOST_TURNED = 8  # a table with more rows than this is not transposed
 NONE = "–"
 
 
 class Cell(NamedTuple):
-    """What stands in a table.
+    """A cell of a table.
 
     Args:
-        text: as it is shown.
-        value: the number by which the page sorts; None: it sorts by the text.
-        strong: whether it stands out.
+        text: the text that is shown.
+        value: the number that the page sorts by; None: it sorts by the text.
+        strong: True for bold text.
     """
 
     text: str
@@ -33,14 +33,14 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table in words.
+    """A table of text.
 
     Args:
-        columns: their headings.
-        rows: a cell for each column.
-        title: above it.
-        caption: below it: what the columns mean.
-        words: how many of the first columns hold words: they are aligned left, and each part of a wide table begins with them.
+        columns: headings of the columns.
+        rows: rows with a cell for each column.
+        title: title above the table.
+        caption: explanation below the table.
+        words: number of leading columns with words. They are left-aligned, and repeated in each part of a wide table.
     """
 
     columns: Sequence[str]
@@ -51,11 +51,11 @@ class Table:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """The rows, all of whose cells are `Cell`."""
+        """Return the rows with every cell as a `Cell`."""
         return [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in self.rows]
 
     def without_empty(self) -> "Table":
-        """Return the table without columns that hold nothing but dashes, the first one apart."""
+        """Return the table without empty columns, that is, with only dashes. The first column always stays."""
         cells = self.cells
         kept = [
             i
@@ -69,17 +69,19 @@ class Table:
 
 
 def terminal() -> Console:
-    """Return where to print: as wide as the terminal, or as `COLUMNS` says, or 80 columns."""
+    """Return the console to print to. Its width is that of the terminal, or `COLUMNS`, or 80 columns."""
     console = Console()
     return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDTH)
 
 
 def show(table: Table, console: Console) -> None:
-    """Print a table as wide as fits: with wrapped headings, intervals below their numbers, turned, or in parts.
+    """Print a table so that it fits the console.
+
+    If it is too wide, headings are wrapped, intervals go below their numbers, the table is transposed, or it is split.
 
     Args:
-        table: what is shown.
-        console: where.
+        table: the table.
+        console: the console to print to.
     """
     if table.title:
         console.print(Text(table.title, style="bold"))
@@ -113,7 +115,7 @@ def _fits(drawn: Drawn, console: Console) -> bool:
 
 
 def _drawn(table: Table, wrapped: bool = False) -> Drawn:
-    """Return what rich prints; `wrapped`: with headings no wider than their cells, or than their longest word."""
+    """Return the table for rich; if `wrapped`, headings are no wider than their cells or their longest word."""
     cells = table.cells
     headings = [[heading] for heading in table.columns]
     if wrapped:
@@ -130,13 +132,13 @@ def _drawn(table: Table, wrapped: bool = False) -> Drawn:
 
 
 def _lines(heading: str, cells: Sequence[str]) -> list[str]:
-    """Return a heading in lines that are no longer than the widest cell, or than its longest word."""
+    """Return a heading as lines that are no longer than the widest cell or the heading's longest word."""
     widest = max((len(line) for cell in cells for line in cell.split("\n")), default=0)
     return textwrap.wrap(heading, max(widest, *map(len, heading.split()))) if heading.strip() else [heading]
 
 
 def _below(table: Table) -> Table:
-    """Return the table with what is in brackets below its number."""
+    """Return the table with brackets on a line below their number."""
     rows = [
         [cell._replace(text=cell.text.replace(" (", "\n(")) if i >= table.words else cell for i, cell in enumerate(row)]
         for row in table.cells
@@ -145,7 +147,7 @@ def _below(table: Table) -> Table:
 
 
 def _turned(table: Table) -> Table:
-    """Return the table with rows as columns."""
+    """Return the transposed table."""
     cells = table.cells
     columns = [table.columns[0], *(row[0].text for row in cells)]
     rows = [[Cell(heading), *(row[i] for row in cells)] for i, heading in enumerate(table.columns) if i]
@@ -153,7 +155,7 @@ def _turned(table: Table) -> Table:
 
 
 def _parts(table: Table, console: Console) -> Iterator[Table]:
-    """Yield parts of the table that fit, each with the first column and as many others as there is room for."""
+    """Yield parts of the table that fit, each with the leading columns of words and as many others as possible."""
     cells, at = table.cells, table.words
     while at < len(table.columns):
         end = len(table.columns)

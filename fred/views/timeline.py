@@ -1,4 +1,4 @@
-"""Who did what when: the start of each run, or its first fault, or any other time, worker by worker."""
+"""Timelines of workers' activities at the start of each run, around its first fault, or at any other time."""
 
 import itertools
 from collections.abc import Mapping
@@ -17,27 +17,28 @@ from fred.schedule.schedule import Schedule, Verb
 from fred.views.figures import Picture, caption, on_top, style, titled
 from fred.views.view import OF_TIME, View
 
-WORKERS = 16  # that are shown if nobody says which
+WORKERS = 16  # number of workers shown by default
 PANELS = 12
-_BEFORE = 1 / 3  # of what is shown comes before the first fault
-_MOST = 20  # times six gradients: no more is shown to see a second average
-_TICKS = 250  # updates of which each can be seen
+_BEFORE = 1 / 3  # share of the interval before the first fault
+_MOST = 20  # limit in stretches of six gradients, when the interval is extended to a second average
+_TICKS = 250  # up to this number, each update has a tick
 _UPDATE = "#222222"
 
 Schedules = Mapping[tuple[str, ...], Schedule]  # by the names of all runs that share a timing
 
 
 def timeline(schedules: Schedules, said: str = "", view: View | None = None) -> Picture:
-    """What workers did at the start of each run, or shortly before the first fault of all; ticks on top mark updates.
+    """Draw the workers' activities at the start of each run, or around the first fault of all runs. Raises FredError.
 
-    If the view does not say when: so long that the usual worker computes about six gradients; a fault counts if it comes before
-    the end of the shortest run. If it does not say who: sixteen, evenly spaced, with who is away first. Where updates are
-    many, what is on top is how many there are at a time. Colours are those of workers' shares of time.
+    Ticks at the top mark updates; if there are many, a profile shows their number over time. Colours are those of the shares of
+    workers' time. By default the interval is as long as a typical worker takes for about six gradients, and a fault counts if
+    it comes before the end of the shortest run. By default sixteen workers are shown, evenly spaced, and the first one that
+    goes offline.
 
     Args:
-        schedules: of runs with a clock; no more than twelve are drawn.
-        said: of which seed.
-        view: how wide; which workers; from when to when. Raises FredError for workers or times of which no run knows.
+        schedules: schedules of runs with a clock, by the names of the runs that share them; at most twelve are drawn.
+        said: the seed, for the caption.
+        view: the width, the workers, and the interval. FredError is raised for workers or times that no run has.
     """
     view = view or View()
     schedules = _known(schedules, view)
@@ -66,7 +67,7 @@ def _sampled(schedules: Schedules, view: View) -> str:
 
 
 def _known(schedules: Schedules, view: View) -> Schedules:
-    """Those that have some of the workers that are asked for."""
+    """Return the schedules that have some of the requested workers. Raises FredError for a worker that none has."""
     most = max((schedule.workers for schedule in schedules.values()), default=0)
     for worker in view.workers or ():
         if worker >= most:
@@ -76,7 +77,7 @@ def _known(schedules: Schedules, view: View) -> Schedules:
 
 
 def _workers(schedule: Schedule, view: View, struck: int) -> NDArray[np.int64]:
-    """Who is shown of a run; the struck one in the place of the nearest, if it is a worker and nobody chose."""
+    """Return the workers of a run to show. By default, the worker struck by the first fault replaces the nearest one."""
     if view.workers is not None:
         return np.array([worker for worker in view.workers if worker < schedule.workers], np.int64)
     own = np.linspace(0, schedule.workers - 1, min(WORKERS, schedule.workers)).round().astype(np.int64)
@@ -86,9 +87,9 @@ def _workers(schedule: Schedule, view: View, struck: int) -> NDArray[np.int64]:
 
 
 def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
-    """When somebody (of those who were chosen) or a server is away for the first time, ns, and which worker it is (or -1).
+    """Return the time, ns, when a shown worker or a server first goes offline, and the worker, or -1 for a server.
 
-    At 0, if that is not before the shortest run ends.
+    Return 0 and -1 if that is not before the shortest run ends.
     """
     ends = min((schedule.end_ns for schedule in schedules.values()), default=0)
     found = [first for each in schedules.values() if (first := first_absence(each, view.workers))]
@@ -97,7 +98,7 @@ def _first_fault(schedules: Schedules, view: View) -> tuple[int, int]:
 
 
 def _window(schedules: Schedules, view: View, fault: int) -> tuple[float, float]:
-    """From when to when, s."""
+    """Return the start and end of the shown interval, s. Raises FredError if it starts after the last run ends."""
     length = max((_usual(schedule) for schedule in schedules.values()), default=1.0)
     begin, end = view.begin, view.end
     if begin is None:
@@ -122,7 +123,7 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
         bars.set(facecolor=colour, edgecolor="white", linewidth=min(0.4, 6 / len(workers)), label=kind)
         axis.add_artist(bars)
     _mark(axis, schedule["time_ns"][schedule.rows(Verb.PUSH, Verb.COMMIT)] / NANOSECONDS, shown)
-    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS  # who can be counted needs fewer labels
+    most = 8 if np.array_equal(workers, np.arange(len(workers))) else WORKERS  # consecutive workers need fewer labels
     labelled = np.arange(len(workers))[:: max(1, -(-len(workers) // most))]
     axis.set_yticks(labelled, [str(worker) for worker in workers[labelled]], fontsize="x-small")
     axis.set(ylabel="worker", xlim=shown, ylim=(len(workers) - 0.4, -1.8))
@@ -130,7 +131,7 @@ def _draw(axis: Axes, schedule: Schedule, workers: NDArray[np.int64], shown: tup
 
 
 def _mark(axis: Axes, updates: NDArray[np.float64], shown: tuple[float, float]) -> None:
-    """A tick for each update or, where they are many, a profile of how many there are at a time."""
+    """Draw a tick for each update or, if there are many, a profile of their number over time."""
     start, end = shown
     updates = updates[(updates >= start) & (updates < end)]
     if len(updates) <= _TICKS:
@@ -141,7 +142,7 @@ def _mark(axis: Axes, updates: NDArray[np.float64], shown: tuple[float, float]) 
 
 
 def _outline(begin: NDArray[np.float64], end: NDArray[np.float64], place: NDArray[np.int64], thick: float) -> PathPatch:
-    """Any number of bars as one patch: a patch for each is drawn many times as slowly."""
+    """Return all bars as one patch: separate patches are many times slower to draw."""
     low, high = place - thick / 2, place + thick / 2
     corners = np.stack([[begin, low], [begin, high], [end, high], [end, low], [begin, low]]).transpose(2, 0, 1)
     codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], Path.code_type), len(begin))

@@ -1,4 +1,4 @@
-"""The answer in a sentence or two, made from the numbers: who was first, and by how much over the seeds."""
+"""The verdict: a sentence or two that name the best run, and by how much it is better over the seeds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,20 +21,21 @@ class _Run(NamedTuple):
     rows: pd.DataFrame
 
     def values(self, column: str) -> pd.Series:
-        """Of a column, as numbers; NaN where it does not apply."""
+        """Return a column as numbers; NaN where it does not apply."""
         return self.rows[column].astype(float) if column in self.rows else pd.Series(np.nan, self.rows.index)
 
     def mean(self, column: str) -> float:
-        """Over all seeds; NaN if one has no such number."""
+        """Return the mean of a column over all seeds; NaN if a seed has no such number."""
         return float(self.values(column).mean(skipna=False))
 
 
 def answer(tables: Tables) -> str:
-    """What came of it: the run that reached the target first, or ended best, or is the fastest; who is not told apart from it.
+    """Return the verdict in words: the run that reached the target first, or ended best, or has the highest throughput.
+
+    It also says whether the next run is significantly different.
 
     Args:
-        tables: what the runs came to; of a sweep the best points are compared.
-
+        tables: the tables of the runs; of a sweep the best points are compared.
     >>> import fred
     >>> scenario = fred.scenario(
     ...     cluster={"workers": 2, "compute": {"name": "constant", "seconds": 0.5}, "speeds": [1.0, 0.5]},
@@ -63,7 +64,7 @@ def answer(tables: Tables) -> str:
 
 
 def _chosen(tables: Tables) -> list[str]:
-    """Which point of each sweep is the best, of up to three sweeps."""
+    """Return a sentence that names the best point of each sweep, for up to three sweeps."""
     criterion, best = tables.scenario.criterion, tables.best
     keys, said = sweeps.keys_of(best), []
     if not len(best):
@@ -78,14 +79,17 @@ def _chosen(tables: Tables) -> list[str]:
 
 
 def _without_a_best(tables: Tables) -> list[str]:
-    """The swept runs of which no point can be the best, and so none is compared."""
+    """Return one sentence for each swept run that has no best point, and so is not compared."""
     chosen, column = set(tables.best["run"]), tables.scenario.criterion.column.replace("_", " ")
     swept = dict.fromkeys(point.of for point in tables.scenario.points.values())
     return [f"No point of {name} has a finite {column}" for name in swept if name not in chosen]
 
 
 def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
-    """Who came down to the target first; all seeds must have reached it. Who has no clock is not ranked with those who have."""
+    """Return a sentence that names the run that reached the target first, with all seeds.
+
+    Runs without a clock are not ranked with runs that have one.
+    """
     goals = _goals(runs)
     what = _goal(*goals[0], share) if len(goals) == 1 else "its target"
     done = [run for run in runs if np.isfinite(run.mean("target_updates"))]
@@ -101,7 +105,7 @@ def _to_target(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
 
 
 def _first(tables: Tables, done: Sequence[_Run], what: str, column: str) -> str:
-    """Which of those that reached the target was the first, and by how much."""
+    """Return the sentence on which of the runs that reached the target was the first, and by how much."""
     first, *others = sorted(done, key=lambda run: run.mean(column))
     after = f"{first.mean(column):.3g} s" if column == "target_seconds" else f"{first.mean(column):,.0f} updates"
     seeds = f"{after}{_over(first)}"
@@ -109,12 +113,12 @@ def _first(tables: Tables, done: Sequence[_Run], what: str, column: str) -> str:
         return f"{first.name} reached {what} after {seeds}"
     second = others[0].name
     pair = _pair(tables, first.name, second, "to_target")
-    if not np.isfinite(pair["least"]) or pair["least"] == pair["largest"] == 1:  # it took no time; or all as long
+    if not np.isfinite(pair["least"]) or pair["least"] == pair["largest"] == 1:  # it took no time, or all took equally long
         return f"{_tied([first, *others], column)} reached {what} first, after {seeds}"
     if _lowest(pair) > 1:
         return f"{first.name} reached {what} first, after {seeds}; {_range(pair)} times before {second}{_sure(pair)}"
     return (
-        f"{first.name} reached {what} first on average, after {seeds}, but is not told apart from {second}, "
+        f"{first.name} reached {what} first on average, after {seeds}, but is indistinguishable from {second}, "
         f"which took {_range(pair)} times as long{_sure(pair)}"
     )
 
@@ -129,7 +133,7 @@ def _not_reached(tables: Tables, runs: Sequence[_Run], what: str, share: bool) -
 
 
 def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
-    """Who has the lowest error (or loss, where errors are none) at the end."""
+    """Return a sentence that names the run with the lowest final error, or final loss if the error is not a share."""
     quantity = "error" if share else "loss"
     finite = sorted((run for run in runs if np.isfinite(run.mean(quantity))), key=lambda run: run.mean(quantity))
     if not finite:
@@ -139,7 +143,7 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     first = finite[0]
     value = f"{_measured(quantity, first.mean(quantity))}{_over(first)}"
     if len(finite) == 1:
-        alone = ", and no other run with a finite one" if len(runs) > 1 else ""
+        alone = f"; no other run ended with a finite {quantity}" if len(runs) > 1 else ""
         return f"{first.name} ended with {quantity} {value}{alone}"
     second, pair = finite[1].name, _pair(tables, first.name, finite[1].name, quantity)
     if pair["least"] == pair["largest"] == 0:
@@ -149,7 +153,7 @@ def _at_the_end(tables: Tables, runs: Sequence[_Run], share: bool) -> str:
     if _lowest(pair) > 0:
         return f"{first.name} ended with the lowest {quantity}, {value}; {second} came next, {apart} above it{_sure(pair)}"
     return (
-        f"{first.name} ended with the lowest mean {quantity}, {value}, but is not told apart from {second}: "
+        f"{first.name} ended with the lowest mean {quantity}, {value}, but is indistinguishable from {second}: "
         f"{apart} above it{_sure(pair)}"
     )
 
@@ -172,13 +176,13 @@ def _throughput(tables: Tables, runs: Sequence[_Run]) -> str:
             f"{_range(pair)} times as many as {known[1].name}{_sure(pair)}"
         )
     return (
-        f"{first.name} computed the most gradients per second on average, {value}, but is not told apart from "
+        f"{first.name} computed the most gradients per second on average, {value}, but is indistinguishable from "
         f"{known[1].name}: {_range(pair)} times as many{_sure(pair)}"
     )
 
 
 def _counted(runs: Sequence[_Run]) -> str:
-    """Where there is nothing to be better in."""
+    """Return the verdict on runs without a task and a clock: their numbers of updates and gradients."""
     said = [
         f"{run.name} made {run.mean('updates'):,.0f} updates of {run.mean('gradients_applied'):,.0f} gradients" for run in runs
     ]
@@ -194,7 +198,7 @@ def _caveats(runs: Sequence[_Run]) -> list[str]:
 
 
 def _tied(ranked: Sequence[_Run], column: str) -> str:
-    """The first runs, whose numbers are the same."""
+    """Return the names of the runs that tie for the first place."""
     names = [run.name for run in ranked if run.mean(column) == ranked[0].mean(column)]
     return f"{names[0]} and {names[1] if len(names) < 3 else f'{len(names) - 1} other runs'}" if len(names) > 1 else names[0]
 
@@ -204,7 +208,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _goals(runs: Sequence[_Run]) -> list[tuple[str, float]]:
-    """Different targets: of what, and how low."""
+    """Return the different targets: the quantity and the value of each."""
     measured = ("loss", "error", "gradient_norm")
     found = {(of, goal) for run in runs for of in measured for goal in run.values(f"target_{of}").dropna()}
     return sorted(found)
@@ -217,7 +221,10 @@ def _goal(of: str, goal: float, share: bool) -> str:
 
 
 def _is_share(tables: Tables) -> bool:
-    """Whether the error is a share of the examples for sure: not the root of the loss, nor what a loss of one's own says."""
+    """Return True if the error is surely a share of the examples.
+
+    It is not if it is the root of the loss, and may not be with a loss of the user's own.
+    """
     tasks = [each.run.task for each in tables.outcomes]
     if any(task and task.loss and not isinstance(task.loss, (CrossEntropy, SquaredError)) for task in tasks):
         return False
@@ -227,14 +234,14 @@ def _is_share(tables: Tables) -> bool:
 
 
 def _measured(quantity: str, value: float, signed: bool = False) -> str:
-    """An error in per cent (of a difference, in percentage points), a loss as it is."""
+    """Return an error in per cent, a difference of errors in percentage points, or a loss as it is."""
     if quantity == "error":
         return f"{100 * value:.2g} points" if signed else f"{100 * value:.3g} %"
     return f"{value:.3g}"
 
 
 def _pair(tables: Tables, baseline: str, other: str, quantity: str) -> pd.Series:
-    """How the other run compares with the baseline over the seeds: least, largest, low, high."""
+    """Return the paired comparison of a run with the baseline over the seeds: least, largest, low, high."""
     outcomes = [each for each in tables.outcomes if each.name in (baseline, other)]
     runs = {each.name: each.run for each in outcomes}
     scenario = tables.scenario.model_copy(update={"runs": runs, "points": {}, "baseline": None})
@@ -243,7 +250,7 @@ def _pair(tables: Tables, baseline: str, other: str, quantity: str) -> pd.Series
 
 
 def _ends(pair: pd.Series) -> tuple[str, str]:
-    """Columns: of the interval if there is one, else of the range over the seeds."""
+    """Return the columns of the interval if there is one, else those of the range over the seeds."""
     return ("low", "high") if np.isfinite(pair["low"]) else ("least", "largest")
 
 
@@ -257,7 +264,7 @@ def _range(pair: pd.Series) -> str:
 
 
 def _sure(pair: pd.Series) -> str:
-    """What the two numbers before it are."""
+    """Return the phrase that says what a range is: a 95 % interval, or the range over the seeds."""
     low, _ = _ends(pair)
     if pair["least"] == pair["largest"]:
         return ""

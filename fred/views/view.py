@@ -1,4 +1,4 @@
-"""How results are looked at: which colour is whose, how wide, against what, which workers when."""
+"""Options of figures: colours, widths, horizontal axes, and the part of a timeline."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,16 +23,16 @@ Look = tuple[str, str]  # colour, dashes
 
 @dataclass(frozen=True)
 class View:
-    """How one wants to look at results; by default as their folder's figures do. Raises FredError for what cannot be.
+    """Options for drawing figures. By default figures look like those in a result folder. Raises FredError.
 
     Args:
-        width: of the picture, `one` or `two` columns of a paper, without a title; none: as a screen has room for, titled.
-        against: what learning is shown against, a panel for each: `updates`, `gradients`, `seconds`, of sequences `tokens`.
-        begin: of the timeline, virtual time in s.
-        end: of the timeline, s.
-        workers: of the timeline, in this order.
-        looks: by the name of a run, its colour and dashes; others have theirs by their order.
-
+        width: width of the figure, `one` or `two` columns of a paper, without a title; None: for a screen, with a title.
+        against: horizontal axes of learning curves, one panel each: `updates`, `gradients`, `seconds`, or for sequences
+            `tokens`.
+        begin: start of the timeline, virtual time in s.
+        end: end of the timeline, virtual time in s.
+        workers: workers on the timeline, in this order.
+        looks: colour and dashes by the name of a run; other runs get theirs by their order.
     >>> View(against=("update",))
     Traceback (most recent call last):
     ...
@@ -65,12 +65,11 @@ class View:
 
     @property
     def inches(self) -> float | None:
-        """The width of the picture; None: as it comes."""
+        """Return the width of the figure in inches, or None for the default."""
         return None if self.width is None else WIDTHS[self.width]
 
     def looks_of(self, names: Iterable[str]) -> dict[str, Look]:
-        """Colour and dashes of these runs.
-
+        """Return the colour and dashes of each of these runs.
         >>> View(looks={"b": ("red", ":")}).looks_of(["a", "b"])
         {'a': ('#0072B2', '-'), 'b': ('red', ':')}
         """
@@ -93,8 +92,7 @@ def marks(colour: str) -> dict[str, Any]:
 
 
 def lines() -> list[Look]:
-    """Colours and dashes, none twice for forty lines.
-
+    """Return colours and dashes for 400 lines; the first forty are all different.
     >>> len(lines()), len(set(lines()[:40]))
     (400, 40)
     """

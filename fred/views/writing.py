@@ -1,4 +1,4 @@
-"""A scenario as it can be written into a file and run again: what its runs share once, the rest under each of them."""
+"""A scenario as a YAML file that can be run again: shared settings once, the rest under each run."""
 
 import io
 from typing import Any
@@ -11,12 +11,11 @@ from fred.specification.text import first_comment
 
 
 def as_yaml(scenario: Scenario, most: int | None = None) -> str:
-    """Return a file's text: read again beside its inputs, it is the same scenario.
+    """Return a scenario as YAML. Read again in the folder of its input files, it gives the same scenario.
 
     Args:
-        scenario: whose comment comes first.
-        most: letters, about, after which a line says where the rest is; by default there is all of it.
-
+        scenario: the scenario.
+        most: approximate number of letters after which the text is cut, and a line says where the rest is; None: no limit.
     >>> import fred
     >>> scenario = fred.scenario(
     ...     comment="Who?", algorithm={"name": "ssgd", "learning_rate": 1.0}, cluster={"workers": 4}, stop={"updates": 8}
@@ -27,7 +26,7 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
     how: dict[str, Any] = {"mode": "json", "context": {"paths": name_alone}}
     document = scenario.model_dump(**how, exclude={"points", "best", "comment"}, exclude_defaults=True)
     brief = document.pop("runs")
-    for name, run in scenario.runs.items():  # an algorithm may have its protocol do otherwise than usual
+    for name, run in scenario.runs.items():  # an algorithm may change its protocol's defaults, so write all options
         brief[name]["protocol"] = run.model_dump(**how, include={"protocol"})["protocol"]
     runs = _swept(scenario, brief)
     shared = _shared(list(runs.values())) if len(runs) > 1 else {}
@@ -45,7 +44,7 @@ def as_yaml(scenario: Scenario, most: int | None = None) -> str:
 
 
 def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
-    """Points of a sweep as one run with a `sweep`, in the order of the scenario."""
+    """Return the runs with all points of a sweep merged into one run with a `sweep`, in the order of the scenario."""
     best = {"best": scenario.best} if scenario.best else {}
     members: dict[str, list[str]] = {}
     for name in scenario.runs:
@@ -58,14 +57,14 @@ def _swept(scenario: Scenario, runs: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Bounded(io.StringIO):
-    """Text that is not read further when there is enough of it."""
+    """A text buffer that raises _EnoughError once it holds more than `most` letters."""
 
     def __init__(self, most: int | None):
         super().__init__()
         self.most = most
 
     def write(self, text: str) -> int:
-        """Keep it. Raises _EnoughError."""
+        """Append text. Raises _EnoughError."""
         if self.most is not None and self.tell() > self.most:
             raise _EnoughError
         return super().write(text)
@@ -76,7 +75,7 @@ class _EnoughError(Exception):
 
 
 def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What all these mappings have alike, as deep as they are of the same component."""
+    """Return the entries that all these mappings share, in depth where they name the same component."""
     first, *others = parts
     found: dict[str, Any] = {}
     for key, value in first.items():
@@ -90,7 +89,7 @@ def _shared(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _rest(own: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    """What is not shared."""
+    """Return the entries of a mapping that are not shared."""
     left = {}
     for key, value in own.items():
         if key not in shared:
